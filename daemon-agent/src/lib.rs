@@ -1,0 +1,9 @@
+//! The daemon of a work machine: it dials out to the Board, runs tasks with the models and keys of this machine,
+//! and keeps all durable context as plain files under its home.
+
+pub mod config;
+pub mod engine;
+pub mod home;
+pub mod model;
+pub mod task;
+pub mod tools;

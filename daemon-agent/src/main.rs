@@ -1,0 +1,2 @@
+//! Starts the daemon.
+fn main() {}

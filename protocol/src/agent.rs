@@ -1,0 +1,77 @@
+//! What a viber tells about itself: its agents, skills, jobs and model providers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::Mode;
+
+/// One agent as its file describes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentInfo {
+    /// The file's stem: `agents/{id}.yaml`.
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    /// `provider/model`.
+    pub model: String,
+    pub mode: Mode,
+    /// Tool names as a model sees them.
+    pub tools: Vec<String>,
+    /// Working directories the agent may touch, absolute.
+    pub spaces: Vec<String>,
+    pub max_steps: u32,
+    /// The model's context window in tokens, when known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
+    /// Keys of the file that are known but have no effect yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_in_effect: Vec<String>,
+    /// Set when the agent refuses tasks until something is changed: one sentence that names the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refuses: Option<String>,
+    /// Set when the file could not be read: such an agent takes no task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ConfigError>,
+}
+
+/// Where a configuration file is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigError {
+    /// Path below the home.
+    pub file: String,
+    /// Counted from 1; 0 when the file as a whole is meant.
+    pub line: u32,
+    /// What was expected, with a snippet.
+    pub message: String,
+}
+
+/// One skill bundle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SkillInfo {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+}
+
+/// One scheduled prompt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobInfo {
+    pub id: String,
+    pub name: String,
+    pub schedule: String,
+}
+
+/// One model provider of this machine. Keys never leave it; whether there is one is told.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProviderInfo {
+    pub id: String,
+    /// `openai`, `anthropic`, `ollama` or `demo`.
+    pub api: String,
+    pub has_key: bool,
+    /// Something to mend, such as a key file that others can read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}

@@ -1,0 +1,172 @@
+//! Commands: what the Board asks of a daemon, durable, in `cmdSeq` order, applied once.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    event::ArtifactRef,
+    ids::{MessageId, SessionId, TaskId},
+    instant::Instant,
+};
+
+/// A command as it stands on the wire beside its `cmdSeq`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum Command {
+    #[serde(rename = "task:submit")]
+    Submit(Box<TaskSubmit>),
+    /// Abort now. No `task:completed` follows; `task:stopped` does when everything is dead.
+    #[serde(rename = "task:stop")]
+    Stop { task_id: TaskId, attempt: u32, reason: String },
+    /// The same for every task of the viber.
+    #[serde(rename = "viber:stop")]
+    StopAll { reason: String },
+    #[serde(rename = "task:message")]
+    Message { task_id: TaskId, message_id: MessageId, content: String, injection_mode: Injection },
+    /// `target_agent_id` is an agent or `*`.
+    #[serde(rename = "interrupt")]
+    Interrupt { target_agent_id: String, reason: String },
+    /// No new tasks are begun until it is taken back.
+    #[serde(rename = "viber:drain")]
+    Drain { drained: bool },
+}
+
+/// A task for an attempt: everything that is needed to run it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskSubmit {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    pub session_id: SessionId,
+    pub agent_id: String,
+    pub goal: String,
+    /// The conversation before the goal, oldest first, without it.
+    #[serde(default)]
+    pub messages: Vec<Turn>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub plan: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub artifacts: Vec<ArtifactRef>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub memory: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub context: Option<Value>,
+    #[serde(default)]
+    pub stream: Stream,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mode: Option<Mode>,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub deadline: Option<Instant>,
+    /// Set instead of `messages`, `goal` and the rest when they are too large for a frame: the path below the Board's
+    /// address from which the daemon fetches the whole `TaskSubmit` as JSON.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub payload_url: Option<String>,
+}
+
+/// One turn of the conversation before the goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    pub role: TurnRole,
+    pub parts: Vec<TurnPart>,
+}
+
+/// Who spoke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TurnRole {
+    User,
+    Assistant,
+}
+
+/// What was said or done in a turn. Reasoning is never sent back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum TurnPart {
+    Text {
+        text: String,
+    },
+    /// A call with its result, each cut to 2 KiB head and tail.
+    ToolCall {
+        call_id: String,
+        tool: String,
+        args: Value,
+        result: String,
+        ok: bool,
+    },
+    /// Said by the Board, such as that older turns were left out.
+    Notice {
+        text: String,
+    },
+}
+
+/// How much of the work is reported while it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stream {
+    None,
+    Text,
+    #[default]
+    Full,
+}
+
+impl Stream {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Text => "text",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// When an agent asks before it acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    AlwaysAsk,
+    ViberDecides,
+    #[default]
+    AlwaysExecute,
+}
+
+impl Mode {
+    /// The word on the wire and in the agent's file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AlwaysAsk => "always_ask",
+            Self::ViberDecides => "viber_decides",
+            Self::AlwaysExecute => "always_execute",
+        }
+    }
+}
+
+/// When a running task sees a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Injection {
+    Collect,
+    Steer,
+    Followup,
+}
+
+/// Bounds of one task; an absent one does not bound.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Limits {
+    /// Model calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<u32>,
+    /// Input and output tokens together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// Wall-clock minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minutes: Option<u32>,
+}

@@ -1,0 +1,307 @@
+//! Task events: what a daemon reports about an attempt, durable and in order.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    ids::{MessageId, SessionId},
+    instant::Instant,
+};
+
+/// One entry of an attempt's log. `seq` is contiguous from 1; the terminal event is the last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    pub seq: u64,
+    pub at: Instant,
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+impl Event {
+    /// The first seq that this event stands for: its own, or the start of the gap that it reports.
+    pub fn first_seq(&self) -> u64 {
+        match &self.body {
+            EventBody::Progress { event: AgentEvent { event: AgentStreamEvent::Gap { from, .. }, .. } } => *from,
+            _ => self.seq,
+        }
+    }
+}
+
+/// What happened, by the name it has on the wire.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum EventBody {
+    /// A task that began on the machine (a job, the CLI).
+    #[serde(rename = "task:announce")]
+    Announce { origin: String, agent_id: String, session_id: SessionId, goal: String },
+    /// The journal holds the task; it does not run yet.
+    #[serde(rename = "task:accepted")]
+    Accepted {},
+    #[serde(rename = "task:started")]
+    Started {
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        pid: Option<u32>,
+        model: String,
+        engine: String,
+    },
+    #[serde(rename = "task:progress")]
+    Progress { event: AgentEvent },
+    #[serde(rename = "task:completed")]
+    Completed { result: TaskResult },
+    #[serde(rename = "task:error")]
+    Error { error: TaskError },
+    /// Everything that the attempt had started is dead.
+    #[serde(rename = "task:stopped")]
+    Stopped {
+        reason: String,
+        /// Processes that had to be killed.
+        #[serde(default)]
+        killed: u32,
+    },
+}
+
+impl EventBody {
+    /// Whether nothing can follow this event in its attempt.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Self::Completed { .. } | Self::Error { .. } | Self::Stopped { .. })
+    }
+
+    /// The event's name on the wire, as in `event:` of the API's stream.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Announce { .. } => "task:announce",
+            Self::Accepted {} => "task:accepted",
+            Self::Started { .. } => "task:started",
+            Self::Progress { .. } => "task:progress",
+            Self::Completed { .. } => "task:completed",
+            Self::Error { .. } => "task:error",
+            Self::Stopped { .. } => "task:stopped",
+        }
+    }
+}
+
+/// A stream event with the agent it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentEvent {
+    pub agent_id: String,
+    #[serde(flatten)]
+    pub event: AgentStreamEvent,
+}
+
+/// What an agent does while it works.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum AgentStreamEvent {
+    TextDelta {
+        content: String,
+    },
+    ReasoningDelta {
+        content: String,
+    },
+    ToolCall {
+        call_id: String,
+        tool: String,
+        args: Value,
+    },
+    ToolOutput {
+        call_id: String,
+        content: String,
+    },
+    ToolResult {
+        call_id: String,
+        tool: String,
+        result: Value,
+        ok: bool,
+        duration_ms: u64,
+    },
+    StateChange {
+        state: ActivityState,
+    },
+    /// Brackets every model call. What a discarded step said stays in the log and belongs to no message.
+    Step {
+        n: u32,
+        state: StepState,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        reason: Option<String>,
+    },
+    Plan {
+        plan: Value,
+    },
+    Artifact {
+        artifact: ArtifactRef,
+    },
+    Usage(Usage),
+    Context(BTreeMap<String, Value>),
+    ApprovalRequired(BTreeMap<String, Value>),
+    MessageState {
+        message_id: MessageId,
+        state: String,
+    },
+    Notice {
+        level: NoticeLevel,
+        text: String,
+    },
+    /// Events `from…to` are not there. The event's own seq is `to`.
+    Gap {
+        from: u64,
+        to: u64,
+        bytes: u64,
+        reason: String,
+    },
+}
+
+/// What the agent is busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ActivityState {
+    Idle,
+    Thinking,
+    Tool,
+    Waiting,
+}
+
+/// A model call's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepState {
+    Started,
+    Finished,
+    Discarded,
+}
+
+/// How much a notice matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoticeLevel {
+    Info,
+    Warning,
+    Error,
+}
+
+/// Tokens and money of a model call, an attempt or a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cached_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    pub source: UsageSource,
+}
+
+impl Usage {
+    /// Adds another call's usage; a sum with an estimate in it is an estimate.
+    pub fn add(&mut self, other: &Usage) {
+        let nothing_yet = self.input_tokens == 0 && self.output_tokens == 0;
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+        self.cached_tokens += other.cached_tokens;
+        self.cost_usd = match (self.cost_usd, other.cost_usd) {
+            (None, cost) | (cost, None) => cost,
+            (Some(a), Some(b)) => Some(a + b),
+        };
+        if nothing_yet || other.source == UsageSource::Estimated {
+            self.source = other.source;
+        }
+    }
+}
+
+/// Whether the provider counted, or we did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageSource {
+    Measured,
+    #[default]
+    Estimated,
+}
+
+/// A pointer to something a task produced; the bytes stay on the viber.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactRef {
+    pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub title: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
+    pub kind: Option<String>,
+    #[serde(rename = "ref", skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<String>,
+}
+
+/// The one result of a task, complete on its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TaskResult {
+    /// The text of the last model step of the last turn, at most 96 KiB.
+    pub text: String,
+    /// Its first paragraph, at most 280 characters.
+    pub summary: String,
+    pub artifact_refs: Vec<ArtifactRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Value>,
+    pub usage: Usage,
+}
+
+/// Why a task ended without a result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskError {
+    pub code: ErrorCode,
+    pub message: String,
+    pub retryable: bool,
+    /// What a person can do about it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub suggestion: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub details: Option<Value>,
+}
+
+/// The kinds of failure a task can end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    ProviderAuth,
+    ProviderRateLimited,
+    ProviderUnavailable,
+    ProviderBadRequest,
+    ContentPolicy,
+    ContextOverflow,
+    ToolFailed,
+    BudgetExceeded,
+    MaxStepsReached,
+    Timeout,
+    DaemonRestarted,
+    Lost,
+    OutboxFull,
+    BadRequest,
+    NotFound,
+    Internal,
+}
+
+impl ErrorCode {
+    /// The code as it stands on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ProviderAuth => "provider_auth",
+            Self::ProviderRateLimited => "provider_rate_limited",
+            Self::ProviderUnavailable => "provider_unavailable",
+            Self::ProviderBadRequest => "provider_bad_request",
+            Self::ContentPolicy => "content_policy",
+            Self::ContextOverflow => "context_overflow",
+            Self::ToolFailed => "tool_failed",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::MaxStepsReached => "max_steps_reached",
+            Self::Timeout => "timeout",
+            Self::DaemonRestarted => "daemon_restarted",
+            Self::Lost => "lost",
+            Self::OutboxFull => "outbox_full",
+            Self::BadRequest => "bad_request",
+            Self::NotFound => "not_found",
+            Self::Internal => "internal",
+        }
+    }
+}

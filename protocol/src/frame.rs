@@ -1,0 +1,337 @@
+//! Frames: the JSON messages of the WebSocket, each with a `type`, in either direction.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    agent::{AgentInfo, JobInfo, ProviderInfo, SkillInfo},
+    command::Command,
+    event::Event,
+    ids::{BootId, TaskId, ViberId},
+    instant::Instant,
+    limits::MAX_FRAME,
+};
+
+/// Why a received text is not a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub enum BadFrame {
+    /// Larger than the limit: closes the connection with 4413.
+    TooLarge,
+    /// Not JSON, too deep, or not of the shape of its type: closes with 4400.
+    Malformed(String),
+    /// A type this side does not know: answered `unsupported`, the connection goes on.
+    Unknown(String),
+}
+
+/// A text frame from a daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum FromDaemon {
+    #[serde(rename = "hello")]
+    Hello(Box<Hello>),
+    #[serde(rename = "ack:cmd")]
+    AckCommand { cmd_seq: u64 },
+    // Raw items can't pass through serde's buffer of a tagged enum: `parse` reads this one by itself.
+    #[serde(rename = "task:events", skip_deserializing)]
+    Events(Events),
+    #[serde(rename = "heartbeat")]
+    Heartbeat {
+        #[serde(default)]
+        running: Vec<Running>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        metrics: Option<Metrics>,
+    },
+    #[serde(rename = "viber:state")]
+    State(Box<ViberState>),
+    #[serde(rename = "workspace:changed")]
+    WorkspaceChanged {
+        path: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        hash: Option<String>,
+        #[serde(default)]
+        size: u64,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        mtime: Option<Instant>,
+        #[serde(default)]
+        by: String,
+    },
+    #[serde(rename = "req")]
+    Request {
+        id: u64,
+        method: String,
+        #[serde(default)]
+        params: Value,
+    },
+    #[serde(rename = "res")]
+    Response {
+        id: u64,
+        ok: bool,
+        #[serde(default)]
+        result: Value,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        error: Option<String>,
+    },
+    #[serde(rename = "error")]
+    Error {
+        code: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        of: Option<String>,
+    },
+    #[serde(rename = "unsupported")]
+    Unsupported { of: String },
+}
+
+/// Events of one attempt. `items` are kept as they came: what is stored is what was sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Events {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    /// The first seq that the items stand for.
+    pub from: u64,
+    pub items: Vec<Box<RawValue>>,
+}
+
+/// A text frame to a daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum ToDaemon {
+    #[serde(rename = "welcome")]
+    Welcome(Box<Welcome>),
+    #[serde(rename = "ack:events")]
+    AckEvents { acks: Vec<Acked> },
+    /// The next seq that the Board can take.
+    #[serde(rename = "nack")]
+    Nack { task_id: TaskId, attempt: u32, expect: u64 },
+    #[serde(rename = "heartbeat")]
+    Heartbeat { server_time: Instant },
+    #[serde(rename = "req")]
+    Request {
+        id: u64,
+        method: String,
+        #[serde(default)]
+        params: Value,
+    },
+    #[serde(rename = "res")]
+    Response {
+        id: u64,
+        ok: bool,
+        #[serde(default)]
+        result: Value,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        error: Option<String>,
+    },
+    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `rate`.
+    #[serde(rename = "error")]
+    Error {
+        code: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        of: Option<String>,
+    },
+    #[serde(rename = "unsupported")]
+    Unsupported { of: String },
+    /// Any command, with its number; its own `type` is the command's.
+    #[serde(untagged, skip_deserializing)]
+    Command(Numbered),
+}
+
+/// A command and its number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Numbered {
+    pub cmd_seq: u64,
+    #[serde(flatten)]
+    pub command: Command,
+}
+
+/// The daemon's first frame.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hello {
+    /// Lowest and highest version spoken.
+    pub protocol: [u32; 2],
+    pub viber_id: ViberId,
+    pub boot_id: BootId,
+    pub version: String,
+    pub platform: String,
+    pub hostname: String,
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub state: ViberState,
+    pub last_cmd_seq: u64,
+    #[serde(default)]
+    pub running: Vec<Running>,
+    #[serde(default)]
+    pub outbox: Vec<OutboxRange>,
+}
+
+/// Whole lists; an absent one is unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ViberState {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Vec<AgentInfo>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skills: Option<Vec<SkillInfo>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<Vec<JobInfo>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub providers: Option<Vec<ProviderInfo>>,
+}
+
+/// An attempt that runs on the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Running {
+    pub task_id: TaskId,
+    pub attempt: u32,
+}
+
+/// What an outbox still holds of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutboxRange {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    pub first_seq: u64,
+    pub last_seq: u64,
+}
+
+/// The last seq of an attempt that is durable on the Board.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Acked {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    pub seq: u64,
+}
+
+/// Attempts below `min_attempt` of the task are over: whatever still runs of them is killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fence {
+    pub task_id: TaskId,
+    pub min_attempt: u32,
+}
+
+/// How much may be unacknowledged at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    pub events: u64,
+    pub bytes: u64,
+}
+
+/// The Board's answer to `hello`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Welcome {
+    pub protocol: u32,
+    pub conn_epoch: u64,
+    pub server_time: Instant,
+    pub heartbeat_seconds: u64,
+    pub max_frame_bytes: u64,
+    pub window: Window,
+    pub acked: Vec<Acked>,
+    pub fence: Vec<Fence>,
+    /// Commands are replayed from this number on.
+    pub cmds_from: u64,
+}
+
+/// How the machine fares; sent at most every 30 s.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metrics {
+    /// Busy share of all cores, 0 to 100.
+    pub cpu_percent: f64,
+    pub memory_used: u64,
+    pub memory_total: u64,
+    pub disk_used: u64,
+    pub disk_total: u64,
+}
+
+impl FromDaemon {
+    /// Parses a text frame from a daemon within the limits.
+    pub fn parse(text: &str) -> Result<Self, BadFrame> {
+        match kind(text, FROM_DAEMON)?.as_str() {
+            "task:events" => read(text).map(Self::Events),
+            _ => read(text),
+        }
+    }
+}
+
+impl ToDaemon {
+    /// Parses a text frame from the Board within the limits.
+    pub fn parse(text: &str) -> Result<Self, BadFrame> {
+        match kind(text, TO_DAEMON)?.as_str() {
+            name if COMMANDS.contains(&name) => read(text).map(Self::Command),
+            _ => read(text),
+        }
+    }
+}
+
+/// Parses one event of a `task:events` frame.
+pub fn parse_event(raw: &RawValue) -> Result<Event, BadFrame> {
+    serde_json::from_str(raw.get()).map_err(|error| BadFrame::Malformed(error.to_string()))
+}
+
+const FROM_DAEMON: &[&str] = &[
+    "hello",
+    "ack:cmd",
+    "task:events",
+    "heartbeat",
+    "viber:state",
+    "workspace:changed",
+    "req",
+    "res",
+    "error",
+    "unsupported",
+];
+
+const TO_DAEMON: &[&str] = &[
+    "welcome",
+    "ack:events",
+    "nack",
+    "heartbeat",
+    "req",
+    "res",
+    "error",
+    "unsupported",
+    "task:submit",
+    "task:stop",
+    "viber:stop",
+    "task:message",
+    "interrupt",
+    "viber:drain",
+];
+
+const COMMANDS: &[&str] = &["task:submit", "task:stop", "viber:stop", "task:message", "interrupt", "viber:drain"];
+
+#[derive(Deserialize)]
+struct Typed {
+    #[serde(rename = "type")]
+    name: String,
+}
+
+fn kind(text: &str, known: &[&str]) -> Result<String, BadFrame> {
+    if text.len() > MAX_FRAME {
+        return Err(BadFrame::TooLarge);
+    }
+    let Typed { name } = read(text)?;
+    if known.contains(&name.as_str()) {
+        Ok(name)
+    } else {
+        Err(BadFrame::Unknown(crate::text::head(&name, 64).to_owned()))
+    }
+}
+
+fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, BadFrame> {
+    serde_json::from_str(text).map_err(|error| BadFrame::Malformed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

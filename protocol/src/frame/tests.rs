@@ -1,0 +1,133 @@
+//! Golden JSON: every shape as it stands on the wire, read and written back unchanged.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const VIBER: &str = "vib_00000000000070008000000000000001";
+const TASK: &str = "task_00000000000070008000000000000002";
+const SESSION: &str = "ses_00000000000070008000000000000003";
+const MESSAGE: &str = "msg_00000000000070008000000000000004";
+const BOOT: &str = "boot_00000000000070008000000000000005";
+const AT: &str = "2026-11-20T09:57:19.250Z";
+
+#[test]
+fn frames_of_a_daemon_keep_their_shape() {
+    for golden in [
+        json!({"type": "hello", "protocol": [1, 1], "viberId": VIBER, "bootId": BOOT, "version": "0.1.0",
+            "platform": "linux x86_64", "hostname": "kiln-03", "capabilities": ["landlock"], "labels": {"gpu": "no"},
+            "agents": [{"id": "default", "name": "Default", "description": "", "model": "demo/tour",
+                "mode": "always_execute", "tools": ["shell"], "spaces": [], "maxSteps": 25}],
+            "providers": [{"id": "demo", "api": "demo", "hasKey": false}], "lastCmdSeq": 4,
+            "running": [{"taskId": TASK, "attempt": 1}],
+            "outbox": [{"taskId": TASK, "attempt": 1, "firstSeq": 3, "lastSeq": 9}]}),
+        json!({"type": "ack:cmd", "cmdSeq": 7}),
+        json!({"type": "task:events", "taskId": TASK, "attempt": 1, "from": 1, "items": [
+            {"seq": 1, "at": AT, "type": "task:accepted"}]}),
+        json!({"type": "heartbeat", "running": [], "metrics": {"cpuPercent": 1.5, "memoryUsed": 1, "memoryTotal": 2,
+            "diskUsed": 3, "diskTotal": 4}}),
+        json!({"type": "viber:state", "agents": []}),
+        json!({"type": "workspace:changed", "path": "task.md", "hash": "ab", "size": 3, "mtime": AT, "by": "file"}),
+        json!({"type": "res", "id": 1, "ok": true, "result": {"a": 1}}),
+        json!({"type": "error", "code": "rate"}),
+        json!({"type": "unsupported", "of": "x"}),
+    ] {
+        let frame = FromDaemon::parse(&golden.to_string()).unwrap_or_else(|e| panic!("{golden}: {e:?}"));
+        assert_eq!(serde_json::to_value(&frame).expect("JSON"), golden);
+    }
+}
+
+#[test]
+fn frames_of_the_board_keep_their_shape() {
+    for golden in [
+        json!({"type": "welcome", "protocol": 1, "connEpoch": 2, "serverTime": AT, "heartbeatSeconds": 10,
+            "maxFrameBytes": 262_144, "window": {"events": 4000, "bytes": 4_194_304},
+            "acked": [{"taskId": TASK, "attempt": 1, "seq": 5}], "fence": [{"taskId": TASK, "minAttempt": 2}],
+            "cmdsFrom": 5}),
+        json!({"type": "ack:events", "acks": [{"taskId": TASK, "attempt": 1, "seq": 5}]}),
+        json!({"type": "nack", "taskId": TASK, "attempt": 1, "expect": 6}),
+        json!({"type": "heartbeat", "serverTime": AT}),
+        json!({"type": "req", "id": 1, "method": "provider.test", "params": {"model": "a/b"}}),
+        json!({"type": "error", "code": "forbidden_task", "of": TASK}),
+        json!({"type": "task:submit", "cmdSeq": 1, "taskId": TASK, "attempt": 1, "sessionId": SESSION,
+            "agentId": "default", "goal": "Fix it", "messages": [
+                {"role": "user", "parts": [{"type": "text", "text": "hi"}]},
+                {"role": "assistant", "parts": [{"type": "tool-call", "callId": "c1", "tool": "shell", "args": {},
+                    "result": "ok", "ok": true}]}],
+            "stream": "full", "limits": {"steps": 5}}),
+        json!({"type": "task:stop", "cmdSeq": 2, "taskId": TASK, "attempt": 1, "reason": "operator"}),
+        json!({"type": "viber:stop", "cmdSeq": 3, "reason": "operator"}),
+        json!({"type": "task:message", "cmdSeq": 4, "taskId": TASK, "messageId": MESSAGE, "content": "and?",
+            "injectionMode": "steer"}),
+        json!({"type": "interrupt", "cmdSeq": 5, "targetAgentId": "*", "reason": "operator"}),
+        json!({"type": "viber:drain", "cmdSeq": 6, "drained": true}),
+    ] {
+        let frame = ToDaemon::parse(&golden.to_string()).unwrap_or_else(|e| panic!("{golden}: {e:?}"));
+        assert_eq!(serde_json::to_value(&frame).expect("JSON"), golden);
+    }
+}
+
+#[test]
+fn events_keep_their_shape() {
+    let progress = |event: Value| json!({"seq": 3, "at": AT, "type": "task:progress", "event": event});
+    for golden in [
+        json!({"seq": 1, "at": AT, "type": "task:announce", "origin": "cli", "agentId": "default",
+            "sessionId": SESSION, "goal": "g"}),
+        json!({"seq": 1, "at": AT, "type": "task:accepted"}),
+        json!({"seq": 2, "at": AT, "type": "task:started", "model": "demo/tour", "engine": "builtin"}),
+        progress(json!({"agentId": "default", "type": "text-delta", "content": "Hé"})),
+        progress(json!({"agentId": "default", "type": "reasoning-delta", "content": "hm"})),
+        progress(json!({"agentId": "default", "type": "tool-call", "callId": "c", "tool": "shell", "args": {"a": 1}})),
+        progress(json!({"agentId": "default", "type": "tool-output", "callId": "c", "content": "x"})),
+        progress(json!({"agentId": "default", "type": "tool-result", "callId": "c", "tool": "shell", "result": "x",
+            "ok": true, "durationMs": 12})),
+        progress(json!({"agentId": "default", "type": "state-change", "state": "thinking"})),
+        progress(json!({"agentId": "default", "type": "step", "n": 1, "state": "discarded", "reason": "retry"})),
+        progress(json!({"agentId": "default", "type": "usage", "inputTokens": 1, "outputTokens": 2, "cachedTokens": 0,
+            "source": "measured"})),
+        progress(json!({"agentId": "default", "type": "notice", "level": "warning", "text": "t"})),
+        progress(json!({"agentId": "default", "type": "gap", "from": 2, "to": 3, "bytes": 9, "reason": "quota"})),
+        json!({"seq": 4, "at": AT, "type": "task:completed", "result": {"text": "t", "summary": "t",
+            "artifactRefs": [], "usage": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 0,
+            "source": "measured"}}}),
+        json!({"seq": 4, "at": AT, "type": "task:error", "error": {"code": "provider_auth", "message": "m",
+            "retryable": false, "suggestion": "s"}}),
+        json!({"seq": 4, "at": AT, "type": "task:stopped", "reason": "operator", "killed": 2}),
+    ] {
+        let event: Event = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{golden}: {e}"));
+        assert_eq!(serde_json::to_value(&event).expect("JSON"), golden);
+        assert_eq!(event.body.name(), golden["type"]);
+    }
+}
+
+#[test]
+fn what_was_sent_is_what_is_kept() {
+    let text = format!(
+        r#"{{"type":"task:events","taskId":"{TASK}","attempt":1,"from":1,"items":[{{"type":"task:accepted", "at":"{AT}","seq":1,"extra":[1.0]}}]}}"#
+    );
+    let Ok(FromDaemon::Events(events)) = FromDaemon::parse(&text) else { panic!("events") };
+    assert!(text.contains(events.items[0].get()));
+    assert_eq!(parse_event(&events.items[0]).expect("an event").seq, 1);
+}
+
+#[test]
+fn strangers_are_told_apart_from_nonsense() {
+    assert_eq!(FromDaemon::parse(r#"{"type":"dance"}"#).err(), Some(BadFrame::Unknown("dance".into())));
+    for text in
+        ["", "{", "[]", r#"{"type":1}"#, r#"{"type":"ack:cmd","cmdSeq":-1}"#, r#"{"type":"ack:cmd","cmdSeq":1e309}"#]
+    {
+        assert!(matches!(FromDaemon::parse(text), Err(BadFrame::Malformed(_))), "{text}");
+    }
+    let deep = format!(r#"{{"type":"req","id":1,"method":"x","params":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
+    assert!(matches!(FromDaemon::parse(&deep), Err(BadFrame::Malformed(_))));
+    let large = format!(r#"{{"type":"unsupported","of":"{}"}}"#, "x".repeat(MAX_FRAME));
+    assert_eq!(FromDaemon::parse(&large).err(), Some(BadFrame::TooLarge));
+}
+
+#[test]
+fn a_gap_stands_for_all_it_replaces() {
+    let gap = json!({"seq": 9, "at": AT, "type": "task:progress",
+        "event": {"agentId": "a", "type": "gap", "from": 4, "to": 9, "bytes": 1, "reason": "quota"}});
+    let event: Event = serde_json::from_value(gap).expect("an event");
+    assert_eq!((event.first_seq(), event.seq), (4, 9));
+}

@@ -1,0 +1,27 @@
+//! The wire between a viber and the Board: messages, identifiers, limits and close codes, used by both ends.
+//!
+//! Owns shapes and their limits. Refuses I/O, async, storage and policy: who may say what is decided by the
+//! Board's `link` and the daemon's `mesh`.
+
+pub mod agent;
+pub mod command;
+pub mod event;
+pub mod frame;
+pub mod ids;
+pub mod instant;
+pub mod limits;
+pub mod text;
+pub mod tokens;
+
+pub use agent::{AgentInfo, ConfigError, JobInfo, ProviderInfo, SkillInfo};
+pub use command::{Command, Injection, Limits, Mode, Stream, TaskSubmit, Turn, TurnPart, TurnRole};
+pub use event::{
+    ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, StepState,
+    TaskError, TaskResult, Usage, UsageSource,
+};
+pub use frame::{
+    Acked, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, Numbered, OutboxRange, Running, ToDaemon, ViberState,
+    Welcome, Window, parse_event,
+};
+pub use ids::*;
+pub use instant::Instant;

@@ -1,0 +1,70 @@
+//! Sizes, rates and times that both ends hold, and the codes a connection is closed with.
+
+/// The subprotocol of the WebSocket, offered by the daemon and chosen by the Board.
+pub const SUBPROTOCOL: &str = "openviber.v1";
+/// Protocol versions spoken, lowest and highest.
+pub const PROTOCOL: [u32; 2] = [1, 1];
+/// Largest text frame, bytes.
+pub const MAX_FRAME: usize = 256 * 1024;
+/// Largest single event when it is written, bytes.
+pub const MAX_EVENT: usize = 128 * 1024;
+/// Largest `content` of a `tool-output` and `result` of a `tool-result`, bytes.
+pub const MAX_TOOL_TEXT: usize = 64 * 1024;
+/// Largest `result.text`, bytes.
+pub const MAX_RESULT_TEXT: usize = 96 * 1024;
+/// A larger task payload is fetched over HTTP instead of riding in the command, bytes.
+pub const MAX_INLINE_PAYLOAD: usize = 128 * 1024;
+/// Largest goal or message content, bytes.
+pub const MAX_GOAL: usize = 256 * 1024;
+/// Longest `result.summary`, characters.
+pub const MAX_SUMMARY: usize = 280;
+/// Longest title taken from a goal, characters.
+pub const MAX_TITLE: usize = 80;
+/// Largest text of a tool call's arguments or result in the history sent with a task, bytes.
+pub const HISTORY_TOOL_TEXT: usize = 2 * 1024;
+/// Share of the agent's window that history may take, percent.
+pub const HISTORY_SHARE: usize = 60;
+/// Window assumed when an agent names none, tokens.
+pub const DEFAULT_WINDOW: u64 = 32_768;
+/// Between two heartbeats, seconds.
+pub const HEARTBEAT_SECONDS: u64 = 10;
+/// Silence after which the other side counts as disconnected, seconds.
+pub const SILENCE_SECONDS: u64 = 30;
+/// Sustained events a second that the Board accepts from a viber.
+pub const EVENTS_PER_SECOND: u64 = 2_000;
+/// Sustained bytes a second that the Board accepts from a viber.
+pub const BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
+/// Unacknowledged events a daemon may have under way.
+pub const WINDOW_EVENTS: u64 = 4_000;
+/// Unacknowledged bytes a daemon may have under way.
+pub const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
+/// Outbox quota of one task, bytes.
+pub const OUTBOX_TASK: u64 = 64 * 1024 * 1024;
+/// Outbox quota of a viber, bytes.
+pub const OUTBOX_VIBER: u64 = 256 * 1024 * 1024;
+/// Kept free in the outbox for terminal events, bytes.
+pub const OUTBOX_RESERVE: u64 = 1024 * 1024;
+/// Coalesced text frames a second and task, after the first delta, which goes at once.
+pub const DELTAS_PER_SECOND: u64 = 20;
+/// How long a join token lives, seconds.
+pub const JOIN_TOKEN_SECONDS: i64 = 15 * 60;
+
+/// Codes a WebSocket is closed with (the private range of RFC 6455).
+pub mod close {
+    /// The other side broke the protocol.
+    pub const PROTOCOL: u16 = 4400;
+    /// The credential is not (or no longer) good.
+    pub const AUTH: u16 = 4401;
+    /// The credential is good but may not do this.
+    pub const FORBIDDEN: u16 = 4403;
+    /// Silent, or not reading, for too long.
+    pub const TIMEOUT: u16 = 4408;
+    /// A newer connection of the same viber took over.
+    pub const SUPERSEDED: u16 = 4409;
+    /// A frame over the limit.
+    pub const TOO_LARGE: u16 = 4413;
+    /// Far above the accepted rate.
+    pub const RATE: u16 = 4429;
+    /// The Board is shutting down; `retry-after=SECONDS` stands in the reason.
+    pub const DRAINING: u16 = 4503;
+}

@@ -1,0 +1,67 @@
+//! Cutting text to size at character boundaries, and what is derived from a goal or an answer without a model call.
+
+use crate::limits::{MAX_SUMMARY, MAX_TITLE};
+
+/// The longest prefix of `text` that fits `max` bytes and ends at a character boundary.
+pub fn head(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// The longest suffix of `text` that fits `max` bytes and starts at a character boundary.
+pub fn tail(text: &str, max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
+}
+
+/// `text` when it fits `max` bytes, else its head and tail around a line that says how many bytes were left out.
+pub fn head_and_tail(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let room = max.saturating_sub(64);
+    let (first, last) = (head(text, room / 2), tail(text, room - room / 2));
+    let omitted = text.len() - first.len() - last.len();
+    format!("{first}\n[… {omitted} bytes omitted …]\n{last}")
+}
+
+/// A session's title: the goal's first line that says something, at most 80 characters.
+pub fn title(goal: &str) -> String {
+    let line = goal.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("New session");
+    shorten(line, MAX_TITLE)
+}
+
+/// A result's summary: the first paragraph of the answer, at most 280 characters.
+pub fn summary(answer: &str) -> String {
+    let first = answer.split("\n\n").map(str::trim).find(|paragraph| !paragraph.is_empty()).unwrap_or("");
+    shorten(&first.split_whitespace().collect::<Vec<_>>().join(" "), MAX_SUMMARY)
+}
+
+fn shorten(text: &str, characters: usize) -> String {
+    if text.chars().count() <= characters {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(characters - 1).collect();
+    short.truncate(short.trim_end().len());
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_never_splits_a_character() {
+        let text = "äöü".repeat(1000);
+        let cut = head_and_tail(&text, 301);
+        assert!(cut.len() <= 301 && cut.contains("bytes omitted"));
+        assert_eq!(head("日本", 4), "日");
+        assert_eq!(tail("日本", 4), "本");
+    }
+
+    #[test]
+    fn titles_and_summaries_are_bounded() {
+        assert_eq!(title("\n  Fix the test \nmore"), "Fix the test");
+        assert_eq!(title(&"x".repeat(200)).chars().count(), MAX_TITLE);
+        assert_eq!(summary("\n\nDone.\nAll green.\n\nDetails"), "Done. All green.");
+    }
+}

@@ -1,0 +1,2 @@
+//! Starts the Board.
+fn main() {}
