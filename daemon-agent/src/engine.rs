@@ -1,5 +1,8 @@
 //! Who does the thinking: given a task, report while working and end with one outcome.
 
+pub mod builtin;
+pub mod echo;
+
 use std::sync::Arc;
 
 use protocol::{TaskError, TaskResult, TaskSubmit};
@@ -31,4 +34,36 @@ pub enum Outcome {
     Stopped {
         killed: u32,
     },
+}
+
+/// The engines there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Model, tools, loop.
+    Builtin,
+    /// Does what the goal says without a model, for tests and trials.
+    Echo,
+}
+
+impl Engine {
+    /// The engine of an agent: its model's provider decides (`echo/…` is the echo).
+    pub fn of(agent: &Agent) -> Self {
+        if agent.model.starts_with("echo/") { Self::Echo } else { Self::Builtin }
+    }
+
+    /// The name in `task:started`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Echo => "echo",
+        }
+    }
+
+    /// Works on one attempt until it ends or is stopped.
+    pub async fn run(self, run: Run) -> Outcome {
+        match self {
+            Self::Builtin => builtin::run(run).await,
+            Self::Echo => echo::run(run).await,
+        }
+    }
 }

@@ -1,17 +1,76 @@
 //! Where everything of a viber lies: `~/.openviber/`, or `OPENVIBER_HOME` for all of it.
+//!
+//! Owns paths and permissions: folders 0700, files 0600. Refuses to know what stands in the files.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
 
-/// The root folder and the paths below it. Creating and locking it is `Home::open`'s task.
+use rustix::fs::{FlockOperation, flock};
+
+/// The root folder and the paths below it.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
+}
+
+/// One daemon per home: held while the process lives, freed by the kernel when it dies.
+#[derive(Debug)]
+pub struct Lock {
+    _file: fs::File,
 }
 
 impl Home {
     /// A home at `root`; nothing is touched.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// The home that the environment names: `OPENVIBER_HOME`, else `~/.openviber`.
+    pub fn of_environment() -> io::Result<Self> {
+        let named = std::env::var_os("OPENVIBER_HOME").filter(|root| !root.is_empty()).map(PathBuf::from);
+        let root = match named {
+            Some(root) => std::path::absolute(root)?,
+            None => user_home()
+                .ok_or_else(|| io::Error::other("neither OPENVIBER_HOME nor HOME is set"))?
+                .join(".openviber"),
+        };
+        Ok(Self { root })
+    }
+
+    /// Creates the folders that are missing and closes those that only the daemon may read.
+    pub fn open(&self) -> io::Result<()> {
+        let folders = [
+            self.root.clone(),
+            self.workspace(),
+            self.state(),
+            self.secrets(),
+            self.agents(),
+            self.root.join("artifacts"),
+        ];
+        for folder in &folders {
+            private_folder(folder).map_err(|error| at(folder, &error))?;
+        }
+        for folder in [self.state(), self.secrets()] {
+            if fs::metadata(&folder)?.permissions().mode() & 0o077 != 0 {
+                fs::set_permissions(&folder, Permissions::from_mode(0o700)).map_err(|error| at(&folder, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the lock of this home, or `None` when another daemon holds it.
+    pub fn lock(&self) -> io::Result<Option<Lock>> {
+        let path = self.state().join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(at(&path, &error.into())),
+        }
     }
 
     /// The root folder.
@@ -29,14 +88,34 @@ impl Home {
         self.root.join("state")
     }
 
+    /// Who this viber is on its Board (0600).
+    pub fn credential(&self) -> PathBuf {
+        self.state().join("credential")
+    }
+
+    /// Where `task` and `status` reach a running daemon (0600).
+    pub fn socket(&self) -> PathBuf {
+        self.state().join("daemon.sock")
+    }
+
     /// Provider keys written by `key set` (0700, files 0600).
     pub fn secrets(&self) -> PathBuf {
         self.root.join("secrets")
     }
 
+    /// Providers and defaults of this machine.
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.yaml")
+    }
+
     /// Agent files and session logs.
     pub fn agents(&self) -> PathBuf {
         self.root.join("agents")
+    }
+
+    /// Agent files as the predecessor keeps them.
+    pub fn vibers(&self) -> PathBuf {
+        self.root.join("vibers")
     }
 
     /// What a task produced.
@@ -47,5 +126,68 @@ impl Home {
     /// One line per completed part: `agents/{agent}/sessions/{session}.jsonl`.
     pub fn session_log(&self, agent: &str, session: &str) -> PathBuf {
         self.agents().join(agent).join("sessions").join(format!("{session}.jsonl"))
+    }
+}
+
+/// The user's home folder.
+pub fn user_home() -> Option<PathBuf> {
+    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
+}
+
+/// Makes `folder` and what is missing above it, closed to others.
+pub fn private_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Replaces `path` with `content` so that a crash leaves the old file or the new one, closed to others.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("a file needs a folder"))?;
+    private_folder(folder)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = folder.join(name);
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Whether others than the owner can read `path`.
+pub fn open_to_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0)
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_closed_and_has_one_daemon() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path().join("home"));
+        home.open().expect("a home");
+        for path in [home.state(), home.secrets()] {
+            assert_eq!(fs::metadata(path).expect("there").permissions().mode() & 0o777, 0o700);
+        }
+        let held = home.lock().expect("lockable").expect("free");
+        assert!(home.lock().expect("lockable").is_none());
+        drop(held);
+        assert!(home.lock().expect("lockable").is_some());
+    }
+
+    #[test]
+    fn a_written_file_is_closed_and_replaces_the_old_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a/b");
+        write_private(&path, b"one").expect("written");
+        write_private(&path, b"two").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"two");
+        assert!(!open_to_others(&path));
     }
 }

@@ -1,0 +1,112 @@
+//! The echo: an engine without a model, for tests and for trying a Board.
+//!
+//! Each line of the goal is an instruction; whatever is none is said back word by word:
+//! `stream N every MS` says N numbers, one every MS milliseconds · `fail CODE` ends with that error ·
+//! `wait` works until it is stopped · `panic` breaks the engine · `text BYTES` answers with so many bytes.
+
+use std::time::Duration;
+
+use protocol::{AgentStreamEvent, ErrorCode, StepState, TaskError, TaskResult, text::summary};
+use tokio::time::sleep;
+
+use super::{Outcome, Run};
+
+/// Follows the goal's lines, then completes with everything that was said.
+pub async fn run(run: Run) -> Outcome {
+    let step = |state| AgentStreamEvent::Step { n: 1, state, reason: None };
+    run.sink.emit(step(StepState::Started)).await;
+    let mut said = String::new();
+    for line in run.submit.goal.lines() {
+        let outcome = tokio::select! {
+            biased;
+            () = run.stop.cancelled() => Some(Outcome::Stopped { killed: 0 }),
+            outcome = follow(&run, Instruction::of(line), &mut said) => outcome,
+        };
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+    }
+    run.sink.emit(step(StepState::Finished)).await;
+    let summary = summary(&said);
+    Outcome::Completed(TaskResult { summary, text: said, ..TaskResult::default() })
+}
+
+/// One line of a goal.
+#[derive(Debug, PartialEq)]
+enum Instruction<'a> {
+    Stream { count: u64, pause: Duration },
+    Text { bytes: usize },
+    Fail(ErrorCode),
+    Wait,
+    Panic,
+    Say(&'a str),
+}
+
+impl<'a> Instruction<'a> {
+    fn of(line: &'a str) -> Self {
+        let say = Self::Say(line);
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["stream", count, "every", pause] => match (count.parse(), pause.parse()) {
+                (Ok(count), Ok(pause)) => Self::Stream { count, pause: Duration::from_millis(pause) },
+                _ => say,
+            },
+            ["text", bytes] => bytes.parse().map_or(say, |bytes| Self::Text { bytes }),
+            ["fail", code] => serde_json::from_value(code.into()).map_or(say, Self::Fail),
+            ["wait"] => Self::Wait,
+            ["panic"] => Self::Panic,
+            _ => say,
+        }
+    }
+}
+
+async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> Option<Outcome> {
+    match instruction {
+        Instruction::Stream { count, pause } => {
+            for n in 1..=count {
+                say(run, &format!("{n} "), said).await;
+                sleep(pause).await;
+            }
+        }
+        Instruction::Text { bytes } => said.push_str(&"x".repeat(bytes.min(64 * 1024 * 1024))),
+        Instruction::Fail(code) => {
+            let message = "the goal asked to fail".to_owned();
+            return Some(Outcome::Failed(TaskError {
+                code,
+                message,
+                retryable: false,
+                suggestion: None,
+                details: None,
+            }));
+        }
+        Instruction::Wait => run.stop.cancelled().await,
+        Instruction::Panic => panic!("the goal asked for it"),
+        Instruction::Say(line) => {
+            for word in line.split_inclusive(' ') {
+                say(run, word, said).await;
+            }
+            if run.submit.goal.lines().count() > 1 {
+                say(run, "\n", said).await;
+            }
+        }
+    }
+    None
+}
+
+async fn say(run: &Run, text: &str, said: &mut String) {
+    said.push_str(text);
+    run.sink.emit(AgentStreamEvent::TextDelta { content: text.to_owned() }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_told_from_talk() {
+        let pause = Duration::from_millis(10);
+        assert_eq!(Instruction::of("stream 3 every 10"), Instruction::Stream { count: 3, pause });
+        assert_eq!(Instruction::of("fail provider_auth"), Instruction::Fail(ErrorCode::ProviderAuth));
+        assert_eq!(Instruction::of("fail softly"), Instruction::Say("fail softly"));
+        assert_eq!(Instruction::of("wait for me"), Instruction::Say("wait for me"));
+    }
+}
