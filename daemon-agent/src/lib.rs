@@ -3,7 +3,9 @@
 
 pub mod config;
 pub mod engine;
+pub mod hold;
 pub mod home;
 pub mod model;
+pub mod sandbox;
 pub mod task;
 pub mod tools;

@@ -1,0 +1,83 @@
+//! The names that an agent's `tools:` may hold: single tools and groups of them.
+
+use super::ALL;
+
+/// Groups by name; the ones whose tools come later are known, so that a file that names them stays valid.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("file", &["read_file", "write_file", "edit_file", "list_files"]),
+    ("search", &["glob", "grep"]),
+    ("shell", &["shell"]),
+    ("plan", &["update_plan"]),
+    ("artifact", &["add_artifact"]),
+    ("memory", &["remember", "search_memory"]),
+    ("ask", &["ask_operator"]),
+    ("schedule", &["create_scheduled_job"]),
+    ("notify", &["notify"]),
+];
+
+/// Tools that belong to no group and are not built yet.
+const LATER: &[&str] = &["read_output"];
+
+/// What a `tools:` list means today.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Single tools that are built, each once, in the order of [`ALL`].
+    pub tools: Vec<String>,
+    /// Entries of the list, as written, that name only tools which are not built yet.
+    pub not_in_effect: Vec<String>,
+}
+
+/// Opens the groups in `names`. An unknown name is an error: one sentence that names it and what is known.
+pub fn open_groups(names: &[String]) -> Result<Opened, String> {
+    let mut wanted: Vec<&str> = Vec::new();
+    let mut not_in_effect = Vec::new();
+    for name in names {
+        let tools = tools_of(name).ok_or_else(|| {
+            let groups: Vec<_> = GROUPS.iter().map(|(group, _)| *group).collect();
+            format!("unknown tool {name:?}: expected a group ({}) or a tool ({})", groups.join(", "), ALL.join(", "))
+        })?;
+        let built: Vec<_> = tools.into_iter().filter(|tool| ALL.contains(tool)).collect();
+        if built.is_empty() && !not_in_effect.contains(name) {
+            not_in_effect.push(name.clone());
+        }
+        wanted.extend(built);
+    }
+    let tools = ALL.iter().filter(|tool| wanted.contains(tool)).map(|tool| (*tool).to_owned()).collect();
+    Ok(Opened { tools, not_in_effect })
+}
+
+fn tools_of(name: &str) -> Option<Vec<&str>> {
+    if let Some((_, tools)) = GROUPS.iter().find(|(group, _)| *group == name) {
+        return Some(tools.to_vec());
+    }
+    let single = LATER.contains(&name) || GROUPS.iter().any(|(_, tools)| tools.contains(&name));
+    single.then(|| vec![name])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn groups_and_single_tools_open_in_the_offered_order_once() {
+        let opened = open_groups(&names(&["shell", "file", "plan", "read_file", "ask"])).expect("known names");
+        assert_eq!(opened.tools, ["read_file", "write_file", "edit_file", "list_files", "shell"]);
+        assert_eq!(opened.not_in_effect, ["plan", "ask"]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_what_is_known() {
+        let error = open_groups(&names(&["file", "fiel"])).expect_err("a typing error");
+        assert!(error.contains("\"fiel\"") && error.contains("search") && error.contains("read_file"), "{error}");
+    }
+
+    #[test]
+    fn every_built_tool_is_reached_by_a_group() {
+        let groups: Vec<_> = GROUPS.iter().map(|(group, _)| (*group).to_owned()).collect();
+        assert_eq!(open_groups(&groups).expect("groups").tools, ALL);
+    }
+}

@@ -1,0 +1,124 @@
+//! The tools as a model sees them: names, descriptions, JSON Schemas.
+//!
+//! The schemas use only what every provider accepts: objects of plain types, no unions, `additionalProperties: false`.
+
+use serde_json::{Value, json};
+
+use crate::model::ToolSpec;
+
+/// The tool called `name`, if it is built.
+pub fn of(name: &str) -> Option<ToolSpec> {
+    let (name, description, properties, required): (_, _, Value, &[&str]) = match name {
+        "read_file" => (
+            "read_file",
+            "Read a text file. Lines come numbered, as in `cat -n`; the number and the tab are not part of the file. \
+             At most 2000 lines a call: go on with `offset`.",
+            json!({
+                "path": path("The file"),
+                "offset": { "type": "integer", "minimum": 1, "description": "First line to read, counted from 1." },
+                "limit": { "type": "integer", "minimum": 1, "description": "How many lines to read." },
+            }),
+            &["path"],
+        ),
+        "write_file" => (
+            "write_file",
+            "Create a file or replace its whole content. Missing folders are made. To change a part of a file, use \
+             edit_file.",
+            json!({ "path": path("The file"), "content": text("The whole new content.") }),
+            &["path", "content"],
+        ),
+        "edit_file" => (
+            "edit_file",
+            "Replace text in a file. `oldText` must stand in the file exactly as given, with its white space, and only \
+             once, unless `all` is true. Read the file first.",
+            json!({
+                "path": path("The file"),
+                "oldText": text("The text to replace, with enough lines around it to be unique."),
+                "newText": text("What stands there afterwards; empty to remove the text."),
+                "all": flag("Replace every occurrence."),
+            }),
+            &["path", "oldText", "newText"],
+        ),
+        "list_files" => (
+            "list_files",
+            "List a folder; folders end with a slash.",
+            json!({
+                "path": path("The folder; the working directory when absent"),
+                "depth": {
+                    "type": "integer", "minimum": 1, "maximum": 10,
+                    "description": "How many levels to show; 1 when absent."
+                },
+            }),
+            &[],
+        ),
+        "glob" => (
+            "glob",
+            "Find files by name, such as `**/*.rs` or `src/{a,b}/*.ts`. A pattern without a slash matches at any depth. \
+             What .gitignore excludes is left out.",
+            json!({ "pattern": text("The glob pattern."), "path": path("Where to look; the working directory when absent") }),
+            &["pattern"],
+        ),
+        "grep" => (
+            "grep",
+            "Search the content of files with a regular expression (Rust syntax), line by line. Answers \
+             `file:line:text`. What .gitignore excludes and binary files are left out.",
+            json!({
+                "pattern": text("The regular expression."),
+                "path": path("A file or folder to search; the working directory when absent"),
+                "glob": text("Only files whose name matches this glob, such as `*.rs`."),
+                "ignoreCase": flag("Let upper and lower case match each other."),
+            }),
+            &["pattern"],
+        ),
+        "shell" => (
+            "shell",
+            "Run a command with `sh -c`. It has no input and no terminal. Standard output and error come back together \
+             with the exit code; long output is cut in the middle and kept whole in a file. When the command ends, \
+             everything it left running in the background is ended too: start a server and use it in the same command. \
+             It may write to the working directories and $TMPDIR only, and cannot list the folders above the viber's home.",
+            json!({
+                "command": text("The command line."),
+                "cwd": path("Where to run it; the working directory when absent"),
+                "timeout": { "type": "integer", "minimum": 1, "description": "Seconds until it is ended." },
+            }),
+            &["command"],
+        ),
+        _ => return None,
+    };
+    let parameters = json!({
+        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+    });
+    Some(ToolSpec { name, description, parameters })
+}
+
+fn text(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+fn flag(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+fn path(what: &str) -> Value {
+    text(&format!("{what}: relative to the working directory, or absolute inside a working directory or the workspace."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ALL;
+    use super::*;
+
+    #[test]
+    fn every_tool_has_a_closed_schema_whose_required_arguments_exist() {
+        for name in ALL {
+            let spec = of(name).expect("a spec for every built tool");
+            assert_eq!(spec.name, *name);
+            assert_eq!(spec.parameters["additionalProperties"], false);
+            let properties = spec.parameters["properties"].as_object().expect("properties");
+            assert!(properties.values().all(|property| property["type"].is_string() && property["description"].is_string()));
+            for required in spec.parameters["required"].as_array().expect("required") {
+                assert!(properties.contains_key(required.as_str().expect("a name")), "{name} {required}");
+            }
+        }
+    }
+}
