@@ -100,7 +100,9 @@ fn flag(description: &str) -> Value {
 }
 
 fn path(what: &str) -> Value {
-    text(&format!("{what}: relative to the working directory, or absolute inside a working directory or the workspace."))
+    text(&format!(
+        "{what}: relative to the working directory, or absolute inside a working directory or the workspace."
+    ))
 }
 
 #[cfg(test)]
@@ -115,7 +117,9 @@ mod tests {
             assert_eq!(spec.name, *name);
             assert_eq!(spec.parameters["additionalProperties"], false);
             let properties = spec.parameters["properties"].as_object().expect("properties");
-            assert!(properties.values().all(|property| property["type"].is_string() && property["description"].is_string()));
+            assert!(
+                properties.values().all(|property| property["type"].is_string() && property["description"].is_string())
+            );
             for required in spec.parameters["required"].as_array().expect("required") {
                 assert!(properties.contains_key(required.as_str().expect("a name")), "{name} {required}");
             }
