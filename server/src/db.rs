@@ -1,0 +1,282 @@
+//! Two databases, one text: every statement here runs unchanged on SQLite and PostgreSQL.
+//!
+//! Owns connections, migrations, the writer and all SQL. Has never heard of HTTP. Every query takes the team first,
+//! but for those that `tests/it/tidy.rs` lists by name.
+
+mod migrate;
+mod row;
+mod writer;
+
+use std::{future::Future, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
+
+use sqlx::{
+    PgPool, SqlitePool,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+pub use migrate::{newest, version};
+pub use row::{Arg, Row};
+
+/// Readers of a SQLite database; writing has one connection of its own.
+const SQLITE_READERS: u32 = 6;
+/// Connections of a PostgreSQL database, readers and writers together.
+const POSTGRES_CONNECTIONS: u32 = 16;
+/// How long a SQLite connection waits for somebody else's lock.
+const BUSY: Duration = Duration::from_secs(8);
+
+/// Why the database did not do something.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Locked, full, gone: nothing was changed, try again later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A uniqueness or foreign key rule refused the row.
+    #[error("the database's rules refused the change")]
+    Taken,
+    /// A statement or row is not what the code believes: our fault.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// A boxed future that borrows the transaction it works on.
+pub type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The Board's database. Cheap to clone.
+#[derive(Clone)]
+pub struct Db {
+    pools: Pools,
+    writer: Option<Arc<writer::Writer>>,
+}
+
+#[derive(Clone)]
+enum Pools {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+/// One connection inside (or, for reads, outside) a transaction. Stores take it as their first parameter.
+pub struct Tx {
+    connection: Connection,
+    /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
+    raced: bool,
+}
+
+enum Connection {
+    Sqlite(PoolConnection<sqlx::Sqlite>),
+    Postgres(PoolConnection<sqlx::Postgres>),
+}
+
+impl Db {
+    /// Opens `url` (`sqlite:///path`, `postgres://…`) and brings its schema up to date.
+    ///
+    /// Fails with `Broken` when the database is newer than this binary, and with `Unavailable` when it can't be reached.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        let db = Self::connect(url).await?;
+        migrate::run(&db).await?;
+        Ok(db)
+    }
+
+    /// Opens `url` without touching its schema.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let options = PgConnectOptions::from_str(url).map_err(Error::from)?;
+            let pool = PgPoolOptions::new()
+                .max_connections(POSTGRES_CONNECTIONS)
+                .acquire_timeout(Duration::from_secs(5))
+                .connect_with(options)
+                .await?;
+            return Ok(Self { pools: Pools::Postgres(pool), writer: None });
+        }
+        let options = SqliteConnectOptions::from_str(url)?
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(BUSY)
+            .pragma("wal_autocheckpoint", "0")
+            .pragma("cache_size", "-8000");
+        restrict(options.get_filename())?;
+        let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        let file = options.get_filename().to_owned();
+        let read = SqlitePoolOptions::new()
+            .max_connections(SQLITE_READERS)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_with(options.pragma("query_only", "1"))
+            .await?;
+        let writer = writer::Writer::start(write, file);
+        Ok(Self { pools: Pools::Sqlite(read), writer: Some(Arc::new(writer)) })
+    }
+
+    /// Whether this is SQLite: for the few places where the two really differ.
+    pub fn is_sqlite(&self) -> bool {
+        matches!(self.pools, Pools::Sqlite(_))
+    }
+
+    /// Reads. Each statement sees its own snapshot; what must agree is read by one statement or inside `write`.
+    pub async fn read<T, E, F>(&self, work: F) -> Result<T, E>
+    where
+        F: for<'a> FnOnce(&'a mut Tx) -> Work<'a, Result<T, E>>,
+        E: From<Error>,
+    {
+        let mut tx = self.acquire().await?;
+        work(&mut tx).await
+    }
+
+    /// A change: everything that `work` does happens, or nothing does. It touches nothing but its transaction, because
+    /// it may be run again (PostgreSQL, after a serialization failure or deadlock) or be undone with an error.
+    /// Returns after the commit is durable.
+    pub async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    where
+        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        match &self.writer {
+            Some(writer) => writer.write(work).await,
+            None => writer::write_postgres(self.clone(), work).await,
+        }
+    }
+
+    /// Closes all connections once the changes under way are done.
+    pub async fn close(&self) {
+        if let Some(writer) = &self.writer {
+            writer.close().await;
+        }
+        match &self.pools {
+            Pools::Sqlite(pool) => pool.close().await,
+            Pools::Postgres(pool) => pool.close().await,
+        }
+    }
+
+    async fn acquire(&self) -> Result<Tx, Error> {
+        Ok(Tx::on(match &self.pools {
+            Pools::Sqlite(pool) => Connection::Sqlite(pool.acquire().await?),
+            Pools::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+        }))
+    }
+}
+
+impl Tx {
+    fn on(connection: Connection) -> Self {
+        Self { connection, raced: false }
+    }
+
+    /// Runs a statement and answers how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, Error> {
+        let done = match &mut self.connection {
+            Connection::Sqlite(c) => {
+                row::bind_sqlite(sql, args).execute(&mut **c).await.map(|done| done.rows_affected())
+            }
+            Connection::Postgres(c) => {
+                row::bind_postgres(sql, args).execute(&mut **c).await.map(|done| done.rows_affected())
+            }
+        };
+        done.map_err(|error| self.note(error))
+    }
+
+    /// Runs a query and answers all its rows: bound every list with a LIMIT.
+    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<Row>, Error> {
+        let rows = match &mut self.connection {
+            Connection::Sqlite(c) => {
+                let rows = row::bind_sqlite(sql, args).fetch_all(&mut **c).await;
+                rows.map(|rows| rows.into_iter().map(Row::Sqlite).collect())
+            }
+            Connection::Postgres(c) => {
+                let rows = row::bind_postgres(sql, args).fetch_all(&mut **c).await;
+                rows.map(|rows| rows.into_iter().map(Row::Postgres).collect())
+            }
+        };
+        rows.map_err(|error| self.note(error))
+    }
+
+    /// Runs a query that answers at most one row.
+    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<Row>, Error> {
+        let row = match &mut self.connection {
+            Connection::Sqlite(c) => {
+                row::bind_sqlite(sql, args).fetch_optional(&mut **c).await.map(|row| row.map(Row::Sqlite))
+            }
+            Connection::Postgres(c) => {
+                row::bind_postgres(sql, args).fetch_optional(&mut **c).await.map(|row| row.map(Row::Postgres))
+            }
+        };
+        row.map_err(|error| self.note(error))
+    }
+
+    /// Whether this is SQLite: for the few statements where the two really differ.
+    pub fn is_sqlite(&self) -> bool {
+        matches!(self.connection, Connection::Sqlite(_))
+    }
+
+    /// Several statements without parameters at once: transactions and migrations.
+    async fn script(&mut self, sql: &'static str) -> Result<(), Error> {
+        let done = match &mut self.connection {
+            Connection::Sqlite(c) => sqlx::raw_sql(sql).execute(&mut **c).await.map(drop),
+            Connection::Postgres(c) => sqlx::raw_sql(sql).execute(&mut **c).await.map(drop),
+        };
+        done.map_err(|error| self.note(error))
+    }
+
+    fn note(&mut self, error: sqlx::Error) -> Error {
+        // PostgreSQL: serialization_failure and deadlock_detected.
+        let code = error.as_database_error().and_then(|database| database.code());
+        self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
+        error.into()
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let Some(database) = error.as_database_error() else {
+            return match error {
+                sqlx::Error::Io(_)
+                | sqlx::Error::Tls(_)
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed
+                | sqlx::Error::WorkerCrashed => Self::Unavailable(error.to_string()),
+                other => Self::Broken(other.to_string()),
+            };
+        };
+        if database.is_unique_violation() || database.is_foreign_key_violation() {
+            return Self::Taken;
+        }
+        match database.code().as_deref() {
+            // SQLite: BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN in the low byte.
+            Some(code)
+                if code
+                    .parse::<u32>()
+                    .is_ok_and(|n| code.len() < 5 && matches!(n & 0xff, 5 | 6 | 8 | 10 | 11 | 13 | 14)) =>
+            {
+                Self::Unavailable(database.to_string())
+            }
+            // PostgreSQL classes: connection, rollback, resources, operator intervention, system, read-only.
+            Some(code)
+                if ["08", "40", "53", "57", "58", "25"]
+                    .iter()
+                    .any(|class| code.len() == 5 && code.starts_with(class)) =>
+            {
+                Self::Unavailable(database.to_string())
+            }
+            _ => Self::Broken(database.to_string()),
+        }
+    }
+}
+
+/// The database file and its companions are the owner's alone.
+fn restrict(file: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::OpenOptionsExt;
+    if file.as_os_str().is_empty() || file.to_string_lossy().contains(":memory:") {
+        return Ok(());
+    }
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(file)
+        .map(drop)
+        .map_err(|error| Error::Unavailable(format!("{}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Schema versions: paired files in `migrations/{sqlite,postgres}/`, append-only, applied by sqlx's migrator.
+
+use std::borrow::Cow;
+
+use sqlx::{
+    SqlStr,
+    migrate::{Migration, MigrationType, Migrator},
+};
+
+use super::{Db, Error, Pools};
+
+/// Version, name and both texts of every migration, oldest first.
+const ALL: &[(i64, &str, &str, &str)] = &[(
+    1,
+    "first",
+    include_str!("../../../migrations/sqlite/0001_first.sql"),
+    include_str!("../../../migrations/postgres/0001_first.sql"),
+)];
+
+/// The schema version this binary speaks.
+pub fn newest() -> i64 {
+    ALL.last().map_or(0, |migration| migration.0)
+}
+
+/// The schema version of a database; 0 when it is empty.
+pub async fn version(db: &Db) -> Result<i64, Error> {
+    db.read(|tx| {
+        Box::pin(async move {
+            let there = if tx.is_sqlite() {
+                tx.row("SELECT 1 AS n FROM sqlite_master WHERE name = '_sqlx_migrations'", &[]).await?
+            } else {
+                tx.row("SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')", &[])
+                    .await?
+            };
+            if there.is_none() {
+                return Ok(0);
+            }
+            let row = tx.row("SELECT COALESCE(MAX(version), 0) AS version FROM _sqlx_migrations", &[]).await?;
+            row.map_or(Ok(0), |row| row.int("version"))
+        })
+    })
+    .await
+}
+
+/// Applies what is missing. A database newer than this binary is refused before anything is written.
+pub(super) async fn run(db: &Db) -> Result<(), Error> {
+    let found = version(db).await?;
+    if found > newest() {
+        return Err(Error::Broken(format!(
+            "the database has schema version {found}, this binary knows only {}: use the newer viber-board, or restore a backup",
+            newest()
+        )));
+    }
+    let migrator = |pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str| {
+        let list = ALL.iter().map(|all| {
+            Migration::new(all.0, Cow::Borrowed(all.1), MigrationType::Simple, SqlStr::from_static(pick(all)), false)
+        });
+        Migrator::with_migrations(list.collect())
+    };
+    let done = match (&db.pools, &db.writer) {
+        (Pools::Sqlite(_), Some(writer)) => migrator(|all| all.2).run(writer.pool()).await,
+        (Pools::Sqlite(pool), None) => migrator(|all| all.2).run(pool).await,
+        (Pools::Postgres(pool), _) => migrator(|all| all.3).run(pool).await,
+    };
+    done.map_err(|error| match error {
+        sqlx::migrate::MigrateError::Execute(error) => error.into(),
+        other => Error::Broken(format!("the schema could not be brought up to date: {other}")),
+    })
+}

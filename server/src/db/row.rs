@@ -1,0 +1,220 @@
+//! What goes into a statement and what comes out of it, for either engine.
+
+use sqlx::{
+    Postgres, Row as _, Sqlite,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+    sqlite::{SqliteArguments, SqliteRow},
+};
+
+use super::Error;
+
+/// A parameter. Typed even when absent, because PostgreSQL asks for the type of a NULL.
+#[derive(Clone, Debug)]
+pub enum Arg {
+    Text(Option<String>),
+    Int(Option<i64>),
+}
+
+impl From<&str> for Arg {
+    fn from(value: &str) -> Self {
+        Self::Text(Some(value.to_owned()))
+    }
+}
+
+impl From<String> for Arg {
+    fn from(value: String) -> Self {
+        Self::Text(Some(value))
+    }
+}
+
+impl From<&String> for Arg {
+    fn from(value: &String) -> Self {
+        Self::Text(Some(value.clone()))
+    }
+}
+
+impl From<Option<String>> for Arg {
+    fn from(value: Option<String>) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl From<Option<&str>> for Arg {
+    fn from(value: Option<&str>) -> Self {
+        Self::Text(value.map(str::to_owned))
+    }
+}
+
+impl From<i64> for Arg {
+    fn from(value: i64) -> Self {
+        Self::Int(Some(value))
+    }
+}
+
+impl From<u32> for Arg {
+    fn from(value: u32) -> Self {
+        Self::Int(Some(value.into()))
+    }
+}
+
+/// A seq from the wire; one beyond what the database can hold becomes its largest number and matches nothing.
+impl From<u64> for Arg {
+    fn from(value: u64) -> Self {
+        Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<bool> for Arg {
+    fn from(value: bool) -> Self {
+        Self::Int(Some(value.into()))
+    }
+}
+
+impl From<Option<i64>> for Arg {
+    fn from(value: Option<i64>) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<protocol::Instant> for Arg {
+    fn from(value: protocol::Instant) -> Self {
+        Self::Int(Some(value.0))
+    }
+}
+
+impl From<Option<protocol::Instant>> for Arg {
+    fn from(value: Option<protocol::Instant>) -> Self {
+        Self::Int(value.map(|at| at.0))
+    }
+}
+
+macro_rules! ids_are_args {
+    ($($id:ty),*) => {$(
+        impl From<&$id> for Arg {
+            fn from(id: &$id) -> Self {
+                Self::Text(Some(id.as_str().to_owned()))
+            }
+        }
+
+        impl From<Option<&$id>> for Arg {
+            fn from(id: Option<&$id>) -> Self {
+                Self::Text(id.map(|id| id.as_str().to_owned()))
+            }
+        }
+    )*};
+}
+
+ids_are_args!(
+    protocol::TeamId,
+    protocol::OperatorId,
+    protocol::LoginId,
+    protocol::ViberId,
+    protocol::SessionId,
+    protocol::TaskId,
+    protocol::MessageId,
+    protocol::InvitationId,
+    protocol::TokenId,
+    protocol::JoinTokenId,
+    protocol::BootId
+);
+
+/// A row of a result, its columns by name.
+pub enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
+
+impl Row {
+    /// A TEXT column that is never NULL.
+    pub fn text(&self, column: &'static str) -> Result<String, Error> {
+        self.optional_text(column)?.ok_or_else(|| Error::Broken(format!("{column} is NULL")))
+    }
+
+    /// A TEXT column.
+    pub fn optional_text(&self, column: &'static str) -> Result<Option<String>, Error> {
+        Ok(match self {
+            Self::Sqlite(row) => row.try_get(column)?,
+            Self::Postgres(row) => row.try_get(column)?,
+        })
+    }
+
+    /// A BIGINT column that is never NULL.
+    pub fn int(&self, column: &'static str) -> Result<i64, Error> {
+        self.optional_int(column)?.ok_or_else(|| Error::Broken(format!("{column} is NULL")))
+    }
+
+    /// A BIGINT column.
+    pub fn optional_int(&self, column: &'static str) -> Result<Option<i64>, Error> {
+        Ok(match self {
+            Self::Sqlite(row) => row.try_get(column)?,
+            Self::Postgres(row) => row.try_get(column)?,
+        })
+    }
+
+    /// A count or seq, never negative.
+    pub fn count(&self, column: &'static str) -> Result<u64, Error> {
+        u64::try_from(self.int(column)?).map_err(|_| Error::Broken(format!("{column} is negative")))
+    }
+
+    /// A BIGINT column that holds 0 or 1.
+    pub fn flag(&self, column: &'static str) -> Result<bool, Error> {
+        Ok(self.int(column)? != 0)
+    }
+
+    /// An instant that is never NULL.
+    pub fn instant(&self, column: &'static str) -> Result<protocol::Instant, Error> {
+        Ok(protocol::Instant(self.int(column)?))
+    }
+
+    /// An instant.
+    pub fn optional_instant(&self, column: &'static str) -> Result<Option<protocol::Instant>, Error> {
+        Ok(self.optional_int(column)?.map(protocol::Instant))
+    }
+
+    /// A TEXT column that holds an identifier, a role, a state …
+    pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(&self, column: &'static str) -> Result<T, Error> {
+        self.text(column)?.parse().map_err(|error| Error::Broken(format!("{column}: {error}")))
+    }
+
+    /// The same for a column that may be NULL.
+    pub fn optional_parse<T: std::str::FromStr<Err: std::fmt::Display>>(
+        &self,
+        column: &'static str,
+    ) -> Result<Option<T>, Error> {
+        let parse = |text: String| text.parse().map_err(|error| Error::Broken(format!("{column}: {error}")));
+        self.optional_text(column)?.map(parse).transpose()
+    }
+
+    /// A TEXT column that holds JSON.
+    pub fn json<T: serde::de::DeserializeOwned>(&self, column: &'static str) -> Result<T, Error> {
+        serde_json::from_str(&self.text(column)?).map_err(|error| Error::Broken(format!("{column}: {error}")))
+    }
+
+    /// The same for a column that may be NULL.
+    pub fn optional_json<T: serde::de::DeserializeOwned>(&self, column: &'static str) -> Result<Option<T>, Error> {
+        let parse =
+            |text: String| serde_json::from_str(&text).map_err(|error| Error::Broken(format!("{column}: {error}")));
+        self.optional_text(column)?.map(parse).transpose()
+    }
+}
+
+pub(super) fn bind_sqlite(sql: &'static str, args: &[Arg]) -> Query<'static, Sqlite, SqliteArguments> {
+    args.iter().fold(sqlx::query(sql), |query, arg| match arg {
+        Arg::Text(value) => query.bind(value.clone()),
+        Arg::Int(value) => query.bind(*value),
+    })
+}
+
+pub(super) fn bind_postgres(sql: &'static str, args: &[Arg]) -> Query<'static, Postgres, PgArguments> {
+    args.iter().fold(sqlx::query(sql), |query, arg| match arg {
+        Arg::Text(value) => query.bind(value.clone()),
+        Arg::Int(value) => query.bind(*value),
+    })
+}
+
+/// Parameters of a statement: `args![team, id, now]`.
+#[macro_export]
+macro_rules! args {
+    ($($value:expr),* $(,)?) => { &[$($crate::db::Arg::from($value)),*] };
+}

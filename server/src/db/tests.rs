@@ -1,0 +1,70 @@
+//! The writer's promises on SQLite; the stores are tested on both engines in `tests/`.
+
+use super::*;
+
+async fn fresh() -> (tempfile::TempDir, Db) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
+    (folder, db)
+}
+
+async fn put(db: &Db, key: String, fail: bool) -> Result<u64, Error> {
+    db.write(move |tx| {
+        let key = key.clone();
+        Box::pin(async move {
+            let n = tx.execute("INSERT INTO board (key, value) VALUES ($1, 'x')", crate::args![key]).await?;
+            if fail { Err(Error::Taken) } else { Ok(n) }
+        })
+    })
+    .await
+}
+
+async fn keys(db: &Db) -> Vec<String> {
+    let rows = db
+        .read(|tx| Box::pin(async move { tx.rows("SELECT key FROM board ORDER BY key", &[]).await }))
+        .await
+        .expect("rows");
+    rows.iter().map(|row| row.text("key").expect("a key")).collect()
+}
+
+#[tokio::test]
+async fn a_failing_change_undoes_only_itself() {
+    let (_folder, db) = fresh().await;
+    let done = futures_util::future::join_all((0..40).map(|n| put(&db, format!("k{n:02}"), n % 4 == 3))).await;
+    assert_eq!(done.iter().filter(|outcome| outcome.is_ok()).count(), 30);
+    assert_eq!(keys(&db).await.len(), 30);
+    assert!(matches!(put(&db, "k00".into(), false).await, Err(Error::Taken)));
+}
+
+#[tokio::test]
+async fn a_panic_in_a_change_leaves_the_writer_alive() {
+    let (_folder, db) = fresh().await;
+    let outcome: Result<(), Error> = db
+        .write(|tx| {
+            Box::pin(async move {
+                tx.execute("INSERT INTO board (key, value) VALUES ('half', 'x')", &[]).await?;
+                panic!("on purpose")
+            })
+        })
+        .await;
+    assert!(matches!(outcome, Err(Error::Broken(_))));
+    put(&db, "after".into(), false).await.expect("a change");
+    assert_eq!(keys(&db).await, ["after"]);
+}
+
+#[tokio::test]
+async fn a_reader_cannot_write_and_a_newer_schema_is_refused() {
+    let (folder, db) = fresh().await;
+    let refused = db.read(|tx| Box::pin(async move { tx.execute("DELETE FROM board", &[]).await })).await;
+    assert!(refused.is_err());
+    db.write(|tx| {
+        Box::pin(async move {
+            let sql = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (9999, 'x', 1, x'00', 0)";
+            tx.execute(sql, &[]).await
+        })
+    })
+    .await
+    .expect("a change");
+    let newer = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await;
+    assert!(matches!(newer, Err(Error::Broken(reason)) if reason.contains("9999")));
+}

@@ -1,0 +1,166 @@
+//! Who writes. SQLite: one task owns the one write connection and commits what waits together, so that one fsync serves
+//! many changes. PostgreSQL: each change in its own transaction, tried again when the database asks for it.
+
+use std::{panic::AssertUnwindSafe, path::PathBuf, time::Duration};
+
+use futures_util::FutureExt;
+use sqlx::SqlitePool;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Connection, Db, Error, Tx, Work};
+
+/// Changes that may wait; a caller beyond that waits for a place.
+const QUEUE: usize = 1024;
+/// Changes in one commit. No timer: the commit in progress is the batching.
+const BATCH: usize = 256;
+/// A PostgreSQL change is tried so often when it lost a serialization race or a deadlock.
+const TRIES: u32 = 4;
+/// Size of the write-ahead log above which a checkpoint is due, bytes.
+const CHECKPOINT: u64 = 4 * 1024 * 1024;
+
+/// What tells a caller how its change ended, once the commit did.
+type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
+/// A change without its types: runs in a savepoint and says whether to keep it.
+type Job = Box<dyn for<'a> FnOnce(&'a mut Tx) -> Work<'a, (bool, Reply)> + Send>;
+
+/// The handle of SQLite's writer task.
+pub(super) struct Writer {
+    jobs: mpsc::Sender<Job>,
+    pool: SqlitePool,
+}
+
+impl Writer {
+    /// Starts the writer on the one connection of `pool`.
+    pub(super) fn start(pool: SqlitePool, file: PathBuf) -> Self {
+        let (jobs, waiting) = mpsc::channel(QUEUE);
+        tokio::spawn(run(pool.clone(), waiting, file));
+        Self { jobs, pool }
+    }
+
+    /// Runs `work` in the next batch.
+    pub(super) async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    where
+        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let job: Job = Box::new(move |tx| {
+            Box::pin(async move {
+                let outcome = attempt(&work, tx).await;
+                let keep = outcome.is_ok();
+                // An unreachable caller is fine: the change stands or not, whoever listens.
+                let reply: Reply = Box::new(move |commit| {
+                    drop(tell.send(match (outcome, commit) {
+                        (Err(error), _) => Err(error),
+                        (Ok(value), Ok(())) => Ok(value),
+                        (Ok(_), Err(error)) => Err(error.into()),
+                    }));
+                });
+                (keep, reply)
+            })
+        });
+        let gone = || Error::Unavailable("the writer has stopped".into());
+        self.jobs.send(job).await.map_err(|_| gone())?;
+        told.await.map_err(|_| gone())?
+    }
+
+    /// The connection that writes: for migrations, before anything else does.
+    pub(super) fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+
+    /// Waits for the change under way and closes the connection.
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Runs a change; a panic in it becomes an error of its own.
+async fn attempt<T, E, F>(work: &F, tx: &mut Tx) -> Result<T, E>
+where
+    F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync,
+    E: From<Error>,
+{
+    match AssertUnwindSafe(work(tx)).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::Broken("a change panicked".into()).into()),
+    }
+}
+
+async fn run(pool: SqlitePool, mut waiting: mpsc::Receiver<Job>, file: PathBuf) {
+    let wal = PathBuf::from(format!("{}-wal", file.display()));
+    let mut batch = Vec::with_capacity(BATCH);
+    while waiting.recv_many(&mut batch, BATCH).await > 0 {
+        let mut replies = Vec::with_capacity(batch.len());
+        let outcome = match pool.acquire().await {
+            Ok(connection) => commit(Tx::on(Connection::Sqlite(connection)), &mut batch, &mut replies).await,
+            Err(error) => Err(error.into()),
+        };
+        batch.clear();
+        for reply in replies {
+            reply(outcome.clone());
+        }
+        if std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > CHECKPOINT)
+            && let Ok(mut connection) = pool.acquire().await
+        {
+            // PASSIVE moves what no reader needs and never waits; the log is reused from its start afterwards.
+            if let Err(error) = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *connection).await {
+                tracing::warn!(%error, "the write-ahead log could not be moved into the database");
+            }
+        }
+    }
+}
+
+/// One transaction over the whole batch, a savepoint around each change. A job that got no reply is dropped by the
+/// caller, which tells its sender that the database is not available.
+async fn commit(mut tx: Tx, batch: &mut Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+    tx.script("BEGIN IMMEDIATE").await?;
+    for job in batch.drain(..) {
+        tx.script("SAVEPOINT change").await?;
+        let (keep, reply) = job(&mut tx).await;
+        replies.push(reply);
+        if !keep && let Err(error) = tx.script("ROLLBACK TO change").await {
+            drop(tx.script("ROLLBACK").await);
+            return Err(error);
+        }
+        if let Err(error) = tx.script("RELEASE change").await {
+            drop(tx.script("ROLLBACK").await);
+            return Err(error);
+        }
+    }
+    if let Err(error) = tx.script("COMMIT").await {
+        drop(tx.script("ROLLBACK").await);
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Runs `work` in a transaction of its own, to its end even when the caller goes away.
+pub(super) async fn write_postgres<T, E, F>(db: Db, work: F) -> Result<T, E>
+where
+    F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
+    let done = tokio::spawn(async move {
+        let mut tries = 1;
+        loop {
+            let mut tx = db.acquire().await?;
+            tx.script("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+            let outcome = attempt(&work, &mut tx).await;
+            let keep = outcome.is_ok();
+            let ended = tx.script(if keep { "COMMIT" } else { "ROLLBACK" }).await;
+            if tx.raced && (!keep || ended.is_err()) && tries < TRIES {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(5 << tries)).await;
+                continue;
+            }
+            if keep {
+                ended?;
+            }
+            return outcome;
+        }
+    });
+    done.await.map_err(|_| Error::Unavailable("the change was cut off".into()))?
+}

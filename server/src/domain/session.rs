@@ -1,0 +1,100 @@
+//! Sessions, their messages and the messages' parts.
+
+use protocol::{Instant, MessageId, NoticeLevel, SessionId, TaskId, ViberId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+crate::words! {
+    /// Who a message is from.
+    Author {
+        User = "user",
+        Assistant = "assistant",
+    }
+}
+
+/// One conversation with one agent on one viber.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    pub id: SessionId,
+    pub viber_id: ViberId,
+    pub agent_id: String,
+    pub title: String,
+    pub renamed_at: Option<Instant>,
+    pub pinned_at: Option<Instant>,
+    pub archived_at: Option<Instant>,
+    /// Seq of its newest message.
+    pub last_seq: u64,
+    pub created_by: String,
+    pub created_at: Instant,
+    pub active_at: Instant,
+}
+
+/// One message, its parts in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub id: MessageId,
+    pub session_id: SessionId,
+    pub seq: u64,
+    pub role: Author,
+    /// Operator or token id of a user's message, agent id of an assistant's.
+    pub author: String,
+    pub task_id: TaskId,
+    /// Of an assistant's message; 0 for a user's.
+    pub attempt: u32,
+    pub parts: Vec<Part>,
+    pub created_at: Instant,
+}
+
+/// A complete piece of a message, as the database keeps it and the API shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum Part {
+    Text {
+        text: String,
+    },
+    Reasoning {
+        text: String,
+        #[serde(default)]
+        duration_ms: u64,
+    },
+    ToolCall {
+        call_id: String,
+        tool: String,
+        args: Value,
+    },
+    ToolResult {
+        call_id: String,
+        tool: String,
+        result: Value,
+        ok: bool,
+        duration_ms: u64,
+    },
+    Artifact {
+        artifact: Value,
+    },
+    Notice {
+        level: NoticeLevel,
+        text: String,
+        /// What a withdrawn step had said: shown folded, sent to nobody.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        folded: Option<String>,
+    },
+    Summary {
+        text: String,
+    },
+}
+
+impl Part {
+    /// The word in the database's `kind`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Text { .. } => "text",
+            Self::Reasoning { .. } => "reasoning",
+            Self::ToolCall { .. } => "tool-call",
+            Self::ToolResult { .. } => "tool-result",
+            Self::Artifact { .. } => "artifact",
+            Self::Notice { .. } => "notice",
+            Self::Summary { .. } => "summary",
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Tasks and their attempts.
+
+use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskError, TaskId, TaskResult, Usage, ViberId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+crate::words! {
+    /// The five states. The last three are final.
+    TaskState {
+        Pending = "pending",
+        Running = "running",
+        Completed = "completed",
+        Error = "error",
+        Stopped = "stopped",
+    }
+}
+
+impl TaskState {
+    /// Whether nothing more is expected to happen.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Error | Self::Stopped)
+    }
+}
+
+crate::words! {
+    /// How far a pending task has come.
+    Delivery {
+        /// Behind another task of its session; no command exists yet.
+        Queued = "queued",
+        /// Its command is stored, and sent when the viber is connected.
+        Offered = "offered",
+        /// The viber's journal holds it.
+        Accepted = "accepted",
+    }
+}
+
+crate::words! {
+    /// What a running task waits for.
+    WaitingFor {
+        Approval = "approval",
+        Input = "input",
+        RateLimit = "rate_limit",
+        Budget = "budget",
+        Paused = "paused",
+    }
+}
+
+crate::words! {
+    /// Whether the viber was heard within the lease.
+    ContactState {
+        Connected = "connected",
+        Disconnected = "disconnected",
+    }
+}
+
+/// Why a running task does not go on right now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    #[serde(rename = "for")]
+    pub cause: WaitingFor,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub until: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub id: Option<String>,
+}
+
+/// Contact with a viber, and since when it is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contact {
+    pub state: ContactState,
+    pub since: Instant,
+}
+
+/// One unit of work in a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    pub id: TaskId,
+    pub session_id: SessionId,
+    pub viber_id: ViberId,
+    pub agent_id: String,
+    /// The user message that asked for it, and its seq: the task's place in the session.
+    pub message_id: MessageId,
+    pub message_seq: u64,
+    pub goal: String,
+    pub state: TaskState,
+    /// While pending.
+    pub delivery: Option<Delivery>,
+    /// While running.
+    pub waiting: Option<Waiting>,
+    /// Of its viber.
+    pub contact: Contact,
+    /// The newest attempt's number.
+    pub attempt: u32,
+    pub stream: Stream,
+    pub mode: Option<Mode>,
+    pub limits: Limits,
+    /// `{plan?, artifacts?, memory?, context?, attachments?}` as submitted.
+    pub payload: Value,
+    /// As the viber told when it started.
+    pub model: Option<String>,
+    pub result: Option<TaskResult>,
+    pub error: Option<TaskError>,
+    pub usage: Usage,
+    pub created_by: String,
+    pub created_at: Instant,
+    pub offered_at: Option<Instant>,
+    pub started_at: Option<Instant>,
+    pub ended_at: Option<Instant>,
+    pub stopped_by: Option<String>,
+    pub stop_confirmed_at: Option<Instant>,
+}
+
+/// One delivery of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    pub viber_id: ViberId,
+    /// Of its newest durable event.
+    pub last_seq: u64,
+    /// Events up to here have become parts.
+    pub parts_seq: u64,
+    pub message_id: Option<MessageId>,
+    /// `completed`, `error`, `stopped` or `lost`.
+    pub outcome: Option<String>,
+    pub superseded: bool,
+    pub created_at: Instant,
+    pub started_at: Option<Instant>,
+    pub ended_at: Option<Instant>,
+}
