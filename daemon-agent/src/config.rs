@@ -2,9 +2,19 @@
 //!
 //! Owns the checked values. Refuses to run anything and to reach the network.
 
-use std::{collections::BTreeMap, path::PathBuf};
+mod agents;
+mod machine;
+mod providers;
+mod variables;
+pub mod watch;
+mod yaml;
 
-use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use protocol::{AgentInfo, ConfigError, Limits, Mode, ProviderInfo, Stream, ViberState};
+
+use crate::home::Home;
+pub use variables::Variables;
 
 /// `config.yaml`, with `${VAR}` replaced.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +28,8 @@ pub struct Config {
     pub on_disconnect: OnDisconnect,
     /// Extra folders that commands may write to.
     pub sandbox_write: Vec<PathBuf>,
+    /// Providers to show: those that the file names and those that are ready to use.
+    pub shown: Vec<String>,
 }
 
 /// What a daemon does with its tasks when it is cut off.
@@ -33,7 +45,8 @@ pub enum OnDisconnect {
 #[derive(Clone)]
 pub struct Provider {
     pub api: Api,
-    /// Without a trailing slash, such as `https://api.openai.com/v1`.
+    /// With the version, without a trailing slash: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`;
+    /// Ollama's without one: `http://127.0.0.1:11434`.
     pub base_url: String,
     pub api_key: Option<String>,
     /// Something to mend, shown by `doctor` and on the Board.
@@ -103,3 +116,114 @@ impl Default for Timeouts {
 
 /// All agents of the machine, the broken ones with their errors.
 pub type Agents = BTreeMap<String, Result<Agent, (AgentInfo, ConfigError)>>;
+
+/// Everything that the files said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub config: Arc<Config>,
+    pub agents: Agents,
+    /// `config.yaml` is wrong: `config` is the last good one, and no agent takes a task.
+    pub error: Option<ConfigError>,
+}
+
+impl Snapshot {
+    /// Reads all files of `home`.
+    pub fn read(home: &Home, variables: &Variables) -> Self {
+        let (config, error) = match machine::read(home, variables) {
+            Ok(config) => (config, None),
+            Err(error) => (machine::defaults(home, variables), Some(error)),
+        };
+        Self { agents: agents::read_all(home, variables, &config), config: Arc::new(config), error }
+    }
+
+    /// The same with the configuration of `before` when this one is wrong.
+    fn or_last_good(mut self, before: &Self) -> Self {
+        if self.error.is_some() {
+            self.config = before.config.clone();
+        }
+        self
+    }
+
+    /// The agent `id`, or why it takes no task: `None` when there is no such agent.
+    pub fn agent(&self, id: &str) -> Option<Result<Arc<Agent>, ConfigError>> {
+        let found = self.agents.get(id)?;
+        Some(match (&self.error, found) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Ok(agent)) => Ok(Arc::new(agent.clone())),
+            (None, Err((_, error))) => Err(error.clone()),
+        })
+    }
+
+    /// All mistakes in the files.
+    pub fn errors(&self) -> Vec<&ConfigError> {
+        let of_agents = self.agents.values().filter_map(|agent| agent.as_ref().err()).map(|(_, error)| error);
+        self.error.iter().chain(of_agents).collect()
+    }
+
+    /// What the Board is told.
+    pub fn state(&self) -> ViberState {
+        let agents = self.agents.values().map(|agent| {
+            let mut info = match agent {
+                Ok(agent) => agent.info(),
+                Err((info, _)) => info.clone(),
+            };
+            if let Some(error) = &self.error {
+                info.error = Some(error.clone());
+            }
+            info
+        });
+        let providers = self.config.shown.iter().filter_map(|id| Some(self.config.providers.get(id)?.info(id)));
+        ViberState { agents: Some(agents.collect()), providers: Some(providers.collect()), ..ViberState::default() }
+    }
+}
+
+impl Agent {
+    /// The agent as the Board shows it.
+    pub fn info(&self) -> AgentInfo {
+        AgentInfo {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            description: self.description.clone(),
+            model: self.model.clone(),
+            mode: self.mode,
+            tools: self.tools.clone(),
+            spaces: self.spaces.iter().map(|space| space.display().to_string()).collect(),
+            max_steps: self.max_steps,
+            context_window: self.context_window,
+            not_in_effect: self.not_in_effect.clone(),
+            refuses: self.refuses.clone(),
+            error: None,
+        }
+    }
+}
+
+impl Provider {
+    /// Whether a model call can be tried: local ones and the demo need no key.
+    pub fn is_configured(&self) -> bool {
+        self.api_key.is_some() || matches!(self.api, Api::Ollama | Api::Demo)
+    }
+
+    fn info(&self, id: &str) -> ProviderInfo {
+        ProviderInfo {
+            id: id.to_owned(),
+            api: self.api.as_str().to_owned(),
+            has_key: self.api_key.is_some(),
+            warning: self.warning.clone(),
+        }
+    }
+}
+
+impl Api {
+    /// The word in `config.yaml`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Ollama => "ollama",
+            Self::Demo => "demo",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! `agents/{id}.yaml`, and `vibers/{id}.yaml` of the predecessor: one agent each.
+
+use std::{collections::BTreeMap, path::Path, sync::LazyLock};
+
+use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_saphyr::Spanned;
+
+use super::{Agent, Agents, Config, Timeouts, machine::check_model, variables::Variables, yaml::Source};
+use crate::{home::Home, tools};
+
+/// Model calls a task may take when the file names no number.
+const MAX_STEPS: u32 = 10;
+/// More files than anyone has agents.
+const MAX_AGENTS: usize = 200;
+
+/// Groups and what they hold. Names without a tool that is built are known and not in effect.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("file", &["read_file", "write_file", "edit_file", "list_files"]),
+    ("search", &["glob", "grep"]),
+    ("shell", &["shell"]),
+    ("plan", &["update_plan"]),
+    ("artifact", &["add_artifact"]),
+    ("memory", &["remember", "search_memory"]),
+    ("ask", &["ask_operator"]),
+    ("schedule", &["create_scheduled_job"]),
+    ("notify", &["notify"]),
+];
+
+/// Tools that come later.
+const LATER: &[&str] = &[
+    "update_plan",
+    "add_artifact",
+    "remember",
+    "search_memory",
+    "ask_operator",
+    "read_output",
+    "create_scheduled_job",
+    "notify",
+];
+
+/// The keys of an agent's file, once strict and once forgiving.
+macro_rules! written {
+    ($($(#[$rule:meta])* $name:ident;)*) => {$(
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        $(#[$rule])*
+        struct $name {
+            name: Option<Spanned<String>>,
+            description: Option<Spanned<String>>,
+            model: Option<Spanned<String>>,
+            fallback_model: Option<Spanned<String>>,
+            max_steps: Option<Spanned<u32>>,
+            temperature: Option<Spanned<f64>>,
+            max_tokens: Option<Spanned<u32>>,
+            context_window: Option<Spanned<u64>>,
+            mode: Option<Spanned<Mode>>,
+            tools: Vec<Spanned<String>>,
+            require_approval: Vec<Spanned<String>>,
+            skills: Vec<Spanned<String>>,
+            spaces: Vec<Spanned<String>>,
+            env: Vec<Spanned<String>>,
+            system_prompt: Option<Spanned<String>>,
+            limits: Option<Spanned<Limits>>,
+            timeouts: Option<WrittenTimeouts>,
+            stream: Option<Spanned<Stream>>,
+        }
+    )*};
+}
+
+written! {
+    #[serde(deny_unknown_fields)]
+    Written;
+    Forgiving;
+}
+
+const KEYS: &[&str] = &[
+    "name",
+    "description",
+    "model",
+    "fallbackModel",
+    "maxSteps",
+    "temperature",
+    "maxTokens",
+    "contextWindow",
+    "mode",
+    "tools",
+    "requireApproval",
+    "skills",
+    "spaces",
+    "env",
+    "systemPrompt",
+    "limits",
+    "timeouts",
+    "stream",
+];
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenTimeouts {
+    shell: Option<Spanned<u64>>,
+    default: Option<Spanned<u64>>,
+}
+
+impl From<Forgiving> for Written {
+    fn from(from: Forgiving) -> Self {
+        Self {
+            name: from.name,
+            description: from.description,
+            model: from.model,
+            fallback_model: from.fallback_model,
+            max_steps: from.max_steps,
+            temperature: from.temperature,
+            max_tokens: from.max_tokens,
+            context_window: from.context_window,
+            mode: from.mode,
+            tools: from.tools,
+            require_approval: from.require_approval,
+            skills: from.skills,
+            spaces: from.spaces,
+            env: from.env,
+            system_prompt: from.system_prompt,
+            limits: from.limits,
+            timeouts: from.timeouts,
+            stream: from.stream,
+        }
+    }
+}
+
+/// Reads all agents; a file in `agents/` wins over one of the same name in `vibers/`.
+pub fn read_all(home: &Home, variables: &Variables, config: &Config) -> Agents {
+    let mut all = Agents::new();
+    for (folder, name, old) in [(home.vibers(), "vibers", true), (home.agents(), "agents", false)] {
+        for id in stems(&folder) {
+            let file = format!("{name}/{id}.yaml");
+            let agent = read(&folder.join(format!("{id}.yaml")), &file, &id, old, variables, config);
+            let broken = |error: ConfigError| {
+                let error_shown = Some(error.clone());
+                (AgentInfo { id: id.clone(), name: id.clone(), error: error_shown, ..AgentInfo::default() }, error)
+            };
+            all.insert(id.clone(), agent.map_err(broken));
+        }
+    }
+    all
+}
+
+/// Whether `id` can be an agent's: it becomes part of paths and of pages.
+pub fn is_id(id: &str) -> bool {
+    static ID: LazyLock<regex::Regex> =
+        LazyLock::new(|| regex::Regex::new(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$").expect("a fixed pattern"));
+    ID.is_match(id)
+}
+
+fn stems(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut ids: Vec<String> = names
+        .filter_map(|name| Some(name.to_str()?.strip_suffix(".yaml")?.to_owned()))
+        .filter(|id| !id.starts_with('.') && id.len() <= 300)
+        .collect();
+    ids.sort();
+    ids.truncate(MAX_AGENTS);
+    ids
+}
+
+fn read(
+    path: &Path,
+    file: &str,
+    id: &str,
+    old: bool,
+    variables: &Variables,
+    config: &Config,
+) -> Result<Agent, ConfigError> {
+    let whole = |message: &str| ConfigError { file: file.to_owned(), line: 0, message: message.to_owned() };
+    if !is_id(id) {
+        return Err(whole("an agent's name has letters, digits, - and _, at most 64"));
+    }
+    let source = Source::read(path, file)?.ok_or_else(|| whole("was removed"))?;
+    if !old {
+        return check(id, source.parse()?, Vec::new(), &source, variables, config);
+    }
+    let written: Forgiving = source.parse()?;
+    let keys: BTreeMap<String, IgnoredAny> = source.parse()?;
+    let unknown = keys.into_keys().filter(|key| !KEYS.contains(&key.as_str())).collect();
+    check(id, written.into(), unknown, &source, variables, config)
+}
+
+fn check(
+    id: &str,
+    written: Written,
+    mut not_in_effect: Vec<String>,
+    source: &Source,
+    variables: &Variables,
+    config: &Config,
+) -> Result<Agent, ConfigError> {
+    let model = match written.model {
+        Some(model) => {
+            check_model(source, &model, config)?;
+            model.value
+        }
+        None => config.default_model.clone().unwrap_or_else(|| "demo/tour".to_owned()),
+    };
+    let mut spaces = Vec::new();
+    for space in &written.spaces {
+        let path = variables.path(&space.value).map_err(|why| source.wrong(space, why))?;
+        if !spaces.contains(&path) {
+            spaces.push(path);
+        }
+    }
+    for name in &written.env {
+        let good = name.value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && name.value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !good {
+            return Err(source.wrong(name, format!("{:?} is not a variable's name", name.value)));
+        }
+    }
+    let temperature = source.within("temperature", written.temperature.as_ref(), (0.0, 2.0))?;
+    let tools = open_groups(&written.tools, source, &mut not_in_effect)?;
+    for (key, present) in [("fallbackModel", written.fallback_model.is_some()), ("skills", !written.skills.is_empty())]
+    {
+        if present {
+            not_in_effect.push(key.to_owned());
+        }
+    }
+    let mode = written.mode.map(|mode| mode.value).unwrap_or_default();
+    let limits = written.limits.as_ref().map(|limits| limits.value.clone()).unwrap_or_default();
+    if let (Some(found), true) = (&written.limits, has_zero(&limits)) {
+        return Err(source.wrong(found, "a limit is at least 1; leave it out for none"));
+    }
+    let text = |value: Option<Spanned<String>>| value.map(|value| value.value);
+    Ok(Agent {
+        id: id.to_owned(),
+        name: text(written.name).filter(|name| !name.trim().is_empty()).unwrap_or_else(|| id.to_owned()),
+        description: text(written.description).unwrap_or_default(),
+        model,
+        max_steps: source.within("maxSteps", written.max_steps.as_ref(), (1, 1000))?.unwrap_or(MAX_STEPS),
+        temperature,
+        max_tokens: source.within("maxTokens", written.max_tokens.as_ref(), (1, 1_000_000))?,
+        context_window: source.within("contextWindow", written.context_window.as_ref(), (1024, 100_000_000))?,
+        mode,
+        tools,
+        spaces,
+        env: written.env.into_iter().map(|name| name.value).collect(),
+        system_prompt: text(written.system_prompt),
+        refuses: refuses(mode, !written.require_approval.is_empty(), &limits),
+        limits,
+        timeouts: timeouts(written.timeouts.as_ref(), source)?,
+        stream: written.stream.map(|stream| stream.value),
+        not_in_effect,
+    })
+}
+
+/// Tool names in the order they are offered.
+fn open_groups(
+    written: &[Spanned<String>],
+    source: &Source,
+    not_in_effect: &mut Vec<String>,
+) -> Result<Vec<String>, ConfigError> {
+    let mut named: Vec<&str> = Vec::new();
+    for word in written {
+        let name = word.value.as_str();
+        let group = GROUPS.iter().find(|(group, _)| *group == name);
+        let tool = tools::ALL.iter().chain(LATER).find(|tool| **tool == name);
+        let opened: &[&str] = match (group, tool) {
+            (Some((_, tools)), _) => tools,
+            (None, Some(tool)) => std::slice::from_ref(tool),
+            (None, None) => {
+                let groups = GROUPS.iter().map(|(group, _)| *group).collect::<Vec<_>>().join(", ");
+                let message =
+                    format!("no tool or group is called {name:?}; groups: {groups}; tools: {}", tools::ALL.join(", "));
+                return Err(source.wrong(word, message));
+            }
+        };
+        if opened.iter().all(|tool| !tools::ALL.contains(tool)) {
+            not_in_effect.push(format!("tools: {name}"));
+        }
+        named.extend(opened);
+    }
+    Ok(tools::ALL.iter().filter(|tool| named.contains(tool)).map(|tool| (*tool).to_owned()).collect())
+}
+
+fn has_zero(limits: &Limits) -> bool {
+    let whole = [limits.steps, limits.tool_calls, limits.minutes].contains(&Some(0));
+    whole || limits.tokens == Some(0) || limits.cost_usd.is_some_and(|cost| cost.is_nan() || cost <= 0.0)
+}
+
+fn timeouts(written: Option<&WrittenTimeouts>, source: &Source) -> Result<Timeouts, ConfigError> {
+    let usual = Timeouts::default();
+    let Some(written) = written else { return Ok(usual) };
+    Ok(Timeouts {
+        shell: source.within("timeouts.shell", written.shell.as_ref(), (1, 86_400))?.unwrap_or(usual.shell),
+        default: source.within("timeouts.default", written.default.as_ref(), (1, 86_400))?.unwrap_or(usual.default),
+    })
+}
+
+/// A key that would hold the agent back cannot be ignored: until it is built the agent takes no task.
+fn refuses(mode: Mode, approval: bool, limits: &Limits) -> Option<String> {
+    let key = match mode {
+        Mode::AlwaysAsk | Mode::ViberDecides => format!("mode: {}", mode.as_str()),
+        Mode::AlwaysExecute if approval => "requireApproval".to_owned(),
+        Mode::AlwaysExecute if limits.cost_usd.is_some() => "limits.costUsd".to_owned(),
+        Mode::AlwaysExecute => return None,
+    };
+    Some(format!(
+        "`{key}` is not built yet, so this agent takes no tasks: remove the key to let it work without that bound"
+    ))
+}

@@ -1,0 +1,190 @@
+//! `config.yaml`: this machine's providers and defaults.
+
+use std::collections::BTreeMap;
+
+use protocol::ConfigError;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::{
+    Api, Config, OnDisconnect, Provider,
+    providers::{listens, take_key, usual, well_known},
+    variables::Variables,
+    yaml::Source,
+};
+use crate::home::{Home, open_to_others};
+
+/// Tasks at once when the file names no number.
+const MAX_TASKS: usize = 4;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Written {
+    providers: BTreeMap<String, Spanned<WrittenProvider>>,
+    defaults: Defaults,
+    max_tasks: Option<Spanned<u32>>,
+    on_disconnect: Option<Spanned<String>>,
+    sandbox: Sandbox,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct WrittenProvider {
+    api: Option<Spanned<String>>,
+    base_url: Option<Spanned<String>>,
+    api_key: Option<Spanned<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Defaults {
+    model: Option<Spanned<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Sandbox {
+    write: Vec<Spanned<String>>,
+}
+
+/// What holds without a file.
+pub fn defaults(home: &Home, variables: &Variables) -> Config {
+    let variables = variables.with_file(home);
+    let mut config = Config { providers: well_known(home, &variables), max_tasks: MAX_TASKS, ..Config::default() };
+    show(&mut config, &[]);
+    config
+}
+
+/// Reads `config.yaml`.
+pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
+    let mut config = defaults(home, variables);
+    let Some(source) = Source::read(&home.config(), "config.yaml")? else { return Ok(config) };
+    let variables = &variables.with_file(home);
+    let written: Written = source.parse()?;
+    let open = open_to_others(&home.config());
+    for (id, found) in &written.providers {
+        if id == "demo" || id.is_empty() || id.contains(['/', '\0']) || id.starts_with('.') {
+            return Err(source.wrong(found, format!("a provider cannot be called {id:?}")));
+        }
+        let provider = provider(id, &found.value, &source, variables, home, open)
+            .map_err(|error| if error.line == 0 { source.wrong(found, error.message) } else { error })?;
+        config.providers.insert(id.clone(), provider);
+    }
+    if let Some(model) = written.defaults.model {
+        check_model(&source, &model, &config)?;
+        config.default_model = Some(model.value);
+    }
+    config.max_tasks =
+        source.within("maxTasks", written.max_tasks.as_ref(), (1, 64))?.map_or(MAX_TASKS, |tasks| tasks as usize);
+    if let Some(policy) = written.on_disconnect {
+        config.on_disconnect = on_disconnect(&policy.value)
+            .ok_or_else(|| source.wrong(&policy, "expected `continue` or `stop_after SECONDS`"))?;
+    }
+    for folder in &written.sandbox.write {
+        let path = variables.path(&folder.value).map_err(|why| source.wrong(folder, why))?;
+        config.sandbox_write.push(path);
+    }
+    show(&mut config, &written.providers.keys().cloned().collect::<Vec<_>>());
+    Ok(config)
+}
+
+/// Refuses a model that no provider of this machine can be asked for.
+pub fn check_model(source: &Source, model: &Spanned<String>, config: &Config) -> Result<(), ConfigError> {
+    let Some((provider, name)) = model.value.split_once('/').filter(|(_, name)| !name.is_empty()) else {
+        return Err(source.wrong(model, format!("the model {:?} should be provider/model", model.value)));
+    };
+    if provider == "echo" || config.providers.contains_key(provider) {
+        return Ok(());
+    }
+    let known = config.providers.keys().cloned().collect::<Vec<_>>().join(", ");
+    Err(source.wrong(model, format!("no provider {provider:?} for the model {name:?}; known: {known}")))
+}
+
+fn provider(
+    id: &str,
+    written: &WrittenProvider,
+    source: &Source,
+    variables: &Variables,
+    home: &Home,
+    open: bool,
+) -> Result<Provider, ConfigError> {
+    let api = match &written.api {
+        Some(word) => {
+            [Api::OpenAi, Api::Anthropic, Api::Ollama].into_iter().find(|api| api.as_str() == word.value).ok_or_else(
+                || source.wrong(word, format!("the api {:?} is none of openai, anthropic, ollama", word.value)),
+            )?
+        }
+        None => match id {
+            "anthropic" => Api::Anthropic,
+            "ollama" => Api::Ollama,
+            "openai" | "openrouter" | "deepseek" => Api::OpenAi,
+            _ => {
+                let message = format!("the provider {id} needs an api: openai, anthropic or ollama");
+                return Err(ConfigError { message, ..ConfigError::default() });
+            }
+        },
+    };
+    let (address, variable) = usual(id, api);
+    let base_url = match &written.base_url {
+        Some(url) => {
+            let filled = variables.fill(&url.value).map_err(|name| not_set(source, url, &name))?;
+            let good = reqwest::Url::parse(&filled).is_ok_and(|url| {
+                matches!(url.scheme(), "http" | "https") && url.host().is_some() && url.username().is_empty()
+            });
+            if !good {
+                return Err(source.wrong(url, "expected an address such as https://api.example.com/v1"));
+            }
+            filled.trim_end_matches('/').to_owned()
+        }
+        None => address.to_owned(),
+    };
+    let mut provider = Provider { api, base_url, api_key: None, warning: None };
+    take_key(&mut provider, id, home);
+    provider.api_key = provider.api_key.or_else(|| Some(variables.value(variable?)?.to_owned()));
+    if let Some(key) = &written.api_key {
+        match variables.fill(&key.value) {
+            Ok(filled) if !filled.trim().is_empty() => {
+                provider.api_key = Some(filled.trim().to_owned());
+                if open && filled == key.value {
+                    provider.warning = Some("config.yaml holds a key and can be read by others: chmod 600".to_owned());
+                }
+            }
+            Ok(_) => {}
+            // A key that is not there is the normal state of a file that is shared between machines.
+            Err(name) if provider.api_key.is_none() => {
+                provider.warning = Some(format!("the variable {name} is not set"))
+            }
+            Err(_) => {}
+        }
+    }
+    if provider.api_key.as_ref().is_some_and(|key| key.contains(|c: char| c.is_control() || !c.is_ascii())) {
+        provider.api_key = None;
+        provider.warning = Some("the key has characters that no key has".to_owned());
+    }
+    Ok(provider)
+}
+
+fn not_set<T>(source: &Source, at: &Spanned<T>, name: &str) -> ConfigError {
+    source.wrong(at, format!("the variable {name} is not set"))
+}
+
+fn on_disconnect(text: &str) -> Option<OnDisconnect> {
+    match text.split_whitespace().collect::<Vec<_>>()[..] {
+        ["continue"] => Some(OnDisconnect::Continue),
+        ["stop_after", seconds] => seconds.trim_end_matches('s').parse().ok().map(OnDisconnect::StopAfter),
+        _ => None,
+    }
+}
+
+fn show(config: &mut Config, named: &[String]) {
+    let shown = config.providers.iter().filter(|(id, provider)| {
+        provider.api_key.is_some()
+            || named.contains(id)
+            || match provider.api {
+                Api::Demo => true,
+                Api::Ollama => listens(&provider.base_url),
+                Api::OpenAi | Api::Anthropic => provider.warning.is_some(),
+            }
+    });
+    config.shown = shown.map(|(id, _)| id.clone()).collect();
+}

@@ -1,0 +1,164 @@
+//! What files mean, and what is said about wrong ones.
+
+use std::{fs, time::Instant};
+
+use super::*;
+
+struct Desk {
+    folder: tempfile::TempDir,
+    variables: Variables,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Home::at(folder.path()).open().expect("a home");
+        fs::create_dir(folder.path().join("vibers")).expect("a folder");
+        Self {
+            folder,
+            variables: Variables::of([("HOME", "/home/mia"), ("OPENAI_API_KEY", "sk-env"), ("PORT", "9000")]),
+        }
+    }
+
+    fn file(&self, name: &str, text: &str) -> &Self {
+        fs::write(self.folder.path().join(name), text).expect("written");
+        self
+    }
+
+    fn read(&self) -> Snapshot {
+        Snapshot::read(&Home::at(self.folder.path()), &self.variables)
+    }
+
+    fn agent(&self, text: &str) -> Result<Arc<Agent>, ConfigError> {
+        self.file("agents/a.yaml", text).read().agent("a").expect("there")
+    }
+}
+
+#[test]
+fn an_empty_home_has_the_demo_and_keys_of_the_environment() {
+    let desk = Desk::new();
+    let read = desk.file("agents/a.yaml", "").read();
+    assert_eq!(read.agent("a").expect("there").expect("good").model, "demo/tour");
+    assert_eq!(read.config.providers["openai"].api_key.as_deref(), Some("sk-env"));
+    assert!(read.config.providers["anthropic"].api_key.is_none());
+    assert!(read.config.shown.contains(&"openai".to_owned()) && !read.config.shown.contains(&"anthropic".to_owned()));
+    assert!(read.agent("nobody").is_none());
+}
+
+#[test]
+fn the_files_of_the_documentation_are_read() {
+    let desk = Desk::new();
+    desk.file(
+        "config.yaml",
+        "providers:\n  anthropic: { api: anthropic, apiKey: \"${ANTHROPIC_API_KEY}\" }\n  local: { api: ollama, baseUrl: \"http://127.0.0.1:${PORT}/\" }\ndefaults: { model: anthropic/claude-sonnet-4-5 }\nmaxTasks: 2\nonDisconnect: stop_after 60\nsandbox: { write: [~/.cargo] }\n",
+    );
+    let agent = desk
+        .agent("name: Default\nmodel: local/qwen3\nfallbackModel: openai/gpt-5-mini\nmaxSteps: 25\ntemperature: 0.2\nmode: always_execute\ntools: [search, shell, plan, read_file]\nskills: [github]\nspaces: [~/code/my-webapp]\nenv: [CARGO_HOME]\nsystemPrompt: |\n  Be kind.\nlimits: { steps: 50, minutes: 60 }\ntimeouts: { shell: 60 }\nstream: full\n")
+        .expect("good");
+    assert_eq!(agent.tools, ["read_file", "glob", "grep", "shell"]);
+    assert_eq!(agent.not_in_effect, ["tools: plan", "fallbackModel", "skills"]);
+    assert_eq!(agent.spaces, [PathBuf::from("/home/mia/code/my-webapp")]);
+    assert_eq!((agent.max_steps, agent.timeouts.shell, agent.timeouts.default), (25, 60, 30));
+    assert_eq!(agent.refuses, None);
+    let config = desk.read().config;
+    assert_eq!((config.max_tasks, config.on_disconnect), (2, OnDisconnect::StopAfter(60)));
+    assert_eq!(config.providers["local"].base_url, "http://127.0.0.1:9000");
+    let anthropic = &config.providers["anthropic"];
+    assert!(anthropic.api_key.is_none() && anthropic.warning.as_ref().is_some_and(|w| w.contains("ANTHROPIC_API_KEY")));
+}
+
+#[test]
+fn a_mistake_names_file_line_and_what_was_expected() {
+    let desk = Desk::new();
+    for (text, line, word) in [
+        ("name: A\nmodle: x/y\n", 2, "modle"),
+        ("model: gpt\n", 1, "provider/model"),
+        ("\nmodel: nobody/gpt\n", 2, "nobody"),
+        ("tools: [file, fly]\n", 1, "fly"),
+        ("maxSteps: 0\n", 1, "expected 1"),
+        ("maxSteps: many\n", 1, "many"),
+        ("mode: on\n", 1, "always_execute"),
+        ("spaces: [code]\n", 1, "absolute"),
+        ("env: [\"A B\"]\n", 1, "variable"),
+        ("name: A\nname: B\n", 2, "name"),
+        ("limits: { stepz: 1 }\n", 1, "stepz"),
+        ("limits: { steps: 0 }\n", 1, "at least 1"),
+        ("name: [\n", 0, ""),
+        ("name: !!python/object x\n", 1, ""),
+        ("temperature: .nan\n", 1, "temperature"),
+    ] {
+        let error = desk.agent(text).expect_err(text);
+        assert_eq!(error.file, "agents/a.yaml");
+        assert!(line == 0 || error.line == line, "{text}: {error:?}");
+        assert!(error.message.contains(word), "{text}: {error:?}");
+    }
+}
+
+#[test]
+fn a_bound_that_is_not_built_refuses_tasks() {
+    let desk = Desk::new();
+    for (text, key) in [
+        ("mode: always_ask", "mode: always_ask"),
+        ("mode: viber_decides", "mode: viber_decides"),
+        ("requireApproval: [shell]", "requireApproval"),
+        ("limits: { costUsd: 5 }", "limits.costUsd"),
+    ] {
+        let refuses = desk.agent(text).expect("readable").refuses.clone().expect("refuses");
+        assert!(refuses.contains(key), "{refuses}");
+    }
+}
+
+#[test]
+fn files_of_the_predecessor_are_forgiven() {
+    let desk = Desk::new();
+    desk.file("vibers/old.yaml", "name: Old\nworkingMode: fast\n").file("vibers/a.yaml", "name: Hidden\n");
+    let read = desk.file("agents/a.yaml", "name: Shown\n").read();
+    assert_eq!(read.agent("old").expect("there").expect("good").not_in_effect, ["workingMode"]);
+    assert_eq!(read.agent("a").expect("there").expect("good").name, "Shown");
+}
+
+#[test]
+fn a_wrong_config_stops_every_agent_and_keeps_the_last_good_one() {
+    let desk = Desk::new();
+    let before = desk.file("agents/a.yaml", "").file("config.yaml", "maxTasks: 7\n").read();
+    let after = desk.file("config.yaml", "maxTasks: 7\nmaxTask: 8\n").read().or_last_good(&before);
+    assert_eq!(after.config.max_tasks, 7);
+    let error = after.agent("a").expect("there").expect_err("stopped");
+    assert_eq!((error.file.as_str(), error.line), ("config.yaml", 2));
+    assert_eq!(after.state().agents.expect("agents")[0].error.as_ref(), Some(&error));
+}
+
+#[test]
+fn hostile_files_are_refused_fast() {
+    let desk = Desk::new();
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for n in 1..12 {
+        bomb.push_str(&format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(", ")));
+    }
+    let started = Instant::now();
+    for text in [bomb, format!("name: {}", "x".repeat(1024 * 1024)), format!("tools: {}", "[".repeat(10_000))] {
+        assert!(desk.agent(&text).is_err());
+        assert!(desk.file("vibers/b.yaml", &text).read().agent("b").expect("there").is_err());
+    }
+    assert!(started.elapsed().as_secs() < 5);
+}
+
+#[test]
+fn names_of_files_are_ids_or_refused() {
+    let desk = Desk::new();
+    for name in ["a b", "x.", "ü", &"n".repeat(80)] {
+        let error =
+            desk.file(&format!("agents/{name}.yaml"), "").read().agent(name).expect("shown").expect_err("refused");
+        assert!(error.message.contains("name"), "{error:?}");
+    }
+}
+
+#[test]
+fn keys_of_files_win_and_open_files_are_told() {
+    let desk = Desk::new();
+    let read = desk.file("secrets/openai", "sk-file\n").read();
+    let openai = &read.config.providers["openai"];
+    assert_eq!(openai.api_key.as_deref(), Some("sk-file"));
+    assert!(openai.warning.is_some(), "the file was written open to others");
+    assert!(!format!("{read:?}").contains("sk-file"));
+}

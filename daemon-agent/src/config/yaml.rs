@@ -1,0 +1,101 @@
+//! One YAML file: bounded reading, typed parsing, and errors with file, line and snippet.
+
+use std::{fs::File, io::Read, path::Path};
+
+use protocol::ConfigError;
+use serde::de::DeserializeOwned;
+use serde_saphyr::{Location, Spanned};
+
+/// Larger files are refused unread: nobody writes them by hand.
+const MAX_FILE: u64 = 256 * 1024;
+
+/// A file's text and its name below the home.
+pub struct Source {
+    name: String,
+    text: String,
+}
+
+impl Source {
+    /// Reads `path`, called `name` in errors; `None` when there is no such file.
+    pub fn read(path: &Path, name: &str) -> Result<Option<Self>, ConfigError> {
+        let whole = |message: String| ConfigError { file: name.to_owned(), line: 0, message };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(whole(format!("cannot be read: {error}"))),
+        };
+        if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+            return Err(whole("is not a file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| whole(format!("cannot be read: {error}")))?;
+        if bytes.len() as u64 > MAX_FILE {
+            return Err(whole(format!("is larger than {} KiB", MAX_FILE / 1024)));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+            ConfigError { line: line as u32, ..whole("is not UTF-8".to_owned()) }
+        })?;
+        Ok(Some(Self { name: name.to_owned(), text }))
+    }
+
+    /// The file as `T`; an empty one is an empty mapping.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        let budget = serde_saphyr::budget! {
+            max_events: 20_000,
+            max_aliases: 64,
+            max_anchors: 64,
+            max_depth: 16,
+            max_documents: 1,
+            max_nodes: 10_000,
+            max_recorded_anchor_events: 10_000,
+            max_recorded_anchor_bytes: 1024 * 1024,
+        };
+        let options = serde_saphyr::options! {
+            budget: budget,
+            strict_booleans: true,
+            reject_unsupported_tags: true,
+        };
+        let nothing = self.text.lines().all(|line| {
+            let line = line.trim();
+            line.is_empty() || line.starts_with('#') || line == "---"
+        });
+        let text = if nothing { "{}" } else { &self.text };
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| ConfigError {
+            file: self.name.clone(),
+            line: error.location().map_or(0, |at| at.line() as u32),
+            message: error.render(),
+        })
+    }
+
+    /// A mistake at `at` with the line it stands on.
+    pub fn fault(&self, at: Location, message: impl Into<String>) -> ConfigError {
+        let (line, mut message) = (at.line() as usize, message.into());
+        if let Some(text) = line.checked_sub(1).and_then(|index| self.text.lines().nth(index)) {
+            let text = protocol::text::head(text, 160);
+            message.push_str(&format!("\n{line:>4} | {text}"));
+        }
+        ConfigError { file: self.name.clone(), line: line as u32, message }
+    }
+
+    /// `fault` at a value.
+    pub fn wrong<T>(&self, value: &Spanned<T>, message: impl Into<String>) -> ConfigError {
+        self.fault(value.referenced, message)
+    }
+
+    /// A number within `from..=to`.
+    pub fn within<N: Copy + PartialOrd + std::fmt::Display>(
+        &self,
+        key: &str,
+        value: Option<&Spanned<N>>,
+        (from, to): (N, N),
+    ) -> Result<Option<N>, ConfigError> {
+        match value {
+            Some(found) if !(from..=to).contains(&found.value) => {
+                Err(self.wrong(found, format!("{key} is {}, expected {from} to {to}", found.value)))
+            }
+            found => Ok(found.map(|found| found.value)),
+        }
+    }
+}
