@@ -3,6 +3,7 @@
 //! Owns connections, migrations, the writer and all SQL. Has never heard of HTTP. Every query takes the team first,
 //! but for those that `tests/it/tidy.rs` lists by name.
 
+pub mod idempotency;
 mod migrate;
 mod row;
 mod writer;
