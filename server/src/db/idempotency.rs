@@ -30,16 +30,8 @@ pub async fn keep(tx: &mut Tx, team: &TeamId, actor: &str, once: &Once, kept: &K
                ON CONFLICT (team_id, actor, key) DO UPDATE SET body_hash = excluded.body_hash, \
                status = excluded.status, answer = excluded.answer, created_at = excluded.created_at \
                WHERE idempotency.created_at <= $8";
-    let args = args![
-        team,
-        actor,
-        &once.key,
-        &once.asks,
-        i64::from(kept.status),
-        &kept.answer,
-        kept.at,
-        kept.at.0 - KEPT_FOR
-    ];
+    let args =
+        args![team, actor, &once.key, &once.asks, i64::from(kept.status), &kept.answer, kept.at, kept.at.0 - KEPT_FOR];
     if tx.execute(sql, args).await? == 0 {
         tx.raced = true;
         return Err(Error::Taken);
@@ -65,7 +57,9 @@ mod tests {
 
     async fn found(db: &Db, team: &TeamId, asks: &'static str, now: Instant) -> Earlier {
         let team = team.clone();
-        db.read(move |tx| Box::pin(async move { find(tx, &team, "tok", &once(asks), now).await })).await.expect("a read")
+        db.read(move |tx| Box::pin(async move { find(tx, &team, "tok", &once(asks), now).await }))
+            .await
+            .expect("a read")
     }
 
     async fn kept(db: &Db, team: &TeamId, answer: &'static str, at: Instant) -> Result<(), Error> {
