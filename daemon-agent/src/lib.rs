@@ -6,6 +6,8 @@ pub mod engine;
 pub mod hold;
 pub mod home;
 pub mod model;
+pub mod prompt;
 pub mod sandbox;
+pub mod session_log;
 pub mod task;
 pub mod tools;

@@ -5,6 +5,23 @@
 use protocol::Usage;
 use serde_json::Value;
 
+mod anthropic;
+mod demo;
+mod failure;
+mod framing;
+mod http;
+mod ollama;
+mod openai;
+mod probe;
+mod provider;
+mod reader;
+mod wait;
+mod window;
+
+pub use failure::Failure;
+pub use probe::{Probe, list, test};
+pub use provider::Model;
+
 /// One model call.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -50,6 +67,16 @@ pub struct ToolCall {
     pub name: String,
     /// Parsed arguments, or the raw text that is not a JSON object: that goes back to the model as a tool error.
     pub args: Result<Value, String>,
+}
+
+impl ToolCall {
+    /// The arguments as an object, to send back and to show; text that did not parse stands under a name that says so.
+    pub fn object(&self) -> Value {
+        match &self.args {
+            Ok(args) => args.clone(),
+            Err(raw) => serde_json::json!({ "unparsed": protocol::text::head_and_tail(raw, 4096) }),
+        }
+    }
 }
 
 /// A tool as a model sees it.

@@ -1,16 +1,163 @@
-//! The built-in agent loop.
+//! The built-in agent loop: model → tool calls → results → … until an answer calls nothing.
+//!
+//! Owns the order of things, retries and limits. Refuses wire formats (`model`), what tools do (`tools`) and how an
+//! attempt's end is recorded (`task`). There are no hidden model calls: every one is a `step` that people see.
 
-use protocol::{ErrorCode, TaskError};
+use std::collections::HashSet;
+
+use protocol::{
+    ActivityState, AgentStreamEvent, ErrorCode, NoticeLevel, TaskError, TaskResult, Usage,
+    limits::MAX_RESULT_TEXT,
+    text::{head_and_tail, summary},
+};
+use serde_json::json;
+
+mod ask;
+mod budget;
+mod calls;
 
 use super::{Outcome, Run};
+use crate::{
+    model::{Answer, Finish, Message, Model, Request},
+    prompt, sandbox,
+    session_log::SessionLog,
+    tools::{ToolContext, Toolbox},
+};
+use budget::Budget;
+
+/// Why the loop ended without a result.
+#[derive(Debug)]
+enum Halt {
+    Stopped,
+    Failed(TaskError),
+}
 
 /// Runs one attempt with the agent's model and tools.
 pub async fn run(run: Run) -> Outcome {
-    Outcome::Failed(TaskError {
-        code: ErrorCode::ProviderUnavailable,
-        message: format!("no engine for the model {}", run.agent.model),
+    let context = ToolContext {
+        home: run.home.clone(),
+        agent: run.agent.clone(),
+        config: run.config.clone(),
+        task_id: run.submit.task_id.clone(),
+        sink: run.sink.clone(),
+        stop: run.stop.clone(),
+    };
+    run_with(run, Toolbox::new(context)).await
+}
+
+/// The same with tools that the caller made.
+pub async fn run_with(run: Run, tools: Toolbox) -> Outcome {
+    let mut log = SessionLog::of(&run.submit, &run.home);
+    log.part("goal", json!({ "text": run.submit.goal })).await;
+    let model = match Model::for_agent(&run.agent, &run.config) {
+        Ok(model) => model,
+        Err(error) => return failed(error, &mut log).await,
+    };
+    let mut work = Work::begin(run, model, tools, log).await;
+    let ended = work.until_answered().await;
+    work.emit(AgentStreamEvent::StateChange { state: ActivityState::Idle }).await;
+    match ended {
+        Ok(result) => {
+            work.log.part("completed", json!({ "summary": result.summary, "usage": result.usage })).await;
+            Outcome::Completed(result)
+        }
+        Err(Halt::Stopped) => {
+            work.log.part("stopped", json!({ "killed": work.killed })).await;
+            Outcome::Stopped { killed: work.killed }
+        }
+        Err(Halt::Failed(error)) => failed(error, &mut work.log).await,
+    }
+}
+
+async fn failed(error: TaskError, log: &mut SessionLog) -> Outcome {
+    log.part("error", json!({ "error": error })).await;
+    Outcome::Failed(error)
+}
+
+/// One attempt under way.
+struct Work {
+    run: Run,
+    model: Model,
+    tools: Toolbox,
+    log: SessionLog,
+    /// What the next model call sends; the conversation grows at its end.
+    request: Request,
+    budget: Budget,
+    usage: Usage,
+    /// Number of the last model call, withdrawn ones included.
+    step: u32,
+    /// Ids of calls in the conversation: providers refuse a second one.
+    ids: HashSet<String>,
+    killed: u32,
+}
+
+impl Work {
+    async fn begin(run: Run, model: Model, tools: Toolbox, log: SessionLog) -> Self {
+        let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined);
+        let messages = prompt::messages(&run.submit);
+        let ids = messages.iter().filter_map(|message| match message {
+            Message::Tool { call_id, .. } => Some(call_id.clone()),
+            _ => None,
+        });
+        let ids = ids.collect();
+        let request = Request {
+            model: model.name().to_owned(),
+            system: prompt::system(&run.agent, &run.home, &place).await,
+            messages,
+            tools: tools.specs(),
+            temperature: run.agent.temperature,
+            max_tokens: run.agent.max_tokens,
+            context_window: model.window(),
+        };
+        let budget = Budget::of(&run.agent, &run.submit);
+        Self { run, model, tools, log, request, budget, usage: Usage::default(), step: 0, ids, killed: 0 }
+    }
+
+    async fn emit(&self, event: AgentStreamEvent) {
+        self.run.sink.emit(event).await;
+    }
+
+    async fn notice(&mut self, level: NoticeLevel, text: String) {
+        self.log.part("notice", json!({ "text": text })).await;
+        self.emit(AgentStreamEvent::Notice { level, text }).await;
+    }
+
+    async fn until_answered(&mut self) -> Result<TaskResult, Halt> {
+        loop {
+            self.budget.take_step().map_err(Halt::Failed)?;
+            let answer = self.ask().await?;
+            if answer.finish == Finish::ContentFilter {
+                return Err(Halt::Failed(filtered()));
+            }
+            if answer.message.calls.is_empty() {
+                return Ok(self.result(answer).await);
+            }
+            self.request.messages.push(Message::Assistant(answer.message.clone()));
+            self.budget.check_tokens(&self.usage).map_err(Halt::Failed)?;
+            self.perform(answer).await?;
+            self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
+        }
+    }
+
+    async fn result(&mut self, answer: Answer) -> TaskResult {
+        if answer.finish == Finish::Length {
+            let text =
+                "The answer was cut: it reached the model's output limit (`maxTokens` in the agent's file).".to_owned();
+            self.notice(NoticeLevel::Warning, text).await;
+        } else if answer.message.text.trim().is_empty() {
+            self.notice(NoticeLevel::Info, "The model ended without a closing word.".to_owned()).await;
+        }
+        let text = head_and_tail(&answer.message.text, MAX_RESULT_TEXT);
+        TaskResult { summary: summary(&text), text, usage: self.usage.clone(), ..TaskResult::default() }
+    }
+}
+
+fn filtered() -> TaskError {
+    TaskError {
+        code: ErrorCode::ContentPolicy,
+        message: "The provider's content filter ended the answer.".to_owned(),
         retryable: false,
-        suggestion: None,
+        suggestion: Some("Say it differently, or use another model.".to_owned()),
         details: None,
-    })
+    }
 }

@@ -1,0 +1,147 @@
+//! One answer of the model, after at most three attempts. Each attempt is a `step`; one that failed is discarded, so that
+//! nothing it had said is taken for part of the answer.
+
+use std::time::Duration;
+
+use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, StepState};
+use serde_json::json;
+use tokio::{sync::mpsc, time::sleep};
+
+use super::{Halt, Work};
+use crate::model::{Answer, Delta, Failure};
+
+/// Attempts of one model call.
+const ATTEMPTS: u32 = 3;
+/// First pause; doubles with every attempt.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A provider that asks for more patience than this is not waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Deltas under way between the stream and the log.
+const AHEAD: usize = 64;
+/// Largest delta that is reported as one event, bytes: escaped, it still fits an event.
+const LARGEST_DELTA: usize = 16 * 1024;
+
+impl Work {
+    /// Asks the model with the conversation as it stands.
+    pub(super) async fn ask(&mut self) -> Result<Answer, Halt> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            self.step += 1;
+            self.step(StepState::Started, None).await;
+            self.emit(AgentStreamEvent::StateChange { state: ActivityState::Thinking }).await;
+            let mut thought = String::new();
+            let Some(answer) = self.stream(&mut thought).await else {
+                self.step(StepState::Finished, Some("stopped".to_owned())).await;
+                return Err(Halt::Stopped);
+            };
+            match answer {
+                Ok(answer) => return Ok(self.said(answer, &thought).await),
+                Err(failure) => self.after_failure(failure, attempt).await?,
+            }
+        }
+    }
+
+    /// One model call, reported while it streams; `None` when it was stopped.
+    async fn stream(&self, thought: &mut String) -> Option<Result<Answer, Failure>> {
+        let (to, mut from) = mpsc::channel(AHEAD);
+        let call = async move {
+            let answer = self.model.call(&self.request, &to).await;
+            drop(to);
+            answer
+        };
+        let forward = async {
+            while let Some(delta) = from.recv().await {
+                if let Delta::Reasoning(piece) = &delta {
+                    thought.push_str(piece);
+                }
+                self.report(delta).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.run.stop.cancelled() => None,
+            (answer, ()) = async { tokio::join!(call, forward) } => Some(answer),
+        }
+    }
+
+    async fn report(&self, delta: Delta) {
+        let (text, is_text) = match delta {
+            Delta::Text(text) => (text, true),
+            Delta::Reasoning(text) => (text, false),
+        };
+        let mut rest = plain(&text);
+        while !rest.is_empty() {
+            let later = rest.split_off(protocol::text::head(&rest, LARGEST_DELTA).len());
+            let content = std::mem::replace(&mut rest, later);
+            let event = if is_text {
+                AgentStreamEvent::TextDelta { content }
+            } else {
+                AgentStreamEvent::ReasoningDelta { content }
+            };
+            self.emit(event).await;
+        }
+    }
+
+    /// Takes note of a complete answer.
+    async fn said(&mut self, mut answer: Answer, thought: &str) -> Answer {
+        answer.message.text = plain(&answer.message.text);
+        self.name_calls(&mut answer);
+        self.emit(AgentStreamEvent::Usage(answer.usage.clone())).await;
+        self.usage.add(&answer.usage);
+        self.step(StepState::Finished, None).await;
+        if !thought.is_empty() {
+            self.log.part("reasoning", json!({ "text": thought })).await;
+        }
+        if !answer.message.text.is_empty() {
+            self.log.part("text", json!({ "text": answer.message.text })).await;
+        }
+        answer
+    }
+
+    /// Gives every call an id of its own: some providers send none, or the same again in every answer.
+    fn name_calls(&mut self, answer: &mut Answer) {
+        let task = self.run.submit.task_id.as_str();
+        let task = &task[task.len() - 8..];
+        for (i, call) in answer.message.calls.iter_mut().enumerate() {
+            if call.id.is_empty() || self.ids.contains(&call.id) {
+                call.id = format!("call_{task}_{}_{i}", self.step);
+            }
+            self.ids.insert(call.id.clone());
+        }
+    }
+
+    async fn after_failure(&mut self, failure: Failure, attempt: u32) -> Result<(), Halt> {
+        self.step(StepState::Discarded, Some(failure.message.clone())).await;
+        let wait = pause(&failure, attempt);
+        if !failure.retryable || attempt >= ATTEMPTS || wait > PATIENCE {
+            return Err(Halt::Failed(failure.into()));
+        }
+        let message = failure.message.trim_end_matches('.');
+        let seconds = wait.as_secs_f64();
+        let text = format!("{message}. Trying again in {seconds:.1} s (attempt {} of {ATTEMPTS}).", attempt + 1);
+        self.notice(NoticeLevel::Warning, text).await;
+        self.emit(AgentStreamEvent::StateChange { state: ActivityState::Waiting }).await;
+        tokio::select! {
+            biased;
+            () = self.run.stop.cancelled() => Err(Halt::Stopped),
+            () = sleep(wait) => Ok(()),
+        }
+    }
+
+    async fn step(&self, state: StepState, reason: Option<String>) {
+        self.emit(AgentStreamEvent::Step { n: self.step, state, reason }).await;
+    }
+}
+
+/// What the provider asked for, or a doubling pause; with jitter, so that many vibers do not come back at once.
+fn pause(failure: &Failure, attempt: u32) -> Duration {
+    let jitter = rand::random_range(0.0..0.25);
+    let least = failure.wait.unwrap_or(PAUSE * 2u32.saturating_pow(attempt - 1).min(16) * 3 / 4);
+    least.mul_f64(1.0 + jitter)
+}
+
+/// Databases and terminals have no use for NUL.
+fn plain(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}

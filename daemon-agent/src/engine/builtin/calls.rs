@@ -1,0 +1,108 @@
+//! Carrying out what the model asked for: reading side by side, everything else in order, each call with its result.
+
+use futures_util::future::join_all;
+use protocol::{ActivityState, AgentStreamEvent, limits::MAX_TOOL_TEXT, text::head_and_tail};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Halt, Work};
+use crate::{
+    model::{Answer, Finish, Message, ToolCall},
+    tools::{self, Outcome},
+};
+
+/// Calls that run side by side.
+const ABREAST: usize = 8;
+/// Longest string in the reported arguments when they are large, bytes.
+const ARGS_STRING: usize = 8 * 1024;
+/// Largest reported arguments, bytes.
+const ARGS: usize = 48 * 1024;
+
+impl Work {
+    /// Performs the calls of `answer` and appends their results to the conversation.
+    pub(super) async fn perform(&mut self, answer: Answer) -> Result<(), Halt> {
+        self.emit(AgentStreamEvent::StateChange { state: ActivityState::Tool }).await;
+        let mut calls = answer.message.calls.as_slice();
+        while let Some(first) = calls.first() {
+            let readers = calls.iter().take(ABREAST).take_while(|call| tools::is_read_only(&call.name)).count();
+            let (now, later) = calls.split_at(if tools::is_read_only(&first.name) { readers } else { 1 });
+            calls = later;
+            for _ in now {
+                self.budget.take_call().map_err(Halt::Failed)?;
+            }
+            let outcomes = join_all(now.iter().map(|call| self.carry_out(call, answer.finish))).await;
+            for (call, outcome) in now.iter().zip(outcomes) {
+                self.took(call, outcome).await;
+            }
+            if self.run.stop.is_cancelled() {
+                return Err(Halt::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    /// One call, reported. A stop is seen by the tool itself, which ends what it started and returns.
+    async fn carry_out(&self, call: &ToolCall, finish: Finish) -> Outcome {
+        let (call_id, tool) = (call.id.clone(), call.name.clone());
+        self.emit(AgentStreamEvent::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: shown(call) }).await;
+        let begun = Instant::now();
+        let outcome = match (&call.args, finish) {
+            (_, Finish::Length) => refused(
+                "Nothing was executed: the answer reached the output limit before this call was complete. \
+                 Ask again with less content, in several calls if need be.",
+            ),
+            (Err(_), _) => refused(
+                "Nothing was executed: the arguments are not a JSON object. Send the call again with valid arguments.",
+            ),
+            (Ok(args), _) => self.tools.call(&call.id, &call.name, args).await,
+        };
+        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (result, ok) = (outcome.result.clone(), outcome.ok);
+        self.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms }).await;
+        outcome
+    }
+
+    async fn took(&mut self, call: &ToolCall, outcome: Outcome) {
+        self.killed += outcome.killed;
+        self.log.part("tool-call", json!({ "callId": call.id, "tool": call.name, "args": shown(call) })).await;
+        let line = json!({ "callId": call.id, "tool": call.name, "result": outcome.result, "ok": outcome.ok });
+        self.log.part("tool-result", line).await;
+        let content = match outcome.result {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        // One result takes at most a quarter of the window (a token is about four bytes).
+        let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT);
+        let content = head_and_tail(&content, bound);
+        self.request.messages.push(Message::Tool {
+            call_id: call.id.clone(),
+            tool: call.name.clone(),
+            content,
+            ok: outcome.ok,
+        });
+    }
+}
+
+fn refused(why: &str) -> Outcome {
+    Outcome { ok: false, result: Value::String(why.to_owned()), killed: 0 }
+}
+
+/// The arguments as they are reported: whole, or with long strings cut to their ends.
+fn shown(call: &ToolCall) -> Value {
+    let mut args = call.object();
+    if args.to_string().len() <= ARGS {
+        return args;
+    }
+    cut(&mut args);
+    let size = args.to_string().len();
+    if size <= ARGS { args } else { json!({ "omitted": format!("{size} bytes of arguments") }) }
+}
+
+fn cut(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = head_and_tail(text, ARGS_STRING),
+        Value::Array(items) => items.iter_mut().for_each(cut),
+        Value::Object(fields) => fields.values_mut().for_each(cut),
+        _ => {}
+    }
+}

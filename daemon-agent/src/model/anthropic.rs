@@ -1,0 +1,221 @@
+//! Anthropic's messages, with cache breakpoints where the conversation stops changing.
+
+use std::collections::BTreeMap;
+
+use protocol::{Usage, UsageSource};
+use serde_json::{Value, json};
+
+use super::{
+    AssistantMessage, Delta, Failure, Finish, Message, Request, ToolCall,
+    failure::Origin,
+    reader::{Decode, arguments},
+};
+
+/// Answer room when the agent's file names none: the format demands a number.
+const MAX_TOKENS: u32 = 8192;
+
+/// The request's body. Four breakpoints (the format's limit): tools, system, and the last two turns of ours.
+pub(super) fn body(request: &Request) -> Value {
+    let half = u32::try_from(request.context_window / 2).unwrap_or(u32::MAX);
+    let mut messages = turns(&request.messages);
+    let ours = messages.iter_mut().rev().filter(|turn| turn["role"] == "user").take(2);
+    ours.for_each(|turn| {
+        mark(turn.pointer_mut("/content").and_then(Value::as_array_mut).and_then(|blocks| blocks.last_mut()))
+    });
+    let mut body = json!({
+        "model": request.model,
+        "max_tokens": request.max_tokens.unwrap_or(MAX_TOKENS.min(half)),
+        "system": [{ "type": "text", "text": request.system }],
+        "messages": messages,
+        "stream": true,
+    });
+    mark(body.pointer_mut("/system/0"));
+    if !request.tools.is_empty() {
+        let tools = request.tools.iter();
+        let mut tools: Vec<Value> = tools
+            .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters }))
+            .collect();
+        mark(tools.last_mut());
+        body["tools"] = tools.into();
+    }
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = temperature.min(1.0).into();
+    }
+    body
+}
+
+fn mark(block: Option<&mut Value>) {
+    if let Some(block) = block {
+        block["cache_control"] = json!({ "type": "ephemeral" });
+    }
+}
+
+/// Our messages as turns: all results of an answer's calls stand in one turn, right after it.
+fn turns(messages: &[Message]) -> Vec<Value> {
+    let mut turns: Vec<Value> = Vec::new();
+    let mut results_open = false;
+    for message in messages {
+        let is_result = matches!(message, Message::Tool { .. });
+        match message {
+            Message::User(text) => turns.push(json!({ "role": "user", "content": [text_block(text)] })),
+            Message::Tool { call_id, content, ok, .. } => {
+                let block =
+                    json!({ "type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": !ok });
+                match turns.last_mut().and_then(|turn| turn["content"].as_array_mut()).filter(|_| results_open) {
+                    Some(blocks) => blocks.push(block),
+                    None => turns.push(json!({ "role": "user", "content": [block] })),
+                }
+            }
+            Message::Assistant(said) => {
+                let blocks = said_blocks(said);
+                if !blocks.is_empty() {
+                    turns.push(json!({ "role": "assistant", "content": blocks }));
+                }
+            }
+        }
+        results_open = is_result;
+    }
+    turns
+}
+
+fn said_blocks(said: &AssistantMessage) -> Vec<Value> {
+    // Thinking of another provider has no signature and would be refused.
+    let ours = |block: &&Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
+    let mut blocks: Vec<Value> = said.reasoning.iter().filter(ours).cloned().collect();
+    if !said.text.trim().is_empty() {
+        blocks.push(text_block(&said.text));
+    }
+    let calls = said.calls.iter();
+    blocks.extend(
+        calls.map(|call| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.object() })),
+    );
+    blocks
+}
+
+/// A text block may not be empty.
+fn text_block(text: &str) -> Value {
+    json!({ "type": "text", "text": if text.trim().is_empty() { "(empty)" } else { text } })
+}
+
+/// Puts the events of an answer together.
+#[derive(Default)]
+pub(super) struct Decoder {
+    blocks: BTreeMap<u64, Block>,
+    finish: Option<Finish>,
+    usage: Option<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    input: u64,
+    read: u64,
+    created: u64,
+    output: u64,
+}
+
+enum Block {
+    Text(String),
+    Thinking { text: String, signature: String },
+    Redacted(Value),
+    Call { id: String, name: String, raw: String },
+}
+
+impl Decode for Decoder {
+    fn take(&mut self, event: Value, _origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure> {
+        let text = |place: &str| event.pointer(place).and_then(Value::as_str).unwrap_or("").to_owned();
+        let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
+        match text("/type").as_str() {
+            "message_start" => self.count(event.pointer("/message/usage")),
+            "content_block_start" => {
+                let block = match text("/content_block/type").as_str() {
+                    "text" => Block::Text(text("/content_block/text")),
+                    "thinking" => Block::Thinking {
+                        text: text("/content_block/thinking"),
+                        signature: text("/content_block/signature"),
+                    },
+                    "redacted_thinking" => Block::Redacted(event["content_block"].clone()),
+                    "tool_use" => {
+                        let input = event
+                            .pointer("/content_block/input")
+                            .filter(|input| input.as_object().is_some_and(|i| !i.is_empty()));
+                        let raw = input.map(Value::to_string).unwrap_or_default();
+                        Block::Call { id: text("/content_block/id"), name: text("/content_block/name"), raw }
+                    }
+                    _ => return Ok(()),
+                };
+                match &block {
+                    Block::Text(said) if !said.is_empty() => out.push(Delta::Text(said.clone())),
+                    Block::Thinking { text, .. } if !text.is_empty() => out.push(Delta::Reasoning(text.clone())),
+                    _ => {}
+                }
+                self.blocks.insert(index, block);
+            }
+            "content_block_delta" => match (self.blocks.get_mut(&index), text("/delta/type").as_str()) {
+                (Some(Block::Text(said)), "text_delta") => {
+                    said.push_str(&text("/delta/text"));
+                    out.push(Delta::Text(text("/delta/text")));
+                }
+                (Some(Block::Thinking { text: thought, .. }), "thinking_delta") => {
+                    thought.push_str(&text("/delta/thinking"));
+                    out.push(Delta::Reasoning(text("/delta/thinking")));
+                }
+                (Some(Block::Thinking { signature, .. }), "signature_delta") => {
+                    signature.push_str(&text("/delta/signature"))
+                }
+                (Some(Block::Call { raw, .. }), "input_json_delta") => raw.push_str(&text("/delta/partial_json")),
+                _ => {}
+            },
+            "message_delta" => {
+                self.count(event.get("usage"));
+                self.finish = match text("/delta/stop_reason").as_str() {
+                    "" => self.finish,
+                    "max_tokens" | "model_context_window_exceeded" => Some(Finish::Length),
+                    "refusal" => Some(Finish::ContentFilter),
+                    _ => Some(Finish::Stop),
+                };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>) {
+        let mut message = AssistantMessage::default();
+        for block in self.blocks.into_values() {
+            match block {
+                Block::Text(text) => message.text.push_str(&text),
+                Block::Thinking { text, signature } => {
+                    message.reasoning.push(json!({ "type": "thinking", "thinking": text, "signature": signature }));
+                }
+                Block::Redacted(block) => message.reasoning.push(block),
+                Block::Call { id, name, raw } => message.calls.push(ToolCall { id, name, args: arguments(&raw) }),
+            }
+        }
+        let usage = self.usage.map(|counts| Usage {
+            // The format counts the cached part beside the rest; ours counts it inside.
+            input_tokens: counts.input + counts.read + counts.created,
+            output_tokens: counts.output,
+            cached_tokens: counts.read,
+            cost_usd: None,
+            source: UsageSource::Measured,
+        });
+        (message, usage)
+    }
+}
+
+impl Decoder {
+    /// Counts are cumulative: a later one replaces an earlier one, an absent one leaves it.
+    fn count(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        let counts = self.usage.get_or_insert_default();
+        let update = |count: &mut u64, name| *count = usage.get(name).and_then(Value::as_u64).unwrap_or(*count);
+        update(&mut counts.input, "input_tokens");
+        update(&mut counts.read, "cache_read_input_tokens");
+        update(&mut counts.created, "cache_creation_input_tokens");
+        update(&mut counts.output, "output_tokens");
+    }
+}

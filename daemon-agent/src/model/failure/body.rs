@@ -1,0 +1,168 @@
+//! An error body, whatever shape it has: nested, flat, wrapped in a list, or plain text.
+
+use std::{sync::LazyLock, time::Duration};
+
+use protocol::text;
+use regex::Regex;
+use serde_json::Value;
+
+use super::{super::wait, regex};
+
+/// Longest part of a provider's message that is passed on, bytes.
+const MESSAGE: usize = 600;
+
+/// What can be learnt from an error body.
+pub(super) struct Body {
+    value: Value,
+    raw: String,
+    /// Every string in it, at any depth; the text itself when it is not JSON.
+    pub strings: Vec<String>,
+    /// Values of `code`, `type` and their like, lower case.
+    codes: Vec<String>,
+    /// An HTTP status told inside of the body.
+    pub status: Option<u16>,
+}
+
+impl Body {
+    /// Reads `text`; never fails.
+    pub fn read(text: &str) -> Self {
+        let value = serde_json::from_str(text).unwrap_or(Value::Null);
+        let mut body =
+            Self { value: Value::Null, raw: text.trim().to_owned(), strings: vec![], codes: vec![], status: None };
+        body.walk(&value, 0);
+        if body.strings.is_empty() {
+            body.strings.push(body.raw.clone());
+        }
+        body.value = value;
+        body
+    }
+
+    fn walk(&mut self, value: &Value, depth: usize) {
+        match value {
+            Value::String(text) => {
+                self.strings.push(text.clone());
+                // Gateways wrap the provider's own body as text.
+                if depth < 4 && text.trim_start().starts_with('{') {
+                    if let Ok(inner) = serde_json::from_str::<Value>(text) {
+                        self.walk(&inner, depth + 1);
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.walk(item, depth)),
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    if matches!(name.as_str(), "code" | "type" | "error_type" | "status" | "status_code" | "reason") {
+                        match field {
+                            Value::String(code) => self.codes.push(code.to_lowercase()),
+                            Value::Number(_) => self.status = self.status.or(field.as_u64().and_then(http_status)),
+                            _ => {}
+                        }
+                    }
+                    self.walk(field, depth);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether one of `codes` (lower case) is its code or type.
+    pub fn has(&self, codes: &[&str]) -> bool {
+        self.codes.iter().any(|code| codes.contains(&code.as_str()))
+    }
+
+    /// Alibaba's family of codes: `Throttling.AllocationQuota` and others.
+    pub fn throttled(&self) -> bool {
+        self.codes.iter().any(|code| code.starts_with("throttling"))
+    }
+
+    /// The sentence in it that was meant for people.
+    pub fn message(&self, status: Option<u16>) -> String {
+        let value = match &self.value {
+            Value::Array(items) => items.first().unwrap_or(&Value::Null),
+            other => other,
+        };
+        let places = ["/error/message", "/response/error/message", "/message", "/error_message", "/error", "/detail"];
+        let said = places
+            .iter()
+            .find_map(|place| value.pointer(place).and_then(Value::as_str).filter(|said| !said.is_empty()));
+        let said = text::head(said.unwrap_or(&self.raw), MESSAGE).to_owned();
+        match (said.is_empty() || said.trim_start().starts_with('<'), status) {
+            (false, Some(status)) => format!("{said} (HTTP {status})"),
+            (false, None) => said,
+            (true, Some(status)) => format!("HTTP {status} without a message"),
+            (true, None) => "an error without a message".to_owned(),
+        }
+    }
+
+    /// How long to wait, when the body tells.
+    pub fn wait(&self) -> Option<Duration> {
+        let told = find(&self.value, &["retryDelay", "resets_in_seconds", "retry_after", "retry_after_seconds"]);
+        let field = told.and_then(|told| match told {
+            Value::String(text) => wait::duration(text),
+            number => number.as_f64().and_then(wait::seconds),
+        });
+        field.max(self.strings.iter().filter_map(|text| wait::in_text(text)).max())
+    }
+
+    /// Tokens of the request and of the window: (current, maximum).
+    pub fn tokens(&self) -> Option<(u64, u64)> {
+        let number = |name| find(&self.value, &[name]).and_then(Value::as_u64);
+        if let (Some(current), Some(max)) = (number("n_prompt_tokens"), number("n_ctx")) {
+            return Some((current, max));
+        }
+        let text = self.strings.join("\n").replace(',', "");
+        if let Some(found) = SUM.captures(&text) {
+            let n = |i: usize| found[i].parse::<u64>().unwrap_or(0);
+            return Some((n(1).saturating_add(n(2)), n(3)));
+        }
+        NUMBERS.iter().find_map(|(pattern, current, max)| {
+            let found = pattern.captures(&text)?;
+            Some((found[*current].parse().ok()?, found[*max].parse().ok()?))
+        })
+    }
+
+    /// For "input + max_tokens > limit": what is left for the answer, with a little air.
+    pub fn fits(&self) -> Option<u32> {
+        let text = self.strings.join("\n").replace(',', "");
+        let found = SUM.captures(&text)?;
+        let (input, limit): (u64, u64) = (found[1].parse().ok()?, found[3].parse().ok()?);
+        let left = limit.saturating_sub(input).saturating_sub(64);
+        u32::try_from(left).ok().filter(|left| *left >= 256)
+    }
+}
+
+fn http_status(number: u64) -> Option<u16> {
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+fn find<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .find(|(name, field)| names.contains(&name.as_str()) && !field.is_object() && !field.is_null())
+            .map(|(_, field)| field)
+            .or_else(|| fields.values().find_map(|field| find(field, names))),
+        Value::Array(items) => items.iter().find_map(|item| find(item, names)),
+        _ => None,
+    }
+}
+
+/// Anthropic: input + max_tokens > limit.
+static SUM: LazyLock<Regex> = LazyLock::new(|| regex(r"(\d+) \+ (\d+) > (\d+)"));
+/// Wordings with both numbers: the groups of the current and of the largest count.
+static NUMBERS: LazyLock<Vec<(Regex, usize, usize)>> = LazyLock::new(|| {
+    vec![
+        (regex(r"(?i)too long: (\d+) tokens > (\d+)"), 1, 2),
+        (
+            regex(
+                r"(?is)maximum context length (?:is|of) (\d+).*?(?:resulted in|requested(?: about)?|has|contains) (\d+)",
+            ),
+            2,
+            1,
+        ),
+        (regex(r"(?is)maximum prompt length is (\d+).*?contains (\d+)"), 2, 1),
+        (regex(r"(?i)token count \((\d+)\) exceeds .*?\((\d+)\)"), 1, 2),
+        (regex(r"(?i)token limit: (\d+) \(requested: (\d+)\)"), 2, 1),
+        (regex(r"(?i)token count of (\d+) exceeds the limit of (\d+)"), 1, 2),
+    ]
+});

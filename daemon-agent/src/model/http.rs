@@ -1,0 +1,234 @@
+//! One call over HTTP: send, read, give up when nothing comes any more.
+
+use std::time::Duration;
+
+use protocol::{ErrorCode, tokens};
+use reqwest::{
+    Client, Response, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
+    redirect::Policy,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{
+    Answer, Delta, Failure, Request, anthropic,
+    failure::{Origin, plain},
+    ollama, openai,
+    reader::Reader,
+    wait,
+};
+use crate::config::{Api, Provider};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(15);
+/// Silence between two pieces of an answer; keep-alives end it.
+const IDLE: Duration = Duration::from_secs(120);
+/// A local model may have to be loaded and has to read everything before its first word.
+const IDLE_LOCAL: Duration = Duration::from_secs(600);
+/// What may still follow a finish reason (usage, the end mark).
+const AFTERWARDS: Duration = Duration::from_secs(3);
+/// One call as a whole: keep-alives do not hold it for ever.
+const WHOLE: Duration = Duration::from_secs(30 * 60);
+/// Largest error body that is read, bytes.
+const ERROR_BODY: usize = 64 * 1024;
+
+/// A provider's endpoint.
+pub(super) struct Http {
+    provider: String,
+    api: Api,
+    base_url: String,
+    key: Option<String>,
+    client: Client,
+    pub(super) idle: Duration,
+}
+
+impl Http {
+    pub fn new(id: &str, provider: &Provider) -> Result<Self, Failure> {
+        let origin = Origin { provider: id.to_owned(), ..Origin::default() };
+        let bad = |message: String| plain(ErrorCode::BadRequest, message);
+        let base_url = provider.base_url.trim_end_matches('/').to_owned();
+        let url = reqwest::Url::parse(&base_url)
+            .map_err(|error| bad(format!("{id}: baseUrl {base_url:?} is no address: {error}")))?;
+        let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+        let key = provider.api_key.as_deref().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned);
+        // No redirects: a key goes nowhere but to the configured address.
+        let mut client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none()).default_headers(headers(
+            provider.api,
+            key.as_deref(),
+            &origin,
+        )?);
+        if local {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
+        let idle = if local || provider.api == Api::Ollama { IDLE_LOCAL } else { IDLE };
+        Ok(Self { provider: id.to_owned(), api: provider.api, base_url, key, client, idle })
+    }
+
+    /// One call; where only the answer's room was too large, a second with less.
+    pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
+        match self.once(request, to).await {
+            Err(Failure { fits: Some(fits), .. }) if self.api == Api::Anthropic => {
+                let smaller = Request { max_tokens: Some(fits), ..request.clone() };
+                self.once(&smaller, to).await
+            }
+            other => other,
+        }
+    }
+
+    async fn once(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
+        let (path, body) = match self.api {
+            Api::Anthropic => ("/v1/messages", anthropic::body(request)),
+            Api::Ollama => ("/api/chat", ollama::body(request)),
+            Api::OpenAi | Api::Demo => {
+                ("/chat/completions", openai::body(request, self.base_url.starts_with("https://api.openai.com/")))
+            }
+        };
+        let body = body.to_string();
+        let origin = self.origin(&request.model, tokens::estimate(&body), request.context_window);
+        let until = Instant::now() + WHOLE;
+        let sending = self.client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body).send();
+        let response = match timeout(self.idle, sending).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.unreachable(&origin, &error)),
+            Err(_) => return Err(origin.unavailable(format_args!("no answer for {} s", self.idle.as_secs()))),
+        };
+        if !response.status().is_success() {
+            return Err(refusal(response, &origin).await);
+        }
+        self.read(response, origin, until, to).await
+    }
+
+    async fn read(
+        &self,
+        mut response: Response,
+        origin: Origin,
+        until: Instant,
+        to: &mpsc::Sender<Delta>,
+    ) -> Result<Answer, Failure> {
+        let mut reader = Reader::new(self.api, origin.clone());
+        loop {
+            let patience = if reader.finished() { AFTERWARDS } else { self.idle };
+            let piece = match timeout_at(until.min(Instant::now() + patience), response.chunk()).await {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => break,
+                // The answer is complete: how the connection ends does not matter any more.
+                Ok(Err(_)) | Err(_) if reader.finished() => break,
+                Ok(Err(error)) => {
+                    return Err(origin.unavailable(format_args!("the connection broke ({})", root_cause(&error))));
+                }
+                Err(_) if Instant::now() >= until => {
+                    return Err(origin
+                        .unavailable(format_args!("the answer was not complete after {} min", WHOLE.as_secs() / 60)));
+                }
+                Err(_) => {
+                    return Err(origin.unavailable(format_args!("the stream was silent for {} s", patience.as_secs())));
+                }
+            };
+            for delta in reader.feed(&piece)? {
+                // Nobody listens any more only when this future is about to be dropped.
+                let _ = to.send(delta).await;
+            }
+            if reader.over() {
+                break;
+            }
+        }
+        let (rest, answer) = reader.end()?;
+        for delta in rest {
+            let _ = to.send(delta).await;
+        }
+        Ok(answer)
+    }
+
+    /// The body of a `GET` below the base address, for lists of models.
+    pub async fn get(&self, path: &str, limit: Duration) -> Result<String, Failure> {
+        let origin = self.origin("", 0, 1);
+        let asking = async {
+            let response =
+                self.client.get(self.url(path)).send().await.map_err(|error| self.unreachable(&origin, &error))?;
+            if !response.status().is_success() {
+                return Err(refusal(response, &origin).await);
+            }
+            response.text().await.map_err(|error| self.unreachable(&origin, &error))
+        };
+        timeout(limit, asking).await.unwrap_or_else(|_| Err(origin.unavailable("no answer")))
+    }
+
+    /// The wire format.
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    fn origin(&self, model: &str, estimate: u64, window: u64) -> Origin {
+        Origin { provider: self.provider.clone(), model: model.to_owned(), key: self.key.clone(), estimate, window }
+    }
+
+    /// Anthropic's paths start with the version, which people may have put into the base address.
+    fn url(&self, path: &str) -> String {
+        let base = self.base_url.as_str();
+        let base = if path.starts_with("/v1/") { base.strip_suffix("/v1").unwrap_or(base) } else { base };
+        let base = if path.starts_with("/api/") { base.strip_suffix("/api").unwrap_or(base) } else { base };
+        format!("{base}{path}")
+    }
+
+    fn unreachable(&self, origin: &Origin, error: &reqwest::Error) -> Failure {
+        let suggestion =
+            format!("Check that {} is running and can be reached from this viber, then retry the task.", self.base_url);
+        let failure = origin.unavailable(format_args!("{} cannot be reached ({})", self.base_url, root_cause(error)));
+        Failure { suggestion: Some(suggestion), ..failure }
+    }
+}
+
+fn headers(api: Api, key: Option<&str>, origin: &Origin) -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    if api == Api::Anthropic {
+        headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    }
+    let Some(key) = key else { return Ok(headers) };
+    let text = if api == Api::Anthropic { key.to_owned() } else { format!("Bearer {key}") };
+    let mut value =
+        HeaderValue::from_str(&text).map_err(|_| origin.auth("the key holds characters that no key has"))?;
+    value.set_sensitive(true);
+    if api == Api::Anthropic {
+        headers.insert("x-api-key", value)
+    } else {
+        headers.insert(AUTHORIZATION, value)
+    };
+    Ok(headers)
+}
+
+async fn refusal(mut response: Response, origin: &Origin) -> Failure {
+    let status = response.status();
+    let hint = wait::in_headers(response.headers(), jiff::Timestamp::now());
+    let mut body = Vec::new();
+    let reading = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            body.extend_from_slice(&piece);
+            if body.len() > ERROR_BODY {
+                break;
+            }
+        }
+    };
+    // Whatever has come of the body by then has to do.
+    let _ = timeout(Duration::from_secs(10), reading).await;
+    if status.is_redirection() || status == StatusCode::METHOD_NOT_ALLOWED {
+        let suggestion = Some("Check `baseUrl` in config.yaml: nothing that speaks this API answers there.".to_owned());
+        return Failure {
+            suggestion,
+            ..plain(ErrorCode::ProviderBadRequest, format!("{}: HTTP {status}", origin.provider))
+        };
+    }
+    origin.classify(Some(status.as_u16()), hint, &String::from_utf8_lossy(&body))
+}
+
+/// The innermost reason, which is the one that people understand.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,110 @@
+//! Ollama's own `/api/chat`: a JSON document a line, tool calls whole and without ids.
+
+use protocol::{Usage, UsageSource};
+use serde_json::{Value, json};
+
+use super::{
+    AssistantMessage, Delta, Failure, Finish, Message, Request, ToolCall,
+    failure::Origin,
+    openai::tool,
+    reader::{Decode, arguments},
+};
+
+/// The request's body. Without `num_ctx` the server takes a small window, and without `truncate: false` it cuts the
+/// conversation silently.
+pub(super) fn body(request: &Request) -> Value {
+    let mut messages = vec![json!({ "role": "system", "content": request.system })];
+    messages.extend(request.messages.iter().map(message));
+    let mut body = json!({
+        "model": request.model,
+        "messages": messages,
+        "stream": true,
+        "truncate": false,
+        "options": { "num_ctx": request.context_window },
+    });
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    if let Some(temperature) = request.temperature {
+        body["options"]["temperature"] = temperature.into();
+    }
+    if let Some(max_tokens) = request.max_tokens {
+        body["options"]["num_predict"] = max_tokens.into();
+    }
+    body
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::User(text) => json!({ "role": "user", "content": text }),
+        Message::Tool { tool, content, .. } => json!({ "role": "tool", "tool_name": tool, "content": content }),
+        Message::Assistant(said) => {
+            let calls = said.calls.iter();
+            let calls: Vec<Value> =
+                calls.map(|call| json!({ "function": { "name": call.name, "arguments": call.object() } })).collect();
+            let mut value = json!({ "role": "assistant", "content": said.text });
+            if !calls.is_empty() {
+                value["tool_calls"] = calls.into();
+            }
+            value
+        }
+    }
+}
+
+/// Puts the lines of an answer together.
+#[derive(Default)]
+pub(super) struct Decoder {
+    message: AssistantMessage,
+    finish: Option<Finish>,
+    usage: Option<Usage>,
+}
+
+impl Decode for Decoder {
+    fn take(&mut self, line: Value, origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure> {
+        let text = |place: &str| line.pointer(place).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if let Some(thought) = text("/message/thinking") {
+            out.push(Delta::Reasoning(thought.to_owned()));
+        }
+        if let Some(said) = text("/message/content") {
+            self.message.text.push_str(said);
+            out.push(Delta::Text(said.to_owned()));
+        }
+        let calls = line.pointer("/message/tool_calls").and_then(Value::as_array);
+        for call in calls.into_iter().flatten() {
+            let Some(name) = call.pointer("/function/name").and_then(Value::as_str).filter(|name| !name.is_empty())
+            else {
+                continue;
+            };
+            let args = match call.pointer("/function/arguments") {
+                Some(Value::String(raw)) => arguments(raw),
+                Some(other) => arguments(&other.to_string()),
+                None => arguments(""),
+            };
+            let id = call.get("id").and_then(Value::as_str).unwrap_or("").to_owned();
+            self.message.calls.push(ToolCall { id, name: name.to_owned(), args });
+        }
+        if line.get("done") == Some(&Value::Bool(true)) {
+            self.finish = Some(if text("/done_reason") == Some("length") { Finish::Length } else { Finish::Stop });
+            let number = |name| line.get(name).and_then(Value::as_u64);
+            if let Some(input_tokens) = number("prompt_eval_count") {
+                // A server that does not know `truncate` cuts without a word: it cannot have read all of this.
+                if origin.estimate > origin.window && input_tokens.saturating_mul(5) < origin.estimate.saturating_mul(3)
+                {
+                    return Err(origin.overflow("Ollama cut the conversation to fit", None));
+                }
+                let output_tokens = number("eval_count").unwrap_or(0);
+                self.usage =
+                    Some(Usage { input_tokens, output_tokens, source: UsageSource::Measured, ..Usage::default() });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>) {
+        (self.message, self.usage)
+    }
+}

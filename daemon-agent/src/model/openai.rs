@@ -1,0 +1,137 @@
+//! OpenAI's chat completions and everything compatible with them.
+
+use protocol::{Usage, UsageSource};
+use serde_json::{Value, json};
+
+mod calls;
+
+use super::{AssistantMessage, Delta, Failure, Finish, Message, Request, ToolSpec, failure::Origin, reader::Decode};
+use calls::Calls;
+
+/// The request's body. `genuine` is OpenAI itself, whose newer models know other parameters than the rest of the world.
+pub(super) fn body(request: &Request, genuine: bool) -> Value {
+    let mut messages = vec![json!({ "role": "system", "content": request.system })];
+    messages.extend(request.messages.iter().map(message));
+    let mut body = json!({
+        "model": request.model,
+        "messages": messages,
+        "stream": true,
+        "stream_options": { "include_usage": true },
+    });
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    let reasoning = genuine && (request.model.starts_with("gpt-5") || request.model.starts_with('o'));
+    if let Some(temperature) = request.temperature.filter(|_| !reasoning) {
+        body["temperature"] = temperature.into();
+    }
+    if let Some(max_tokens) = request.max_tokens {
+        body[if genuine { "max_completion_tokens" } else { "max_tokens" }] = max_tokens.into();
+    }
+    body
+}
+
+/// A tool in the form that Ollama shares.
+pub(super) fn tool(spec: &ToolSpec) -> Value {
+    json!({ "type": "function", "function": {
+        "name": spec.name, "description": spec.description, "parameters": spec.parameters,
+    } })
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::User(text) => json!({ "role": "user", "content": text }),
+        Message::Tool { call_id, content, .. } => {
+            json!({ "role": "tool", "tool_call_id": call_id, "content": content })
+        }
+        Message::Assistant(AssistantMessage { text, calls, .. }) => {
+            let mut said = json!({ "role": "assistant", "content": text });
+            if !calls.is_empty() {
+                let calls = calls.iter().map(|call| {
+                    let arguments = call.object().to_string();
+                    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+                });
+                said["tool_calls"] = calls.collect();
+                if text.is_empty() {
+                    said["content"] = Value::Null;
+                }
+            }
+            said
+        }
+    }
+}
+
+/// Puts the chunks of an answer together.
+#[derive(Default)]
+pub(super) struct Decoder {
+    text: String,
+    calls: Calls,
+    finish: Option<Finish>,
+    usage: Option<Usage>,
+}
+
+impl Decode for Decoder {
+    fn take(&mut self, chunk: Value, _origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure> {
+        // Cumulative where it comes with every chunk: the last one counts.
+        for place in ["/usage", "/x_groq/usage"] {
+            if let Some(usage) = chunk.pointer(place).filter(|usage| usage.is_object()) {
+                self.usage = Some(read_usage(usage));
+            }
+        }
+        let Some(choice) = chunk.pointer("/choices/0") else { return Ok(()) };
+        let delta = choice.get("delta").filter(|delta| delta.is_object()).or_else(|| choice.get("message"));
+        if let Some(delta) = delta {
+            let thought =
+                ["reasoning_content", "reasoning"].iter().find_map(|name| delta.get(name).and_then(Value::as_str));
+            if let Some(thought) = thought.filter(|thought| !thought.is_empty()) {
+                out.push(Delta::Reasoning(thought.to_owned()));
+            }
+            let text = delta.get("content").map(content).unwrap_or_default();
+            if !text.is_empty() {
+                self.text.push_str(&text);
+                out.push(Delta::Text(text));
+            }
+            for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+                self.calls.add(call);
+            }
+        }
+        if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty()) {
+            self.finish = Some(match reason {
+                "length" | "max_tokens" => Finish::Length,
+                "content_filter" => Finish::ContentFilter,
+                _ => Finish::Stop,
+            });
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>) {
+        let message = AssistantMessage { text: self.text, calls: self.calls.complete(), reasoning: vec![] };
+        (message, self.usage)
+    }
+}
+
+/// Text, or a list of parts with text in them.
+fn content(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect(),
+        _ => String::new(),
+    }
+}
+
+fn read_usage(usage: &Value) -> Usage {
+    let number = |place: &str| usage.pointer(place).and_then(Value::as_u64);
+    let cached = number("/prompt_tokens_details/cached_tokens").or_else(|| number("/prompt_cache_hit_tokens"));
+    Usage {
+        input_tokens: number("/prompt_tokens").unwrap_or(0),
+        output_tokens: number("/completion_tokens").unwrap_or(0),
+        cached_tokens: cached.unwrap_or(0),
+        cost_usd: usage.get("cost").and_then(Value::as_f64),
+        source: UsageSource::Measured,
+    }
+}

@@ -1,0 +1,110 @@
+//! From an agent's `provider/model` to something that can be called.
+
+use protocol::{ErrorCode, TaskError};
+use tokio::sync::mpsc;
+
+use super::{
+    Answer, Delta, Failure, Request,
+    demo::Demo,
+    failure::{Origin, plain},
+    http::Http,
+    window,
+};
+use crate::config::{Agent, Api, Config, Provider};
+
+/// A model that an agent uses for one task.
+pub struct Model {
+    /// The provider's own name of the model.
+    name: String,
+    /// Tokens.
+    window: u64,
+    route: Route,
+}
+
+enum Route {
+    Demo(Demo),
+    Http(Box<Http>),
+}
+
+impl Model {
+    /// The model of `agent`, or why it cannot be used: nothing is sent yet.
+    pub fn for_agent(agent: &Agent, config: &Config) -> Result<Self, TaskError> {
+        let model = Self::named(&agent.model, config)?;
+        let window = agent.context_window.unwrap_or(model.window);
+        Ok(Self { window, ..model })
+    }
+
+    /// The model `provider/model`.
+    pub(super) fn named(reference: &str, config: &Config) -> Result<Self, TaskError> {
+        let Some((provider_id, name)) = reference.split_once('/').filter(|(p, m)| !p.is_empty() && !m.is_empty())
+        else {
+            let message = format!("The model {reference:?} is not of the form provider/model.");
+            return Err(refused(
+                ErrorCode::BadRequest,
+                message,
+                "Write for example `model: openai/gpt-5-mini` in the agent's file.",
+            ));
+        };
+        let provider = config.providers.get(provider_id);
+        if provider_id == "demo" || provider.is_some_and(|provider| provider.api == Api::Demo) {
+            if name != "tour" {
+                let message = format!("There is no built-in model {reference:?}; the only one is demo/tour.");
+                return Err(refused(
+                    ErrorCode::NotFound,
+                    message,
+                    "Write `model: demo/tour`, or name a provider's model.",
+                ));
+            }
+            return Ok(Self {
+                name: name.to_owned(),
+                window: window::of(name),
+                route: Route::Demo(Demo::from_environment()),
+            });
+        }
+        let Some(provider) = provider else {
+            let known = config.providers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("This viber has no provider {provider_id:?} (model {reference}). It knows: {known}.");
+            let suggestion =
+                format!("Add `providers.{provider_id}` to config.yaml on the viber, or change the agent's model.");
+            return Err(refused(ErrorCode::NotFound, message, &suggestion));
+        };
+        require_key(provider_id, name, provider).map_err(TaskError::from)?;
+        let http = Http::new(provider_id, provider).map_err(TaskError::from)?;
+        Ok(Self { name: name.to_owned(), window: window::of(name), route: Route::Http(Box::new(http)) })
+    }
+
+    /// The provider's own name of the model, for `Request::model`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The model's window in tokens, for `Request::context_window`.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Asks the model. What it says arrives at `to` piece by piece and, whole, as the answer. Dropping the future drops
+    /// the HTTP request at once.
+    pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
+        match &self.route {
+            Route::Demo(demo) => Ok(demo.call(request, to).await),
+            Route::Http(http) => http.call(request, to).await,
+        }
+    }
+}
+
+/// Says what to do when a provider that wants a key has none. One with an address of its own may well work without.
+fn require_key(id: &str, model: &str, provider: &Provider) -> Result<(), Failure> {
+    const WANT_KEYS: [&str; 4] = ["api.openai.com", "api.anthropic.com", "openrouter.ai", "api.deepseek.com"];
+    let there = provider.api_key.as_deref().is_some_and(|key| !key.trim().is_empty());
+    let host = reqwest::Url::parse(&provider.base_url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    if there || !host.is_some_and(|host| WANT_KEYS.contains(&host.as_str())) {
+        return Ok(());
+    }
+    let origin = Origin { provider: id.to_owned(), model: model.to_owned(), ..Origin::default() };
+    Err(origin.auth(&format!("there is no API key for {id}/{model} on this viber")))
+}
+
+fn refused(code: ErrorCode, message: String, suggestion: &str) -> TaskError {
+    super::Failure { suggestion: Some(suggestion.to_owned()), ..plain(code, message) }.into()
+}

@@ -1,0 +1,186 @@
+//! From the bytes of a response to an answer: framing, then the decoder of the provider's format.
+
+use protocol::{Usage, UsageSource, tokens::estimate};
+use serde_json::Value;
+
+use super::{
+    Answer, AssistantMessage, Delta, Failure, Finish, anthropic,
+    failure::Origin,
+    framing::{Frame, Framer, Framing},
+    ollama, openai,
+};
+use crate::config::Api;
+
+/// What a decoder of a wire format does.
+pub(super) trait Decode: Send {
+    /// Takes one event; what it says is added to `out`.
+    fn take(&mut self, event: Value, origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure>;
+    /// Why the model ended, once it said so.
+    fn finish(&self) -> Option<Finish>;
+    /// Everything that was said, with the usage if the provider told one.
+    fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>);
+}
+
+/// Reads one response.
+pub(super) struct Reader {
+    origin: Origin,
+    framer: Framer,
+    decoder: Box<dyn Decode>,
+    /// Set when the body turned out to be one JSON document instead of events.
+    whole: Option<Vec<u8>>,
+    begun: bool,
+    said_something: bool,
+    over: bool,
+}
+
+impl Reader {
+    pub fn new(api: Api, origin: Origin) -> Self {
+        let (framing, decoder): (_, Box<dyn Decode>) = match api {
+            Api::Anthropic => (Framing::Sse, Box::<anthropic::Decoder>::default()),
+            Api::Ollama => (Framing::Lines, Box::<ollama::Decoder>::default()),
+            Api::OpenAi | Api::Demo => (Framing::Sse, Box::<openai::Decoder>::default()),
+        };
+        let framer = Framer::new(framing);
+        Self {
+            origin,
+            framer,
+            decoder,
+            whole: None,
+            begun: framing == Framing::Lines,
+            said_something: false,
+            over: false,
+        }
+    }
+
+    /// Takes bytes as they come, split anywhere.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Delta>, Failure> {
+        if !self.begun {
+            // Events never start with a brace: a server that ignores `stream` answers with one document.
+            if let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                self.begun = true;
+                self.whole = matches!(first, b'{' | b'[').then(Vec::new);
+            }
+        }
+        if let Some(whole) = &mut self.whole {
+            whole.extend_from_slice(bytes);
+            return Ok(vec![]);
+        }
+        let frames =
+            self.framer.feed(bytes).map_err(|_| self.origin.unavailable("an event of the stream is too large"))?;
+        let mut out = Vec::new();
+        for frame in frames {
+            self.take(frame, false, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Whether the end was announced; nothing but usage can follow a finish reason.
+    pub fn finished(&self) -> bool {
+        self.over || self.decoder.finish().is_some()
+    }
+
+    /// Whether nothing at all can follow.
+    pub fn over(&self) -> bool {
+        self.over
+    }
+
+    /// The stream has ended: the last deltas and the answer.
+    pub fn end(mut self) -> Result<(Vec<Delta>, Answer), Failure> {
+        let mut out = Vec::new();
+        match self.whole.take() {
+            Some(whole) => {
+                let data = String::from_utf8_lossy(&whole).into_owned();
+                self.take(Frame { data, ..Frame::default() }, true, &mut out)?;
+            }
+            None => {
+                for frame in self.framer.end() {
+                    self.take(frame, true, &mut out)?;
+                }
+            }
+        }
+        let finish = self.decoder.finish();
+        let (message, usage) = self.decoder.message();
+        let silent = message.text.is_empty() && message.calls.is_empty() && message.reasoning.is_empty();
+        let finish = match finish {
+            Some(finish) => finish,
+            None if silent && !self.said_something => return Err(self.origin.empty()),
+            // `[DONE]` without a reason: the server meant to end here.
+            None if self.over && !silent => Finish::Stop,
+            None => return Err(self.origin.unavailable("the answer ended in the middle, without a finish reason")),
+        };
+        if silent && usage.is_none() && self.origin.estimate > self.origin.window {
+            return Err(self.origin.empty());
+        }
+        let usage = usage.unwrap_or_else(|| estimated(&self.origin, &message));
+        Ok((out, Answer { message, finish, usage }))
+    }
+
+    fn take(&mut self, frame: Frame, last: bool, out: &mut Vec<Delta>) -> Result<(), Failure> {
+        let data = frame.data.trim();
+        if data == "[DONE]" {
+            self.over = true;
+            return Ok(());
+        }
+        if self.over {
+            return Ok(());
+        }
+        let failed = frame.event == "error" || frame.status.is_some_and(|status| status >= 400);
+        let event = match serde_json::from_str::<Value>(data) {
+            Ok(event) => event,
+            Err(_) if failed => return Err(self.origin.classify(frame.status, None, data)),
+            // A fragment after the end of everything, or a gateway's keep-alive that is no event at all.
+            Err(_) if last || self.decoder.finish().is_some() || !data.starts_with(['{', '[']) => return Ok(()),
+            Err(_) => return Err(self.origin.unavailable("an event of the stream is not JSON")),
+        };
+        if failed || is_error(&event) {
+            return Err(self.origin.classify(frame.status, None, data));
+        }
+        let before = out.len();
+        self.decoder.take(event, &self.origin, out)?;
+        self.said_something |= out.len() > before;
+        Ok(())
+    }
+}
+
+fn estimated(origin: &Origin, message: &AssistantMessage) -> Usage {
+    let calls = message.calls.iter().map(|call| match &call.args {
+        Ok(args) => args.to_string().len() as u64 / 4,
+        Err(raw) => estimate(raw),
+    });
+    let output_tokens = estimate(&message.text) + calls.sum::<u64>();
+    Usage { input_tokens: origin.estimate, output_tokens, source: UsageSource::Estimated, ..Usage::default() }
+}
+
+/// Whether an event is an error, in any of the shapes that gateways and providers use.
+fn is_error(event: &Value) -> bool {
+    let there =
+        |place: &str| event.pointer(place).is_some_and(|found| !found.is_null() && found != "" && found != false);
+    let no_answer = event.get("choices").is_none()
+        && event.get("type").is_none()
+        && event.get("message").is_some_and(Value::is_string);
+    there("/error")
+        || there("/error_message")
+        || there("/error_type")
+        || there("/choices/0/error")
+        || event.get("type").is_some_and(|kind| kind == "error")
+        || event.get("object").is_some_and(|object| object == "error")
+        || event.pointer("/choices/0/finish_reason").is_some_and(|reason| reason == "error")
+        || (no_answer && there("/code"))
+}
+
+/// A call's arguments as providers send them: text that should be a JSON object (nothing means `{}`).
+pub(super) fn arguments(raw: &str) -> Result<Value, String> {
+    if raw.trim().is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    match serde_json::from_str(raw) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(Value::Null) => Ok(Value::Object(serde_json::Map::new())),
+        // Encoded twice.
+        Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
+            Ok(value @ Value::Object(_)) => Ok(value),
+            _ => Err(raw.to_owned()),
+        },
+        _ => Err(raw.to_owned()),
+    }
+}

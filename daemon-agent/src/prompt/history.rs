@@ -1,0 +1,115 @@
+//! The conversation before the goal, as a model takes it: every call has its result, ids are ones that all providers accept.
+
+use std::collections::HashSet;
+
+use protocol::{TaskSubmit, Turn, TurnPart, TurnRole, text::head_and_tail};
+use serde_json::{Value, json};
+
+use crate::model::{AssistantMessage, Message, ToolCall};
+
+/// Longest id that every provider takes (OpenAI's limit is 40), with room for what makes it unique, characters.
+const LONGEST_ID: usize = 34;
+/// Bound of each part of the context message, bytes.
+const CONTEXT_PART: usize = 16 * 1024;
+
+/// The turns as messages. A turn of several model calls is one assistant message after the other, each before its results.
+pub(super) fn messages(turns: &[Turn]) -> Vec<Message> {
+    let mut ids = Ids::default();
+    let mut messages = Vec::new();
+    for turn in turns {
+        match turn.role {
+            TurnRole::User => {
+                let said = turn.parts.iter().map(|part| match part {
+                    TurnPart::Text { text } => text.clone(),
+                    TurnPart::Notice { text } => format!("[{text}]"),
+                    TurnPart::ToolCall { tool, .. } => format!("[{tool}]"),
+                });
+                let said = said.collect::<Vec<_>>().join("\n\n");
+                if !said.trim().is_empty() {
+                    messages.push(Message::User(said));
+                }
+            }
+            TurnRole::Assistant => assistant(&turn.parts, &mut ids, &mut messages),
+        }
+    }
+    messages
+}
+
+fn assistant(parts: &[TurnPart], ids: &mut Ids, messages: &mut Vec<Message>) {
+    let mut open = AssistantMessage::default();
+    let mut results = Vec::new();
+    for part in parts {
+        match part {
+            TurnPart::Text { text } | TurnPart::Notice { text } => {
+                if !results.is_empty() {
+                    flush(&mut open, &mut results, messages);
+                }
+                let text = if matches!(part, TurnPart::Notice { .. }) { format!("[{text}]") } else { text.clone() };
+                if !open.text.is_empty() {
+                    open.text.push_str("\n\n");
+                }
+                open.text.push_str(&text);
+            }
+            TurnPart::ToolCall { call_id, tool, args, result, ok } => {
+                let id = ids.unique(call_id);
+                let args = match args {
+                    Value::Object(_) => args.clone(),
+                    other => json!({ "shortened": other }),
+                };
+                open.calls.push(ToolCall { id: id.clone(), name: tool.clone(), args: Ok(args) });
+                results.push(Message::Tool { call_id: id, tool: tool.clone(), content: result.clone(), ok: *ok });
+            }
+        }
+    }
+    flush(&mut open, &mut results, messages);
+}
+
+fn flush(open: &mut AssistantMessage, results: &mut Vec<Message>, messages: &mut Vec<Message>) {
+    let said = std::mem::take(open);
+    if !said.text.trim().is_empty() || !said.calls.is_empty() {
+        messages.push(Message::Assistant(said));
+    }
+    messages.append(results);
+}
+
+/// Ids that are unique in a conversation and of letters that every provider accepts.
+#[derive(Default)]
+struct Ids(HashSet<String>);
+
+impl Ids {
+    fn unique(&mut self, id: &str) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+        let base: String = id.chars().map(plain).take(LONGEST_ID).collect();
+        let base = if base.is_empty() { "call".to_owned() } else { base };
+        let unique = if self.0.contains(&base) { format!("{base}_{}", self.0.len()) } else { base };
+        self.0.insert(unique.clone());
+        unique
+    }
+}
+
+/// Plan, artifacts, memory and what the sender added, as one message; none when there is nothing of it.
+pub(super) fn context(submit: &TaskSubmit) -> Option<String> {
+    let shown = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Object(fields) if fields.get("markdown").is_some_and(Value::is_string) => {
+            fields["markdown"].as_str().unwrap_or_default().to_owned()
+        }
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+    };
+    let artifacts = submit.artifacts.iter().map(|artifact| {
+        let (title, kind) =
+            (artifact.title.as_deref().unwrap_or("untitled"), artifact.kind.as_deref().unwrap_or("file"));
+        format!("- {title} ({kind}, {}) {}", artifact.id, artifact.reference.as_deref().unwrap_or(""))
+    });
+    let memory = submit.memory.iter().map(|entry| format!("- {}", shown(entry)));
+    let parts = [
+        ("plan", submit.plan.as_ref().map(shown).unwrap_or_default()),
+        ("artifacts", artifacts.collect::<Vec<_>>().join("\n")),
+        ("memory", memory.collect::<Vec<_>>().join("\n")),
+        ("context", submit.context.as_ref().map(shown).unwrap_or_default()),
+    ];
+    let parts = parts.iter().filter(|(_, text)| !matches!(text.trim(), "" | "null" | "{}" | "[]"));
+    let parts: Vec<String> =
+        parts.map(|(tag, text)| format!("<{tag}>\n{}\n</{tag}>", head_and_tail(text.trim(), CONTEXT_PART))).collect();
+    (!parts.is_empty()).then(|| format!("What is known beside the conversation:\n\n{}", parts.join("\n\n")))
+}

@@ -1,0 +1,61 @@
+//! Personalization: the files with which people shape an agent, as blocks of the system prompt.
+//!
+//! They lie where agents may write, so they are opened without following links, and only plain files are read: a link
+//! from here into `secrets/` must not carry a key into a prompt.
+
+use std::{
+    fs::OpenOptions,
+    io::Read,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use protocol::text::head_and_tail;
+use rustix::fs::OFlags;
+
+use crate::home::Home;
+
+/// Tag, file name and bound in bytes (about a quarter of that in tokens), in the order of the blocks.
+const FILES: [(&str, &str, usize); 6] = [
+    ("soul", "SOUL.md", 8 * 1024),
+    ("user", "USER.md", 8 * 1024),
+    ("memory", "MEMORY.md", 16 * 1024),
+    ("identity", "IDENTITY.md", 4 * 1024),
+    ("agents", "AGENTS.md", 8 * 1024),
+    ("tools", "TOOLS.md", 8 * 1024),
+];
+/// More of a file is not even read, bytes.
+const LARGEST: u64 = 1024 * 1024;
+
+/// The blocks that there are: tag and text.
+pub(super) async fn blocks(agent: &str, home: &Home) -> Vec<(&'static str, String)> {
+    let (agent, home) = (agent.to_owned(), home.clone());
+    let reading = tokio::task::spawn_blocking(move || {
+        let found = FILES.iter().filter_map(|(tag, name, bound)| {
+            let text = places(&agent, &home, name).iter().find_map(|path| read(path))?;
+            Some((*tag, head_and_tail(text.trim(), *bound)))
+        });
+        found.filter(|(_, text)| !text.is_empty()).collect()
+    });
+    reading.await.unwrap_or_default()
+}
+
+/// Where `name` may lie, the winner first: the agent's own, the workspace, the root; lower case behind the proper name.
+fn places(agent: &str, home: &Home, name: &str) -> Vec<PathBuf> {
+    let folders = [home.agents().join(agent), home.workspace(), home.root().to_owned()];
+    folders.iter().flat_map(|folder| [folder.join(name), folder.join(name.to_lowercase())]).collect()
+}
+
+fn read(path: &Path) -> Option<String> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = i32::try_from(flags.bits()).ok()?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let kind = file.metadata().ok()?;
+    if !kind.is_file() || kind.nlink() > 1 {
+        tracing::warn!(file = %path.display(), "not read into the prompt: it is a link or no plain file");
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).replace('\0', ""))
+}
