@@ -26,6 +26,9 @@ pub enum Error {
     /// The state of things does not allow it (409); `code` is stable.
     #[error("{message}")]
     Conflict { code: &'static str, message: String },
+    /// A body of a kind that this call does not take (415): what it takes.
+    #[error("send {0}")]
+    WrongMedia(&'static str),
     /// Over a limit of size (413).
     #[error("{0}")]
     TooLarge(&'static str),

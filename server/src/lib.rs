@@ -6,4 +6,5 @@ pub mod db;
 pub mod domain;
 pub mod error;
 pub mod hub;
+pub mod live;
 pub mod state;
