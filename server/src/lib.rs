@@ -8,3 +8,4 @@ pub mod error;
 pub mod hub;
 pub mod live;
 pub mod state;
+pub mod web;

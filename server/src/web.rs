@@ -1,0 +1,5 @@
+//! Pages, fragments, the JSON API and the daemons' door: everything that speaks HTTP.
+
+pub mod assets;
+pub mod links;
+pub mod view;

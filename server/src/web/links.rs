@@ -1,0 +1,80 @@
+//! One function per address: no other place writes a path of this Board.
+//!
+//! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
+
+use protocol::{SessionId, TaskId, ViberId};
+
+/// The new-task page of a team: its home.
+pub fn home(slug: &str) -> String {
+    format!("/t/{slug}")
+}
+
+/// The list of sessions.
+pub fn sessions(slug: &str) -> String {
+    format!("/t/{slug}/sessions")
+}
+
+/// The list of sessions with the cursor in the search field.
+pub fn sessions_search(slug: &str) -> String {
+    format!("/t/{slug}/sessions#q")
+}
+
+/// One session.
+pub fn session(slug: &str, id: &SessionId) -> String {
+    format!("/t/{slug}/sessions/{id}")
+}
+
+/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `messages`.
+pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
+    format!("/t/{slug}/sessions/{id}/{verb}")
+}
+
+/// A session's conversation as Markdown.
+pub fn transcript(slug: &str, id: &SessionId) -> String {
+    format!("/t/{slug}/sessions/{id}/transcript.md")
+}
+
+/// A verb on a task: `stop`, `retry`.
+pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
+    format!("/t/{slug}/tasks/{id}/{verb}")
+}
+
+/// The fleet.
+pub fn vibers(slug: &str) -> String {
+    format!("/t/{slug}/vibers")
+}
+
+/// Where a join token is made.
+pub fn join_tokens(slug: &str) -> String {
+    format!("/t/{slug}/vibers/join")
+}
+
+/// One viber.
+pub fn viber(slug: &str, id: &ViberId) -> String {
+    format!("/t/{slug}/vibers/{id}")
+}
+
+/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`.
+pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
+    format!("/t/{slug}/vibers/{id}/{verb}")
+}
+
+/// A team's settings.
+pub fn settings(slug: &str) -> String {
+    format!("/t/{slug}/settings")
+}
+
+/// The live stream of a page; `view` names what the page shows.
+pub fn live(slug: &str, view: &str) -> String {
+    format!("/t/{slug}/live?view={view}")
+}
+
+/// The operator's account.
+pub fn account() -> &'static str {
+    "/account"
+}
+
+/// Where the theme is chosen.
+pub fn theme() -> &'static str {
+    "/account/theme"
+}

@@ -1,0 +1,60 @@
+//! One place where a state becomes an icon, a word and a tone.
+
+use crate::domain::{ContactState, Task, TaskState, WaitingFor};
+
+/// A state as people see it: `data-state` (which gives the tone), the icon's name, the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Badge {
+    pub state: &'static str,
+    pub icon: &'static str,
+    pub word: &'static str,
+}
+
+impl Badge {
+    const fn new(state: &'static str, icon: &'static str, word: &'static str) -> Self {
+        Self { state, icon, word }
+    }
+
+    /// Nothing was asked yet.
+    pub const IDLE: Self = Self::new("idle", "done", "Idle");
+
+    /// What a task is doing, as far as anybody knows.
+    pub fn task(task: &Task) -> Self {
+        let heard = task.contact.state == ContactState::Connected;
+        match task.state {
+            TaskState::Pending if !heard => Self::new("offline", "offline", "Waits for its viber"),
+            TaskState::Pending => Self::new("pending", "pending", "Queued"),
+            TaskState::Running if !heard => Self::new("offline", "unknown", "No contact"),
+            TaskState::Running => match task.waiting.as_ref().map(|waiting| waiting.cause) {
+                Some(WaitingFor::Approval | WaitingFor::Input) => Self::new("waiting", "waiting", "Needs you"),
+                Some(WaitingFor::RateLimit) => Self::new("working", "paused", "Waits for the provider"),
+                Some(WaitingFor::Budget | WaitingFor::Paused) => Self::new("waiting", "paused", "Paused"),
+                None => Self::new("working", "working", "Working"),
+            },
+            TaskState::Completed => Self::new("done", "done", "Done"),
+            TaskState::Error => Self::new("failed", "failed", "Failed"),
+            TaskState::Stopped => Self::new("stopped", "stopped", "Stopped"),
+        }
+    }
+
+    /// Whether a viber can be reached.
+    pub fn contact(state: ContactState, drained: bool) -> Self {
+        match (state, drained) {
+            (ContactState::Disconnected, _) => Self::new("offline", "offline", "Offline"),
+            (ContactState::Connected, true) => Self::new("draining", "draining", "Drained"),
+            (ContactState::Connected, false) => Self::new("online", "online", "Online"),
+        }
+    }
+
+    /// The word before the viber's name in the rail, where the icon alone would not say enough.
+    pub fn rail_words(&self) -> &'static str {
+        match self.state {
+            "failed" => "Failed · ",
+            "stopped" => "Stopped · ",
+            "offline" => "No contact · ",
+            "pending" => "Queued · ",
+            "waiting" => "Needs you · ",
+            _ => "",
+        }
+    }
+}
