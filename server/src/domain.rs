@@ -2,12 +2,14 @@
 
 pub mod actor;
 pub mod once;
+pub mod committed;
 pub mod people;
 pub mod session;
 pub mod task;
 pub mod viber;
 
 pub use actor::{Actor, By};
+pub use committed::{Committed, Item, Report};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};
 pub use session::{Author, Message, Part, Session};
 pub use task::{Attempt, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};

@@ -1,7 +1,61 @@
 //! The registry: which viber is connected where, and the bells that wake whoever waits for news.
 //!
-//! Knows no SQL and no HTTP. What it tells is a hint; the database is the truth.
+//! Knows no SQL and no HTTP. What it tells is a hint; the database is the truth. One handle, in-process now: a bus
+//! between replicas would carry the same calls.
+
+mod links;
+mod news;
+mod tail;
+
+use std::{fmt, sync::Arc};
+
+use protocol::{TaskId, TeamId};
+
+pub use crate::domain::committed::{Committed, Item};
+pub use links::{Entrance, Heard, Order, RequestError};
+pub use news::{Listener, News, Revoked};
+pub use tail::Tail;
 
 /// One handle for the whole registry. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Hub {}
+#[derive(Clone, Default)]
+pub struct Hub {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    news: news::Bells,
+    tails: tail::Tails,
+    links: links::Links,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("connected", &self.connected()).finish()
+    }
+}
+
+impl Hub {
+    /// Shows committed events to whoever watches the task. Call it after the commit only.
+    pub fn publish(&self, team: &TeamId, task: &TaskId, run: Arc<Committed>) {
+        if let Some(tail) = self.inner.tails.watched(team, task) {
+            tail.push(run);
+        }
+    }
+
+    /// The newest committed events of a task from now on. Take it before reading the database; it lives as long as
+    /// somebody holds it.
+    pub fn tail(&self, team: &TeamId, task: &TaskId) -> Arc<Tail> {
+        self.inner.tails.watch(team, task)
+    }
+
+    /// Tells the team's listeners that something changed.
+    pub fn ring(&self, team: &TeamId, news: News) {
+        self.inner.news.ring(team, news);
+    }
+
+    /// Hears what changes in the team from now on.
+    pub fn listen(&self, team: &TeamId) -> Listener {
+        self.inner.news.listen(team)
+    }
+}
