@@ -1,8 +1,8 @@
 //! Pure data: what teams, sessions, tasks and vibers are, and which transitions they allow. No I/O.
 
 pub mod actor;
-pub mod once;
 pub mod committed;
+pub mod once;
 pub mod people;
 pub mod session;
 pub mod task;

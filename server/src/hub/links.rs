@@ -86,14 +86,8 @@ impl Hub {
     pub fn enter(&self, team: &TeamId, viber: &ViberId, epoch: u64, now: i64) -> Option<Entrance> {
         let (sender, orders) = mpsc::channel(ORDERS);
         let (bell, heard) = (Arc::new(Notify::new()), Arc::new(AtomicI64::new(now)));
-        let link = Link {
-            team: team.clone(),
-            epoch,
-            orders: sender,
-            bell: bell.clone(),
-            heard: heard.clone(),
-            metrics: None,
-        };
+        let link =
+            Link { team: team.clone(), epoch, orders: sender, bell: bell.clone(), heard: heard.clone(), metrics: None };
         let mut map = self.links();
         if map.get(viber).is_some_and(|other| other.epoch > epoch) {
             return None;
