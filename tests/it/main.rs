@@ -1,1 +1,18 @@
-//! Placeholder.
+//! The suite: stories of people and machines, played with the real programs on both databases.
+
+/// Each named story, once on SQLite and once on PostgreSQL.
+macro_rules! on_both_databases {
+    ($($story:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() { super::$story(board_tests::Engine::Sqlite).await; })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() { super::$story(board_tests::Engine::Postgres).await; })*
+        }
+    };
+}
+pub(crate) use on_both_databases;
+
+mod harness;

@@ -1,1 +1,23 @@
-//! Placeholder.
+//! What the tests are played with: real Boards, real daemons, a daemon that lies on command, a scripted model, people.
+//!
+//! Everything that is started here ends with its value, also when a test fails. Nothing here asserts anything about the
+//! product; a harness function panics when it can't do what its name says, and shows the programs' own output then.
+
+pub mod board;
+pub mod browser;
+pub mod canary;
+pub mod fake_daemon;
+pub mod llm;
+pub mod person;
+pub mod postgres;
+pub mod programs;
+pub mod viber;
+pub mod wait;
+
+pub use board::{Board, Engine};
+pub use browser::Browser;
+pub use fake_daemon::FakeDaemon;
+pub use llm::Llm;
+pub use person::{Answer, Person};
+pub use viber::Viber;
+pub use wait::{eventually, within};

@@ -1,0 +1,25 @@
+# The commands of this house. `make run` and `make test` need Rust, Node.js with npm and a C compiler; nothing else by hand.
+
+.PHONY: run test lint assets daemon-static
+
+# A Board on SQLite in ./data with a local viber, until Ctrl-C.
+run:
+	@scripts/run
+
+# Everything that CI runs. TESTS="…" is handed to the runner: make test TESTS=delivery
+test:
+	@scripts/test $(TESTS)
+
+# Format, clippy, and the dependency rules where cargo-deny is installed.
+lint: assets
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@if command -v cargo-deny >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; else echo "cargo-deny is not installed: deny.toml was not checked"; fi
+
+# What the pages load from the npm registry.
+assets:
+	@scripts/assets
+
+# The one file that the Board serves to work machines: no shared libraries.
+daemon-static:
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile dist --target x86_64-unknown-linux-gnu -p daemon-agent

@@ -1,0 +1,227 @@
+//! A headless Chromium, driven over WebDriver.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use fantoccini::{Client, ClientBuilder, Locator, elements::Element, wd::WebDriverCompatibleCommand};
+use hyper_util::client::legacy::connect::HttpConnector;
+use reqwest::{Method, Url};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::{viber::processes_with, wait::PATIENCE};
+
+/// Between two looks at a page.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// One browser with one profile. Ends with its value.
+pub struct Browser {
+    pub page: Client,
+    driver: Child,
+    profile: TempDir,
+}
+
+/// Whether pages may run scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scripts {
+    On,
+    Off,
+}
+
+/// The size of a window.
+#[derive(Clone, Copy, Debug)]
+pub enum Screen {
+    Desk,
+    Phone,
+}
+
+impl Browser {
+    /// Starts a browser with a desk's screen.
+    pub async fn open(scripts: Scripts) -> Self {
+        Self::open_on(Screen::Desk, scripts).await
+    }
+
+    /// Starts a browser.
+    pub async fn open_on(screen: Screen, scripts: Scripts) -> Self {
+        let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("a folder");
+        let (driver, port) = tokio::task::spawn_blocking(start_driver).await.expect("no panic");
+        let size = match screen {
+            Screen::Desk => "1280,900",
+            Screen::Phone => "390,844",
+        };
+        let options = json!({
+            "args": [
+                "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                "--disable-dev-shm-usage", format!("--window-size={size}"),
+                format!("--user-data-dir={}", profile.path().display()),
+            ],
+            "prefs": {
+                "profile.managed_default_content_settings.javascript": if scripts == Scripts::On { 1 } else { 2 },
+            },
+        });
+        let Value::Object(capabilities) =
+            json!({"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}})
+        else {
+            unreachable!("an object above")
+        };
+        let page = ClientBuilder::new(HttpConnector::new())
+            .capabilities(capabilities)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .expect("a browser session");
+        Self { page, driver, profile }
+    }
+
+    /// Goes to an address.
+    pub async fn go(&self, url: &str) {
+        self.page.goto(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
+    }
+
+    /// The path of the page that is shown.
+    pub async fn path(&self) -> String {
+        self.page.current_url().await.expect("an address").path().to_owned()
+    }
+
+    /// The element that `css` finds, as soon as there is one.
+    pub async fn find(&self, css: &str) -> Element {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(element) = self.page.find(Locator::Css(css)).await {
+                return element;
+            }
+            if Instant::now() > end {
+                panic!("no {css} on {}:\n{}", self.path().await, self.text().await);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Whether `css` finds something now.
+    pub async fn has(&self, css: &str) -> bool {
+        self.page.find(Locator::Css(css)).await.is_ok()
+    }
+
+    /// How many elements `css` finds now.
+    pub async fn count(&self, css: &str) -> usize {
+        self.page.find_all(Locator::Css(css)).await.map_or(0, |all| all.len())
+    }
+
+    /// Types into a field that is empty or whose content is replaced.
+    pub async fn fill(&self, css: &str, text: &str) {
+        let field = self.find(css).await;
+        field.clear().await.unwrap_or_else(|error| panic!("{css}: {error}"));
+        field.send_keys(text).await.unwrap_or_else(|error| panic!("{css}: {error}"));
+    }
+
+    /// Clicks what `css` finds.
+    pub async fn click(&self, css: &str) {
+        self.find(css).await.click().await.unwrap_or_else(|error| panic!("{css}: {error}"));
+    }
+
+    /// The text that a reader sees on the whole page.
+    pub async fn text(&self) -> String {
+        self.text_of("body").await
+    }
+
+    /// The text that a reader sees in the first element that `css` finds, or "".
+    pub async fn text_of(&self, css: &str) -> String {
+        match self.page.find(Locator::Css(css)).await {
+            Ok(element) => element.text().await.unwrap_or_default(),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// Waits until a reader sees `text` in what `css` finds.
+    pub async fn sees(&self, css: &str, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.text_of(css).await;
+            if shown.contains(text) {
+                return;
+            }
+            if Instant::now() > end {
+                panic!("{css} does not show {text:?} on {} but:\n{shown}", self.path().await);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// An attribute of the first element that `css` finds.
+    pub async fn attribute(&self, css: &str, name: &str) -> Option<String> {
+        self.page.find(Locator::Css(css)).await.ok()?.attr(name).await.ok().flatten()
+    }
+
+    /// What the console holds at level SEVERE since the last call: refused scripts and styles, failed loads, errors.
+    pub async fn complaints(&self) -> Vec<String> {
+        let log = self.page.issue_cmd(ConsoleLog).await.expect("the console's log");
+        let lines = log.as_array().cloned().unwrap_or_default();
+        let severe = lines.iter().filter(|line| line["level"] == "SEVERE");
+        severe.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Writes what the page looks like to `path` as PNG.
+    pub async fn screenshot(&self, path: &Path) {
+        let png = self.page.screenshot().await.expect("a screenshot");
+        std::fs::write(path, png).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Closes the tab and opens an empty one, as a person does who comes back later.
+    pub async fn close_tab(&self) {
+        let next = self.page.new_window(true).await.expect("a new tab");
+        self.page.close_window().await.expect("the old tab closes");
+        self.page.switch_to_window(next.handle).await.expect("the new tab");
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+        // Chromium's own processes carry our profile's path; nobody else's do.
+        for (pid, _) in processes_with(&self.profile.path().display().to_string()) {
+            if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+fn start_driver() -> (Child, u16) {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver is installed: see scripts/needs");
+    let mut lines = BufReader::new(driver.stdout.take().expect("piped")).lines();
+    let port = loop {
+        let line = lines.next().expect("chromedriver tells its port").expect("text");
+        if let Some((_, rest)) = line.split_once("started successfully on port ") {
+            break rest.trim_end_matches('.').parse().expect("a port");
+        }
+    };
+    // It must not block on a full pipe.
+    std::thread::spawn(move || lines.for_each(drop));
+    (driver, port)
+}
+
+/// ChromeDriver's own way to the console's log.
+#[derive(Debug)]
+struct ConsoleLog;
+
+impl WebDriverCompatibleCommand for ConsoleLog {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, <Url as std::str::FromStr>::Err> {
+        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(json!({"type": "browser"}).to_string()))
+    }
+}

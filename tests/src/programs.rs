@@ -1,0 +1,159 @@
+//! The built programs, as processes that end with the value that holds them.
+
+use std::{
+    fs::File,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The path of a program of this workspace. The test command builds it first.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let folder = test.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");
+    let path = folder.join(name);
+    assert!(path.exists(), "{} is missing: build it first (`cargo build --workspace --bins`)", path.display());
+    path
+}
+
+/// The workspace's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
+}
+
+/// A loopback port that nothing listens on and that the kernel does not hand out by itself, so that a server can be
+/// started again on it. Processes of a test run use different stretches.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let n = std::process::id().wrapping_mul(8).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + u16::try_from(n % 20_000).expect("below 20,000");
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// What a program that ran to its end said.
+#[derive(Debug)]
+pub struct Said {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// The exit code; a program that a signal ended panics.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self:?}"))
+    }
+
+    /// Its output, when it ended well.
+    pub fn good(self) -> String {
+        assert!(self.status.success(), "it failed: {self:#?}");
+        self.out
+    }
+}
+
+/// Runs a command to its end, with `input` on its standard input.
+pub async fn run(mut command: Command, input: &str) -> Said {
+    let input = input.to_owned();
+    tokio::task::spawn_blocking(move || {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        // A program that does not read its input may be gone already.
+        let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
+        let done = child.wait_with_output().expect("a child can be waited for");
+        Said {
+            status: done.status,
+            out: String::from_utf8_lossy(&done.stdout).into_owned(),
+            err: String::from_utf8_lossy(&done.stderr).into_owned(),
+        }
+    })
+    .await
+    .expect("waiting does not panic")
+}
+
+/// A running program: killed when dropped, its output shown when the test fails.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`, its output appended to the file `log`.
+    pub fn start(mut command: Command, log: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(log).expect("a log file");
+        let twin = file.try_clone().expect("a second handle");
+        command.stdin(Stdio::null()).stdout(file).stderr(twin);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self { child, log: log.to_owned() }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        // One that has just ended by itself is what the caller wanted.
+        let _ = kill_process(pid, signal);
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill9(&mut self) {
+        self.signal(Signal::KILL);
+        let status = self.child.wait().expect("a child can be waited for");
+        assert!(status.signal() == Some(9) || status.code().is_some(), "{status:?}");
+    }
+
+    /// SIGTERM, and how it ended. Panics when it does not within `limit`.
+    pub async fn terminate(&mut self, limit: Duration) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait(limit).await
+    }
+
+    /// Waits for its end. Panics when it does not come within `limit`.
+    pub async fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.ended() {
+                return status;
+            }
+            assert!(Instant::now() < end, "still running after {limit:?}:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Everything it has written.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(60).collect();
+            eprintln!("--- the end of {} ---", self.log.display());
+            for line in tail.iter().rev() {
+                eprintln!("{line}");
+            }
+        }
+    }
+}

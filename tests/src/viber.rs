@@ -1,0 +1,162 @@
+//! A real `daemon-agent` with a home of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    board::{Board, HOME},
+    person::Person,
+    programs::{Process, Said, program, run},
+    wait::eventually,
+};
+
+/// A work machine: its home folder, a space to work in, and the daemon while it runs.
+#[derive(Debug)]
+pub struct Viber {
+    pub name: String,
+    process: Option<Process>,
+    folder: TempDir,
+}
+
+impl Viber {
+    /// A machine whose daemon has not joined anything; its home holds what `prepare` puts there.
+    pub fn fresh(name: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("viber-").tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("space")).expect("a space");
+        Self { name: name.to_owned(), process: None, folder }
+    }
+
+    /// Joins the Board's first team and runs; answers when the Board sees it connected.
+    pub async fn join(board: &Board, name: &str) -> Self {
+        let mut viber = Self::fresh(name);
+        viber.enrol(board).await;
+        viber.run();
+        viber.connected(&board.token(HOME, "viewer").await).await;
+        viber
+    }
+
+    /// Enrols without running.
+    pub async fn enrol(&self, board: &Board) {
+        let token = board.join_token(HOME).await;
+        let space = self.space().display().to_string();
+        let args = ["join", &board.url, &token, "--name", &self.name, "--space", &space];
+        self.cli(&args).await.good();
+    }
+
+    /// Starts the daemon.
+    pub fn run(&mut self) {
+        assert!(self.process.is_none(), "it runs already");
+        self.process = Some(Process::start(self.command(&["run"]), &self.folder.path().join("daemon.log")));
+    }
+
+    /// Waits until the Board says that it is connected.
+    pub async fn connected(&self, viewer: &Person) {
+        self.contact(viewer, "connected").await;
+    }
+
+    /// Waits until the Board shows it as `state`.
+    pub async fn contact(&self, viewer: &Person, state: &str) {
+        eventually(&format!("{} {state}", self.name), || async {
+            let vibers = viewer.get("/api/v1/vibers").await.expect(200).json();
+            vibers["items"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|v| v["name"] == self.name && v["contact"]["state"] == state))
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// Its id on the Board.
+    pub async fn id(&self, viewer: &Person) -> String {
+        let vibers = viewer.get("/api/v1/vibers").await.expect(200).json();
+        let all = vibers["items"].as_array().expect("a list");
+        let me =
+            all.iter().find(|v| v["name"] == self.name).unwrap_or_else(|| panic!("{} is not in {vibers}", self.name));
+        me["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// `daemon-agent ARGS` with this home.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program("daemon-agent"));
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.folder.path())
+            .env("LANG", "C.UTF-8")
+            .env("OPENVIBER_HOME", self.home())
+            .current_dir(self.folder.path());
+        command
+    }
+
+    /// Runs `daemon-agent ARGS` to its end.
+    pub async fn cli(&self, args: &[&str]) -> Said {
+        run(self.command(args), "").await
+    }
+
+    /// `kill -9` of the daemon alone; what it had started has to notice by itself.
+    pub fn kill9(&mut self) {
+        self.process.take().expect("a running daemon").kill9();
+    }
+
+    /// SIGTERM; answers how it ended.
+    pub async fn stop(&mut self) -> ExitStatus {
+        self.process.take().expect("a running daemon").terminate(Duration::from_secs(30)).await
+    }
+
+    /// Whether the daemon's process still lives.
+    pub fn alive(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.ended().is_none())
+    }
+
+    /// The daemon's process id.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("a running daemon").pid()
+    }
+
+    /// `OPENVIBER_HOME`.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// The directory that its agents may work in.
+    pub fn space(&self) -> PathBuf {
+        self.folder.path().join("space")
+    }
+
+    /// The machine's root folder; `HOME` of its processes.
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Replaces a file below the home.
+    pub fn write(&self, path: &str, content: &str) {
+        let path = self.home().join(path);
+        std::fs::create_dir_all(path.parent().expect("below the home")).expect("folders");
+        std::fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// What the daemon has written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
+    }
+}
+
+/// Processes on this machine whose command line contains `mark`, with their ids.
+pub fn processes_with(mark: &str) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("a Linux machine").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if pid != std::process::id() && line.contains(mark) {
+            found.push((pid, line));
+        }
+    }
+    found
+}
