@@ -7,6 +7,8 @@ use serde_json::Value;
 
 mod anthropic;
 mod demo;
+#[cfg(test)]
+pub(crate) mod endpoint;
 mod failure;
 mod framing;
 mod http;

@@ -74,3 +74,6 @@ fn environment(agent: &Agent, home: &Home, place: &Place) -> String {
         workspace = workspace.display(),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,3 +161,6 @@ fn filtered() -> TaskError {
         details: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -219,3 +219,6 @@ impl Decoder {
         update(&mut counts.output, "output_tokens");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,3 +94,6 @@ fn call(name: &'static str, args: Value) -> Option<Call> {
 fn shell(command: &str) -> Option<Call> {
     call("shell", json!({ "command": command }))
 }
+
+#[cfg(test)]
+mod tests;

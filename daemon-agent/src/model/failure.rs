@@ -227,3 +227,6 @@ static QUOTA: LazyLock<Regex> =
 static MODERATION: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)moderation|flagged"));
 static KEYS: LazyLock<Regex> =
     LazyLock::new(|| regex(r"\b(sk|gsk|xai|key)-[A-Za-z0-9_*\-]{6,}|Bearer [A-Za-z0-9._\-]{8,}"));
+
+#[cfg(test)]
+mod tests;

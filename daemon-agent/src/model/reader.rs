@@ -129,7 +129,7 @@ impl Reader {
             Ok(event) => event,
             Err(_) if failed => return Err(self.origin.classify(frame.status, None, data)),
             // A fragment after the end of everything, or a gateway's keep-alive that is no event at all.
-            Err(_) if last || self.decoder.finish().is_some() || !data.starts_with(['{', '[']) => return Ok(()),
+            Err(_) if last || self.decoder.finish().is_some() || !data.starts_with('{') => return Ok(()),
             Err(_) => return Err(self.origin.unavailable("an event of the stream is not JSON")),
         };
         if failed || is_error(&event) {
@@ -184,3 +184,6 @@ pub(super) fn arguments(raw: &str) -> Result<Value, String> {
         _ => Err(raw.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,17 +119,18 @@ impl<'a> Scene<'a> {
 
     fn follow_up(&self) -> Vec<Stage> {
         let goal = self.goal.to_lowercase();
-        let about = |words: &[&str]| words.iter().any(|word| goal.contains(word));
+        let said: Vec<&str> = goal.split(|c: char| !c.is_alphanumeric()).collect();
+        let about = |words: &[&str]| words.iter().any(|word| said.contains(word));
         let stage =
             |said: String, call| vec![Stage { thought: "A follow-up in the same session.".to_owned(), said, call }];
         let opening = format!("You went on with {}. I am still the script demo/tour", quoted(self.goal));
-        if about(&["key", "provider", "model", "real", "help", "how"]) {
+        if about(&["key", "keys", "provider", "model", "real", "help", "how"]) {
             return vec![];
         }
         if about(&["run", "shell", "command", "again", "stop", "slow"]) {
             return stage(format!("{opening}, but a command I can run again:"), shell(&self.command()));
         }
-        if about(&["read", "show", "file you", "tour.md"]) {
+        if about(&["read", "show", "file", "md"]) {
             return stage(
                 format!("{opening}, but the file I can show:"),
                 call("read_file", json!({ "path": self.file() })),

@@ -42,10 +42,11 @@ impl Body {
             Value::String(text) => {
                 self.strings.push(text.clone());
                 // Gateways wrap the provider's own body as text.
-                if depth < 4 && text.trim_start().starts_with('{') {
-                    if let Ok(inner) = serde_json::from_str::<Value>(text) {
-                        self.walk(&inner, depth + 1);
-                    }
+                if depth < 4
+                    && text.trim_start().starts_with('{')
+                    && let Ok(inner) = serde_json::from_str::<Value>(text)
+                {
+                    self.walk(&inner, depth + 1);
                 }
             }
             Value::Array(items) => items.iter().for_each(|item| self.walk(item, depth)),

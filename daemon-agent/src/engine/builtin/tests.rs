@@ -1,0 +1,305 @@
+//! The whole loop with a scripted provider and the real tools.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use protocol::{SessionId, StepState, TaskId};
+use serde_json::{Value, json};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    config::{Agent, Api, Config, Timeouts},
+    home::Home,
+    model::endpoint::{Endpoint, Reply},
+    task::Sink,
+    tools,
+};
+
+/// A viber with one agent, one task, and everything that it reports.
+struct Stage {
+    _folder: tempfile::TempDir,
+    home: Home,
+    agent: Agent,
+    config: Config,
+    limits: protocol::Limits,
+    events: Arc<Mutex<Vec<AgentStreamEvent>>>,
+    reported: Arc<Notify>,
+    stop: CancellationToken,
+}
+
+impl Stage {
+    fn new(endpoint: &Endpoint) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path());
+        std::fs::create_dir_all(home.workspace()).expect("a workspace");
+        let agent = Agent {
+            id: "dev".to_owned(),
+            name: "Dev".to_owned(),
+            description: String::new(),
+            model: "acme/m1".to_owned(),
+            max_steps: 5,
+            temperature: None,
+            max_tokens: None,
+            context_window: Some(100_000),
+            mode: protocol::Mode::AlwaysExecute,
+            tools: tools::ALL.iter().map(|name| (*name).to_owned()).collect(),
+            spaces: vec![],
+            env: vec![],
+            system_prompt: None,
+            limits: protocol::Limits::default(),
+            timeouts: Timeouts::default(),
+            stream: None,
+            not_in_effect: vec![],
+            refuses: None,
+        };
+        let config =
+            Config { providers: [("acme".to_owned(), endpoint.provider(Api::OpenAi))].into(), ..Config::default() };
+        Self {
+            _folder: folder,
+            home,
+            agent,
+            config,
+            limits: protocol::Limits::default(),
+            events: Arc::default(),
+            reported: Arc::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    fn run(&self, goal: &str) -> Run {
+        let (events, reported) = (self.events.clone(), self.reported.clone());
+        let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": goal, "limits": self.limits });
+        Run {
+            submit: serde_json::from_value(base).expect("a task"),
+            agent: Arc::new(self.agent.clone()),
+            config: Arc::new(self.config.clone()),
+            home: self.home.clone(),
+            sink: Sink::new(move |event| {
+                events.lock().expect("no test panics with it").push(event);
+                reported.notify_one();
+                async {}
+            }),
+            stop: self.stop.clone(),
+        }
+    }
+
+    fn events(&self) -> Vec<AgentStreamEvent> {
+        self.events.lock().expect("no test panics with it").clone()
+    }
+
+    fn steps(&self) -> Vec<(u32, StepState)> {
+        let steps = self.events().into_iter().filter_map(|event| match event {
+            AgentStreamEvent::Step { n, state, .. } => Some((n, state)),
+            _ => None,
+        });
+        steps.collect()
+    }
+
+    /// Results as they were reported: (tool, ok, text).
+    fn results(&self) -> Vec<(String, bool, String)> {
+        let results = self.events().into_iter().filter_map(|event| match event {
+            AgentStreamEvent::ToolResult { tool, ok, result, .. } => {
+                Some((tool, ok, result.as_str().unwrap_or_default().to_owned()))
+            }
+            _ => None,
+        });
+        results.collect()
+    }
+
+    fn log(&self) -> Vec<Value> {
+        let path = self.home.session_log("dev", SessionId::new(1).as_str());
+        let folder =
+            std::fs::read_dir(path.parent().expect("a folder")).expect("sessions").flatten().next().expect("a log");
+        let text = std::fs::read_to_string(folder.path()).expect("the log");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
+fn says(text: &str) -> Reply {
+    Reply::chunks(&[delta(json!({ "content": text })), ends("stop")])
+}
+
+fn calls(all: &[(&str, &str)]) -> Reply {
+    let all = all.iter().enumerate();
+    let calls: Vec<Value> = all.map(|(i, (name, args))| json!({ "index": i, "id": format!("c{i}"), "function": { "name": name, "arguments": args } })).collect();
+    Reply::chunks(&[delta(json!({ "tool_calls": calls })), ends("stop")])
+}
+
+fn delta(delta: Value) -> Value {
+    json!({ "choices": [{ "delta": delta }] })
+}
+
+fn ends(reason: &str) -> Value {
+    json!({ "choices": [{ "delta": {}, "finish_reason": reason }], "usage": { "prompt_tokens": 10, "completion_tokens": 5 } })
+}
+
+fn error(outcome: Outcome) -> TaskError {
+    match outcome {
+        Outcome::Failed(error) => error,
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+fn result(outcome: Outcome) -> TaskResult {
+    match outcome {
+        Outcome::Completed(result) => result,
+        other => panic!("no result: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_executed_goes_back_to_the_model() {
+    let cut = Reply::chunks(&[
+        delta(
+            json!({ "tool_calls": [{ "index": 0, "id": "x", "function": { "name": "write_file", "arguments": "{\"path\":\"b.txt\",\"content\":\"half\"}" } }] }),
+        ),
+        ends("length"),
+    ]);
+    let endpoint = Endpoint::start(vec![
+        calls(&[("write_file", "{\"path\": \"b.txt")]),
+        cut,
+        calls(&[("fly", "{}")]),
+        says("I give up."),
+    ])
+    .await;
+    let stage = Stage::new(&endpoint);
+    result(run(stage.run("x")).await);
+    let results = stage.results();
+    assert!(results.iter().all(|(_, ok, _)| !ok), "{results:?}");
+    assert!(
+        results[0].2.contains("not a JSON object")
+            && results[1].2.contains("output limit")
+            && results[2].2.contains("fly"),
+        "{results:?}"
+    );
+    assert!(!stage.home.workspace().join("b.txt").exists());
+    let sent = &endpoint.seen()[1].body["messages"][2]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(sent, r#"{"unparsed":"{\"path\": \"b.txt"}"#);
+}
+
+#[tokio::test]
+async fn a_withdrawn_answer_is_a_discarded_step() {
+    let half = Reply::stream(&format!("data: {}\n\n", delta(json!({ "content": "half an ans" }))));
+    let limited = Reply::refusal(429, r#"{"error":{"message":"slow down"}}"#).header("Retry-After", "0");
+    let endpoint = Endpoint::start(vec![half, limited, says("whole")]).await;
+    let stage = Stage::new(&endpoint);
+    assert_eq!(result(run(stage.run("x")).await).text, "whole");
+    use StepState::{Discarded, Finished, Started};
+    assert_eq!(
+        stage.steps(),
+        [(1, Started), (1, Discarded), (2, Started), (2, Discarded), (3, Started), (3, Finished)]
+    );
+    let notices = stage
+        .events()
+        .into_iter()
+        .filter(|event| matches!(event, AgentStreamEvent::Notice { text, .. } if text.contains("Trying again")));
+    assert_eq!(notices.count(), 2);
+}
+
+#[tokio::test]
+async fn the_third_failure_and_any_hopeless_one_end_the_task() {
+    let limited = Reply::refusal(429, "{}").header("Retry-After", "0");
+    for (reply, code, asked) in [
+        (limited, ErrorCode::ProviderRateLimited, 3),
+        (Reply::refusal(429, "{}").header("Retry-After", "3600"), ErrorCode::ProviderRateLimited, 1),
+        (Reply::refusal(401, r#"{"error":{"message":"bad key sk-very-secret"}}"#), ErrorCode::ProviderAuth, 1),
+        (Reply::refusal(429, r#"{"error":{"code":"insufficient_quota"}}"#), ErrorCode::ProviderRateLimited, 1),
+        (Reply::chunks(&[ends("content_filter")]), ErrorCode::ContentPolicy, 1),
+    ] {
+        let endpoint = Endpoint::start(vec![reply]).await;
+        let stage = Stage::new(&endpoint);
+        let error = error(run(stage.run("x")).await);
+        assert_eq!((error.code, endpoint.seen().len()), (code, asked));
+        assert!(!error.message.contains("very-secret") && error.suggestion.is_some(), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn limits_end_the_task_by_their_names() {
+    let endless = || Endpoint::start(vec![calls(&[("list_files", "{}")])]);
+    let endpoint = endless().await;
+    let stage = Stage::new(&endpoint);
+    let error_of = |outcome| error(outcome);
+    assert_eq!(error_of(run(stage.run("x")).await).code, ErrorCode::MaxStepsReached);
+    assert_eq!(endpoint.seen().len(), 5);
+    let limits = [
+        protocol::Limits { steps: Some(2), ..protocol::Limits::default() },
+        protocol::Limits { tool_calls: Some(2), ..protocol::Limits::default() },
+        protocol::Limits { tokens: Some(25), ..protocol::Limits::default() },
+    ];
+    for (limits, name, asked) in
+        limits.into_iter().zip(["steps", "toolCalls", "tokens"]).zip([2, 3, 2]).map(|((a, b), c)| (a, b, c))
+    {
+        let endpoint = endless().await;
+        let mut stage = Stage::new(&endpoint);
+        stage.agent.limits = protocol::Limits { steps: Some(4), ..protocol::Limits::default() };
+        stage.limits = limits;
+        let error = error_of(run(stage.run("x")).await);
+        assert_eq!((error.code, endpoint.seen().len()), (ErrorCode::BudgetExceeded, asked), "{name}");
+        assert!(error.message.contains(name), "{}", error.message);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_drops_the_model_call_at_once() {
+    let mut endpoint =
+        Endpoint::start(vec![Reply::stream(&format!("data: {}\n\n", delta(json!({ "content": "begun" })))).silent()])
+            .await;
+    let stage = Stage::new(&endpoint);
+    let running = tokio::spawn(run(stage.run("x")));
+    while !stage.events().iter().any(|event| matches!(event, AgentStreamEvent::TextDelta { .. })) {
+        stage.reported.notified().await;
+    }
+    let begun = Instant::now();
+    stage.stop.cancel();
+    let outcome = running.await.expect("no panic");
+    assert!(matches!(outcome, Outcome::Stopped { killed: 0 }), "{outcome:?}");
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    timeout(Duration::from_secs(1), endpoint.hang_up()).await.expect("the endpoint sees it");
+    assert_eq!(stage.log().last().expect("a line")["type"], "stopped");
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_wait_for_a_retry() {
+    let endpoint = Endpoint::start(vec![Reply::refusal(503, "").header("Retry-After", "30")]).await;
+    let stage = Stage::new(&endpoint);
+    let running = tokio::spawn(run(stage.run("x")));
+    while !stage.events().iter().any(|event| matches!(event, AgentStreamEvent::Notice { .. })) {
+        stage.reported.notified().await;
+    }
+    stage.stop.cancel();
+    let outcome = timeout(Duration::from_millis(500), running).await.expect("at once").expect("no panic");
+    assert!(matches!(outcome, Outcome::Stopped { .. }));
+}
+
+#[tokio::test]
+async fn without_a_provider_or_its_key_the_task_says_what_to_do() {
+    let endpoint = Endpoint::start(vec![says("never asked")]).await;
+    let mut stage = Stage::new(&endpoint);
+    for (model, code, part) in [
+        ("nope/m1", ErrorCode::NotFound, "acme"),
+        ("m1", ErrorCode::BadRequest, "provider/model"),
+        ("demo/other", ErrorCode::NotFound, "demo/tour"),
+        ("openai/gpt-5", ErrorCode::ProviderAuth, "no API key for openai/gpt-5"),
+    ] {
+        let provider = crate::config::Provider {
+            api: Api::OpenAi,
+            base_url: "https://api.openai.com/v1".to_owned(),
+            api_key: None,
+            warning: None,
+        };
+        stage.config.providers.insert("openai".to_owned(), provider);
+        stage.agent.model = model.to_owned();
+        let error = error(run(stage.run("x")).await);
+        assert_eq!(error.code, code, "{model}");
+        assert!(error.message.contains(part) && error.suggestion.is_some(), "{error:?}");
+    }
+    assert!(endpoint.seen().is_empty());
+}
