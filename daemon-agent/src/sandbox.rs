@@ -39,7 +39,7 @@ pub struct Rules {
 pub const PRIVATE: [&str; 4] = ["state", "config.yaml", ".env", "secrets"];
 
 #[cfg(target_os = "linux")]
-pub use linux::{confine_this_thread, status};
+pub use linux::{confine_this_thread, keep_memory_private, status};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -50,7 +50,11 @@ mod linux {
         ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
         RulesetCreatedAttr, RulesetStatus, Scope,
     };
-    use rustix::fs::{FileType, Mode, OFlags};
+    use rustix::{
+        fs::{FileType, Mode, OFlags},
+        process::{DumpableBehavior, set_dumpable_behavior},
+        thread::{CapabilitySet, remove_capability_from_bounding_set},
+    };
 
     use super::{Confinement, PRIVATE, Rules, grants};
 
@@ -62,6 +66,26 @@ mod linux {
         "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
         "/dev/shm",
     ];
+
+    /// With these root looks past Landlock: into the memory and environment of other processes (the daemon's keys),
+    /// at files by handle, at the kernel itself. Nobody else has them.
+    const SIGHT: [CapabilitySet; 9] = [
+        CapabilitySet::SYS_ADMIN,
+        CapabilitySet::SYS_PTRACE,
+        CapabilitySet::PERFMON,
+        CapabilitySet::CHECKPOINT_RESTORE,
+        CapabilitySet::DAC_READ_SEARCH,
+        CapabilitySet::SYS_RAWIO,
+        CapabilitySet::SYS_MODULE,
+        CapabilitySet::BPF,
+        CapabilitySet::MAC_ADMIN,
+    ];
+
+    /// Closes this process's memory and environment, which hold keys, to other processes of its user. For the daemon,
+    /// before it reads any key.
+    pub fn keep_memory_private() -> std::io::Result<()> {
+        Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+    }
 
     /// What this kernel offers.
     pub fn status() -> Confinement {
@@ -96,6 +120,10 @@ mod linux {
         for device in DEVICES {
             ruleset = grant(ruleset, Path::new(device), write)?;
         }
+        for capability in SIGHT {
+            // Refused to all but root, who alone can gain it when a program starts.
+            let _ = remove_capability_from_bounding_set(capability);
+        }
         match ruleset.restrict_self()?.ruleset {
             RulesetStatus::NotEnforced => Ok(Confinement::Unconfined),
             RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(Confinement::Landlock),
@@ -126,4 +154,10 @@ pub fn status() -> Confinement {
 #[cfg(not(target_os = "linux"))]
 pub fn confine_this_thread(_: &Rules) -> anyhow::Result<Confinement> {
     Ok(Confinement::Unconfined)
+}
+
+/// Other systems have nothing like it.
+#[cfg(not(target_os = "linux"))]
+pub fn keep_memory_private() -> std::io::Result<()> {
+    Ok(())
 }
