@@ -3,7 +3,12 @@
 //! Owns the tools and their bounds. Refuses paths outside the agent's spaces and the workspace, and anything a model
 //! should decide.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use protocol::TaskId;
 use serde_json::Value;
@@ -16,8 +21,19 @@ use crate::{
     task::Sink,
 };
 
+mod args;
+mod edit;
+mod fit;
 mod groups;
+mod paths;
+mod read;
+mod search;
+mod shell;
 mod specs;
+mod walk;
+mod work;
+
+use self::{paths::Roots, shell::Scratch, work::Work};
 
 pub use groups::{Opened, open_groups};
 
@@ -29,7 +45,8 @@ pub const ALL: &[&str] = &["read_file", "write_file", "edit_file", "list_files",
 pub struct Outcome {
     pub ok: bool,
     /// For the model and the log: at most 64 KiB as JSON, head and tail. A string for all tools but `shell`, whose
-    /// result is `{exitCode | signal, output, timedOut?, stopped?, omitted?, file?, ended?}`.
+    /// result is `{exitCode | signal, output, omitted?, file?, bytes?, timedOut?, stopped?, note?}`: `output` is cut in
+    /// the middle by `omitted` bytes when it is long, and then `file` holds all of its `bytes`.
     pub result: Value,
     /// Processes that had to be ended for it.
     pub killed: u32,
@@ -62,12 +79,14 @@ pub struct Toolbox {
     context: ToolContext,
     /// The program that is started as `… hold`; this one itself, but for tests.
     hold: PathBuf,
+    /// Made for the first command.
+    scratch: Mutex<Option<Scratch>>,
 }
 
 impl Toolbox {
     /// The tools of `context.agent`. Touches nothing yet.
     pub fn new(context: ToolContext) -> Self {
-        Self { context, hold: crate::hold::own_program() }
+        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None) }
     }
 
     /// The same, with `program` as the supervisor of commands instead of the running program.
@@ -81,19 +100,63 @@ impl Toolbox {
         ALL.iter().filter(|name| self.offers(name)).filter_map(|name| specs::of(name)).collect()
     }
 
-    /// Runs a call to its end. It returns soon after `stop`, with everything dead that it had started.
+    /// Runs a call to its end. It returns soon after `stop`, with everything dead that it had started; so does dropping
+    /// the future, without saying so.
     pub async fn call(&self, call_id: &str, name: &str, args: &Value) -> Outcome {
-        let _ = (call_id, args, &self.hold);
         if !self.offers(name) {
             let mine: Vec<_> = ALL.iter().filter(|tool| self.offers(tool)).copied().collect();
             return Outcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
         }
-        Outcome::refused(format!("{name} is being built"))
+        if name == "shell" {
+            return shell::run(self, call_id, args).await;
+        }
+        let work = Work::within(self.context.agent.timeouts.default, self.context.stop.clone());
+        let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
+        let running = tokio::task::spawn_blocking(move || {
+            let roots = roots(&context);
+            match name.as_str() {
+                "read_file" => read::run(&roots, &args, &work),
+                "write_file" => edit::write(&roots, &args),
+                "edit_file" => edit::edit(&roots, &args),
+                "list_files" => search::list(&roots, &args, &work),
+                "glob" => search::glob(&roots, &args, &work),
+                "grep" => search::grep(&roots, &args, &work),
+                _ => Err(format!("there is no tool {name:?}")),
+            }
+        });
+        // The work looks at its bounds itself; a file system that does not answer cannot.
+        let bound = Duration::from_secs(self.context.agent.timeouts.default + 5);
+        tokio::select! {
+            done = running => match done {
+                Ok(Ok(text)) => Outcome::done(text),
+                Ok(Err(why)) => Outcome::refused(why),
+                Err(_) => Outcome::refused("the tool failed inside; the daemon's log says why"),
+            },
+            () = self.context.stop.cancelled() => Outcome::refused("stopped"),
+            () = tokio::time::sleep(bound) => Outcome::refused("the file system does not answer"),
+        }
     }
 
     fn offers(&self, name: &str) -> bool {
         ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }
+
+    fn roots(&self) -> Roots {
+        roots(&self.context)
+    }
+
+    fn scratch(&self) -> io::Result<PathBuf> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if scratch.is_none() {
+            *scratch = Some(Scratch::new()?);
+        }
+        Ok(scratch.as_ref().map(|scratch| scratch.path().to_owned()).unwrap_or_default())
+    }
+}
+
+/// Opened for every call: a space may come and go while a task runs.
+fn roots(context: &ToolContext) -> Roots {
+    Roots::open(&context.agent.spaces, &context.home.workspace(), context.home.root())
 }
 
 /// Whether calls of this tool change nothing, so that several may run side by side.

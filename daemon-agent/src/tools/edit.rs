@@ -1,0 +1,148 @@
+//! `write_file` and `edit_file`: whole files and exact replacements, in one step each.
+
+use std::io::Read;
+
+use serde_json::Value;
+
+use super::{
+    args::Args,
+    fit,
+    paths::Roots,
+};
+
+/// Largest file that is written or edited, bytes: text that people work on is smaller.
+const MAX_FILE: usize = 8 * 1024 * 1024;
+/// Lines shown around a change.
+const AROUND: usize = 3;
+/// Longest part of the file shown after a change, bytes.
+const MAX_SHOWN: usize = 4_000;
+
+/// Creates or replaces a file.
+pub fn write(roots: &Roots, args: &Value) -> Result<String, String> {
+    let args = Args::new(args, &["path", "content"])?;
+    let (path, content) = (args.text("path")?, args.text("content")?);
+    if content.len() > MAX_FILE {
+        return Err(format!("argument \"content\" has {} bytes; at most {MAX_FILE} can be written", content.len()));
+    }
+    let target = roots.target(path)?;
+    roots.put(&target, content.as_bytes())?;
+    let done = if target.existing.is_some() { "Replaced" } else { "Created" };
+    let (lines, bytes) = (content.lines().count(), content.len());
+    Ok(format!("{done} {} ({lines} lines, {bytes} bytes)", roots.show(&target.path)))
+}
+
+/// Replaces text in a file.
+pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
+    let args = Args::new(args, &["path", "oldText", "newText", "all"])?;
+    let (path, old, new) = (args.text("path")?, args.text("oldText")?, args.text("newText")?);
+    let all = args.flag("all")?;
+    if old.is_empty() {
+        return Err("argument \"oldText\" is empty; use write_file to make a file".into());
+    }
+    if old == new {
+        return Err("arguments \"oldText\" and \"newText\" are equal".into());
+    }
+    let (file, found) = roots.read(path)?;
+    if found.stat.st_size as u64 > MAX_FILE as u64 {
+        return Err(format!("{path} has {} bytes; at most {MAX_FILE} can be edited", found.stat.st_size));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("{path}: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8 text"))?;
+
+    let (changed, first, count) = replace(&text, old, new, all).map_err(|why| format!("{path}: {why}"))?;
+    if changed.len() > MAX_FILE {
+        return Err(format!("{path} would have {} bytes; at most {MAX_FILE} can be written", changed.len()));
+    }
+    let target = roots.target(path)?;
+    if !target.is_unchanged(&found.stat) {
+        return Err(format!("{path} was changed by someone else meanwhile: read it again"));
+    }
+    roots.put(&target, changed.as_bytes())?;
+    let times = if count == 1 { String::new() } else { format!(" in {count} places, the first") };
+    Ok(format!("Edited {}{times}:\n{}", roots.show(&target.path), around(&changed, first, new)))
+}
+
+/// The text after the replacement, where the first one is, and how many there were.
+fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize, usize), String> {
+    // A file with Windows line ends is shown to the model without them.
+    let windows = |part: &str| part.replace("\r\n", "\n").replace('\n', "\r\n");
+    let (old, new) = match text.contains(old) {
+        false if text.contains("\r\n") && text.contains(&windows(old)) => (windows(old), windows(new)),
+        _ => (old.to_owned(), new.to_owned()),
+    };
+    let places: Vec<usize> = text.match_indices(&old).map(|(at, _)| at).collect();
+    match places[..] {
+        [] => Err(not_found(text, &old)),
+        [first] => Ok((text.replacen(&old, &new, 1), first, 1)),
+        [first, ..] if all => Ok((text.replace(&old, &new), first, places.len())),
+        _ => {
+            let lines: Vec<_> = places.iter().take(10).map(|at| line_of(text, *at).to_string()).collect();
+            let count = places.len();
+            let lines = lines.join(", ");
+            Err(format!("oldText stands there {count} times (lines {lines}): give more lines around it, or set all"))
+        }
+    }
+}
+
+/// Why `old` is not there, with the nearest thing that is.
+fn not_found(text: &str, old: &str) -> String {
+    let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let wanted = old.lines().map(squeeze).find(|line| !line.is_empty()).unwrap_or_default();
+    let similar = text.lines().enumerate().find(|(_, line)| !wanted.is_empty() && squeeze(line).contains(&wanted));
+    match similar {
+        Some((index, line)) => {
+            let line = fit::line(line, 200);
+            format!("oldText was not found. Line {} is similar, mind the white space and what follows: {line:?}", index + 1)
+        }
+        None => "oldText was not found: read the file and copy the text exactly, without the line numbers".into(),
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+/// The numbered lines around the change at byte `at`.
+fn around(text: &str, at: usize, new: &str) -> String {
+    let first = line_of(text, at);
+    let last = first + new.matches('\n').count();
+    let from = first.saturating_sub(AROUND).max(1);
+    let lines = text.lines().enumerate().skip(from - 1).take(last + AROUND + 1 - from);
+    let shown: Vec<_> = lines.map(|(index, line)| format!("{:>6}\t{}", index + 1, fit::line(line, 500))).collect();
+    protocol::text::head_and_tail(&shown.join("\n"), MAX_SHOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unique_text_is_replaced_and_an_ambiguous_one_refused() {
+        let text = "a = 1\nb = 2\na = 1\n";
+        assert_eq!(replace(text, "b = 2", "b = 3", false), Ok(("a = 1\nb = 3\na = 1\n".into(), 6, 1)));
+        let error = replace(text, "a = 1", "a = 2", false).expect_err("twice there");
+        assert!(error.contains("2 times (lines 1, 3)"), "{error}");
+        assert_eq!(replace(text, "a = 1", "", true), Ok(("\nb = 2\n\n".into(), 0, 2)));
+    }
+
+    #[test]
+    fn a_near_miss_is_pointed_out() {
+        let error = replace("fn main() {\n\tlet x  =  1;\n}\n", "    let x = 1;", "", false).expect_err("other space");
+        assert!(error.contains("Line 2") && error.contains("let x  =  1;"), "{error}");
+        assert!(replace("abc", "xyz", "", false).is_err_and(|error| error.contains("not found")));
+    }
+
+    #[test]
+    fn windows_line_ends_are_kept() {
+        let changed = replace("one\r\ntwo\r\nthree\r\n", "one\ntwo", "1\n2", false);
+        assert_eq!(changed, Ok(("1\r\n2\r\nthree\r\n".into(), 0, 1)));
+    }
+
+    #[test]
+    fn the_change_is_shown_with_its_lines() {
+        let text: String = (1..=20).map(|n| format!("line {n}\n")).collect();
+        let shown = around(&text, text.find("line 10").expect("there"), "line 10\nline 11");
+        assert!(shown.starts_with("     7\tline 7") && shown.ends_with("    14\tline 14"), "{shown}");
+    }
+}

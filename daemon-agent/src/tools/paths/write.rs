@@ -1,0 +1,112 @@
+//! Making and replacing files beneath the roots, whole or not at all.
+
+use std::{fs::File, io::Write};
+
+use super::*;
+
+/// A file to make or replace: its folder, held open, and its name there.
+#[derive(Debug)]
+pub struct Target {
+    folder: OwnedFd,
+    name: OsString,
+    /// What is there now; `None` for a new file.
+    pub existing: Option<Stat>,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+impl Roots {
+    /// The file at `path`, which need not exist; missing folders on the way are made.
+    pub fn target(&self, path: &str) -> Result<Target, String> {
+        if path.ends_with('/') {
+            return Err(format!("{path} names a folder, not a file"));
+        }
+        let place = self.place(path)?;
+        self.target_at(path, &place, Links::Follow)
+    }
+
+    fn target_at(&self, path: &str, place: &Place, links: Links) -> Result<Target, String> {
+        let told = |error: io::Error| self.explain(path, &error);
+        let name = place.way.file_name().ok_or_else(|| format!("{path} names a folder, not a file"))?.to_owned();
+        let parent = place.way.parent().unwrap_or(Path::new(""));
+        let folder = self.make_folder(&Place { root: place.root, way: parent.to_owned() }, links).map_err(told)?;
+        let existing = match rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(told(error.into())),
+        };
+        match existing.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            None | Some(FileType::RegularFile) => {}
+            Some(FileType::Symlink) if matches!(links, Links::Follow) => {
+                // The file behind the link is meant, not the link.
+                let found = self.look(place, Links::Follow).map_err(told)?;
+                let place = self.beneath(&found.path).ok_or_else(|| self.outside(path))?;
+                return self.target_at(path, &place, Links::Refuse);
+            }
+            Some(FileType::Directory) => return Err(format!("{path} is a folder")),
+            Some(_) => return Err(format!("{path} is not a regular file")),
+        }
+        let real = self.readable(&folder).map_err(told)?.join(&name);
+        if !self.writable(&real) {
+            return Err(told(Errno::ACCESS.into()));
+        }
+        Ok(Target { folder, name, existing, path: real })
+    }
+
+    /// Opens the folder at `place`; makes what is missing on the way to it.
+    fn make_folder(&self, place: &Place, links: Links) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let missing = match self.resolve(place, flags, links) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+            opened => return opened,
+        };
+        let (Some(parent), Some(name)) = (place.way.parent(), place.way.file_name()) else { return Err(missing) };
+        let above = self.make_folder(&Place { root: place.root, way: parent.to_owned() }, links)?;
+        if !self.writable(&self.readable(&above)?.join(name)) {
+            return Err(Errno::ACCESS.into());
+        }
+        match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(open_beneath(&above, Path::new(name), flags, Links::Refuse)?)
+    }
+
+    /// Puts `content` in the target's place in one step, with the mode of what was there. A reader sees the old file
+    /// or the new one; when anything fails, the old one stays.
+    pub fn put(&self, target: &Target, content: &[u8]) -> Result<(), String> {
+        let draft = format!(".viber-{}.tmp", uuid::Uuid::now_v7().simple());
+        let done = write_draft(target, &draft, content)
+            .and_then(|()| Ok(rustix::fs::renameat(&target.folder, &draft, &target.folder, &target.name)?));
+        done.map_err(|error| {
+            // Only there when it was made; then it is ours.
+            let _ = rustix::fs::unlinkat(&target.folder, &draft, AtFlags::empty());
+            self.explain(&self.show(&target.path), &error)
+        })
+    }
+}
+
+impl Target {
+    /// Whether the file is still the one that `stat` describes.
+    pub fn is_unchanged(&self, stat: &Stat) -> bool {
+        rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| {
+            (now.st_ino, now.st_size, now.st_mtime, now.st_mtime_nsec)
+                == (stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
+        })
+    }
+}
+
+fn write_draft(target: &Target, draft: &str, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let draft = rustix::fs::openat(&target.folder, draft, flags, Mode::from_raw_mode(0o666))?;
+    if let Some(old) = &target.existing {
+        // Without set-user-id bits: new content does not inherit them.
+        rustix::fs::fchmod(&draft, Mode::from_raw_mode(old.st_mode & 0o777))?;
+        // Only root may give a file away; for others the owner is the same already.
+        let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
+        let _ = rustix::fs::fchown(&draft, Some(owner.0), Some(owner.1));
+    }
+    let mut draft = File::from(draft);
+    draft.write_all(content)?;
+    draft.sync_data()
+}

@@ -1,0 +1,213 @@
+//! `shell`: a command under a supervisor, confined, bounded in time and output.
+
+mod live;
+mod output;
+mod place;
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use rustix::fs::FileType;
+use serde_json::{Map, Value, json};
+use tokio::{io::AsyncReadExt, net::unix::pipe, time::timeout};
+
+use self::{live::Live, output::Output};
+use super::{
+    Outcome, Toolbox,
+    args::{Args, wrong},
+    paths::Roots,
+};
+use crate::{
+    hold::{Command, Ended, Held, Options},
+    sandbox::Rules,
+};
+
+pub use place::Scratch;
+
+/// The longest time-out a model may ask for, unless the agent's file sets a longer one, seconds.
+const MAX_TIMEOUT: u64 = 3_600;
+/// The longest single argument that Linux starts a program with, bytes (MAX_ARG_STRLEN), less some room.
+const MAX_COMMAND: usize = 120 * 1024;
+/// With everything dead the output ends at once; if somebody outside still holds the pipe, it is left behind.
+const LAST_OUTPUT: Duration = Duration::from_secs(3);
+
+/// A checked call.
+struct Call {
+    argv: Vec<OsString>,
+    cwd: PathBuf,
+    seconds: u64,
+}
+
+/// Why a command did not end by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    TimedOut,
+    Stopped,
+}
+
+/// Runs the command that `args` describe.
+pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
+    let call = match check(toolbox, args) {
+        Ok(call) => call,
+        Err(why) => return Outcome::refused(why),
+    };
+    if toolbox.context.stop.is_cancelled() {
+        return Outcome::refused("stopped before it was started");
+    }
+    let seconds = call.seconds;
+    let command = match prepare(toolbox, call) {
+        Ok(command) => command,
+        Err(why) => return Outcome::refused(why),
+    };
+    let (mut held, pipe) = match Held::start(command).await {
+        Ok(started) => started,
+        Err(error) => return Outcome::refused(error.to_string()),
+    };
+    let mut output = Output::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()));
+    let mut live = Live::new(toolbox.context.sink.clone(), call_id);
+
+    let mut cut = None;
+    let whole = {
+        let pump = pump(pipe, &mut output, &mut live);
+        tokio::pin!(pump);
+        let mut finished = false;
+        let ended = async {
+            tokio::select! {
+                ended = held.ended() => return ended,
+                () = toolbox.context.stop.cancelled() => cut = Some(Cut::Stopped),
+                () = tokio::time::sleep(Duration::from_secs(seconds)) => cut = Some(Cut::TimedOut),
+            }
+            held.stopped().await
+        };
+        tokio::pin!(ended);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut ended => break ended,
+                // A command may close its output and go on.
+                () = &mut pump, if !finished => finished = true,
+            }
+        };
+        let whole = finished || timeout(LAST_OUTPUT, &mut pump).await.is_ok();
+        (ended, whole)
+    };
+    let (ended, whole) = whole;
+    let mut outcome = describe(&ended, cut, seconds);
+    let mut result = output.finish(outcome_fields(&mut outcome)).await;
+    if !whole {
+        result.insert("note".into(), "something outside still holds the output open; what came later is missing".into());
+    }
+    outcome.result = Value::Object(result);
+    outcome
+}
+
+/// Moves everything from the pipe to the kept output and the live stream, no faster than both take it.
+async fn pump(mut pipe: pipe::Receiver, output: &mut Output, live: &mut Live) {
+    let mut chunk = vec![0; 64 * 1024];
+    loop {
+        let read = match live.due() {
+            None => pipe.read(&mut chunk).await,
+            Some(due) => match tokio::time::timeout_at(due, pipe.read(&mut chunk)).await {
+                Ok(read) => read,
+                Err(_) => {
+                    live.flush().await;
+                    continue;
+                }
+            },
+        };
+        match read {
+            Ok(0) | Err(_) => break,
+            Ok(length) => {
+                output.take(&chunk[..length]).await;
+                live.take(&chunk[..length]).await;
+            }
+        }
+    }
+    live.end(output.tail()).await;
+}
+
+fn check(toolbox: &Toolbox, args: &Value) -> Result<Call, String> {
+    let args = Args::new(args, &["command", "cwd", "timeout"])?;
+    let command = args.value("command").ok_or("argument \"command\" is missing")?;
+    let argv: Vec<String> = match command {
+        Value::String(line) if !line.trim().is_empty() => vec!["sh".into(), "-c".into(), line.clone()],
+        Value::Array(words) if !words.is_empty() => {
+            let words: Option<Vec<_>> = words.iter().map(|word| word.as_str().map(str::to_owned)).collect();
+            words.ok_or_else(|| wrong("command", "a string or a list of strings", command))?
+        }
+        _ => return Err(wrong("command", "a command line", command)),
+    };
+    if argv.iter().any(|word| word.contains('\0')) {
+        return Err("argument \"command\" holds a NUL character".into());
+    }
+    if argv.iter().any(|word| word.len() > MAX_COMMAND) {
+        return Err("argument \"command\" is longer than 120 KiB: write it to a file and run that".into());
+    }
+    let most = MAX_TIMEOUT.max(toolbox.context.agent.timeouts.shell);
+    let seconds = args.count("timeout")?.unwrap_or(toolbox.context.agent.timeouts.shell);
+    if seconds > most {
+        return Err(wrong("timeout", &format!("at most {most} seconds"), &seconds.into()));
+    }
+    let roots = toolbox.roots();
+    let cwd = match args.optional_text("cwd")? {
+        None => roots.working_directory()?.to_owned(),
+        Some(path) => {
+            let found = roots.find(path)?;
+            if found.kind() != FileType::Directory {
+                return Err(format!("argument \"cwd\": {path} is not a folder"));
+            }
+            found.path
+        }
+    };
+    Ok(Call { argv: argv.into_iter().map(OsString::from).collect(), cwd, seconds })
+}
+
+fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
+    let context = &toolbox.context;
+    let artifacts = context.home.artifacts(context.task_id.as_str());
+    place::private_folder(&artifacts).map_err(|error| format!("cannot make {}: {error}", artifacts.display()))?;
+    let scratch = toolbox.scratch().map_err(|error| format!("cannot make a temporary folder: {error}"))?;
+    let roots: Roots = toolbox.roots();
+    let mut write: Vec<PathBuf> = roots.paths().map(PathBuf::from).collect();
+    write.extend([artifacts, scratch.clone()]);
+    write.extend(context.config.sandbox_write.iter().cloned());
+    let rules = Rules { home: context.home.root().to_owned(), write };
+    let env = place::environment(std::env::vars_os(), &context.agent.env, &scratch);
+    let options = Options { cwd: Some(call.cwd), scratch: Some(scratch), rules: Some(rules), argv: call.argv };
+    Ok(Command { supervisor: toolbox.hold.clone(), options, env })
+}
+
+/// The outcome without its output.
+fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Outcome {
+    let mut result = Map::new();
+    if let Some(code) = ended.code {
+        result.insert("exitCode".into(), code.into());
+    }
+    if let Some(signal) = ended.signal {
+        result.insert("signal".into(), signal.into());
+    }
+    match cut {
+        Some(Cut::TimedOut) => {
+            result.insert("timedOut".into(), true.into());
+            result.insert("note".into(), format!("ended after {seconds} seconds").into());
+        }
+        Some(Cut::Stopped) => {
+            result.insert("stopped".into(), true.into());
+        }
+        None if ended.killed > 0 => {
+            let note = format!("{} background processes were ended with the command", ended.killed);
+            result.insert("note".into(), note.into());
+        }
+        None => {}
+    }
+    if ended.left > 0 {
+        result.insert("left".into(), json!(ended.left));
+    }
+    let ok = cut.is_none() && ended.code == Some(0);
+    Outcome { ok, result: Value::Object(result), killed: ended.killed }
+}
+
+fn outcome_fields(outcome: &mut Outcome) -> Map<String, Value> {
+    match outcome.result.take() {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}

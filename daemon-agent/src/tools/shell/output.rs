@@ -1,0 +1,201 @@
+//! What a command printed: its head and tail for the result, the whole in a file when that is not all.
+
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+use tokio::{
+    fs::{File, OpenOptions},
+    io::AsyncWriteExt,
+};
+
+use super::{super::fit, live::readable};
+
+/// Bytes kept in memory at each end.
+const END: usize = 24 * 1024;
+/// Largest file kept, bytes: a command that prints without end must not fill the disk.
+const MAX_KEPT: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The output of one command; its memory is bounded.
+pub struct Output {
+    folder: PathBuf,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+    kept: Option<Kept>,
+    /// Why the whole could not be kept.
+    lost: Option<String>,
+}
+
+struct Kept {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Output {
+    /// Output whose whole is kept in `folder` if need be.
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, head: Vec::new(), tail: VecDeque::new(), total: 0, kept: None, lost: None }
+    }
+
+    /// Adds what was printed next.
+    pub async fn take(&mut self, bytes: &[u8]) {
+        let fits = self.total + bytes.len() as u64 <= 2 * END as u64;
+        if !fits && self.kept.is_none() && self.lost.is_none() {
+            self.keep_all_so_far().await;
+        }
+        self.append(bytes).await;
+        self.total += bytes.len() as u64;
+        let (head, rest) = bytes.split_at(bytes.len().min(END - self.head.len()));
+        self.head.extend_from_slice(head);
+        let rest = &rest[rest.len().saturating_sub(END)..];
+        self.tail.extend(rest);
+        self.tail.drain(..self.tail.len().saturating_sub(END));
+    }
+
+    /// The end of it, as text.
+    pub fn tail(&self) -> String {
+        let mut text = String::new();
+        readable(&self.tail.iter().copied().collect::<Vec<_>>(), &mut text);
+        text
+    }
+
+    /// Adds `output` and, when that is not all, `omitted` and `file` to a result's `fields`.
+    pub async fn finish(mut self, mut fields: Map<String, Value>) -> Map<String, Value> {
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        let between = self.total - (self.head.len() + tail.len()) as u64;
+        let (mut first, mut last) = (String::new(), String::new());
+        if between == 0 {
+            let whole = [&self.head[..], &tail].concat();
+            readable(&whole, &mut first);
+            let exact = std::str::from_utf8(&whole).is_ok();
+            if (!exact || fit::json_len(&first) > fit::MAX_TEXT - 1024) && self.kept.is_none() {
+                self.keep_all_so_far().await;
+            }
+        } else {
+            readable(&self.head, &mut first);
+            readable(&tail, &mut last);
+        }
+        let (text, omitted) = fitted(&first, &last, between);
+        fields.insert("output".into(), text.into());
+        if omitted > 0 {
+            fields.insert("omitted".into(), omitted.into());
+        }
+        if let Some(kept) = &mut self.kept {
+            if let Err(error) = kept.file.flush().await {
+                self.lost.get_or_insert_with(|| error.to_string());
+            }
+            fields.insert("file".into(), kept.path.display().to_string().into());
+            fields.insert("bytes".into(), self.total.into());
+        }
+        if let Some(lost) = self.lost {
+            fields.insert("fileNote".into(), format!("the whole output could not be kept: {lost}").into());
+        }
+        fields
+    }
+
+    async fn keep_all_so_far(&mut self) {
+        match create(&self.folder).await {
+            Ok((file, path)) => {
+                self.kept = Some(Kept { file, path, bytes: 0 });
+                let so_far = [&self.head[..], &self.tail.iter().copied().collect::<Vec<_>>()].concat();
+                self.append(&so_far).await;
+            }
+            Err(error) => self.lost = Some(error.to_string()),
+        }
+    }
+
+    async fn append(&mut self, bytes: &[u8]) {
+        let Some(kept) = self.kept.as_mut().filter(|_| self.lost.is_none()) else { return };
+        if kept.bytes + bytes.len() as u64 > MAX_KEPT {
+            self.lost = Some(format!("only its first {} bytes are in the file", kept.bytes));
+        } else if let Err(error) = kept.file.write_all(bytes).await {
+            self.lost = Some(format!("only its beginning is in the file: {error}"));
+        } else {
+            kept.bytes += bytes.len() as u64;
+        }
+    }
+}
+
+/// Both ends around a line that says what is missing, within the bound of a result; and how many bytes are missing.
+fn fitted(first: &str, last: &str, between: u64) -> (String, u64) {
+    let room = fit::MAX_TEXT - 1024;
+    if between == 0 && fit::json_len(first) <= room {
+        return (first.to_owned(), 0);
+    }
+    let all_last = if between == 0 { first } else { last };
+    let (head, tail) = (fit::head(first, room / 2), fit::tail(all_last, room / 2));
+    let cut = if between == 0 { first.len() - head.len() - tail.len() } else { first.len() - head.len() + last.len() - tail.len() };
+    let omitted = between + cut as u64;
+    (format!("{head}\n[… {omitted} bytes omitted …]\n{tail}"), omitted)
+}
+
+/// A new file in the task's folder: `output-1.txt`, `output-2.txt`, …
+async fn create(folder: &Path) -> std::io::Result<(File, PathBuf)> {
+    let mut number = 1;
+    loop {
+        let path = folder.join(format!("output-{number}.txt"));
+        // Only a new one: whatever the command put there under this name is neither followed nor overwritten.
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).await {
+            Ok(file) => return Ok((file, path)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100_000 => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn printed(chunks: &[&[u8]]) -> (Map<String, Value>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut output = Output::new(folder.path().to_owned());
+        for chunk in chunks {
+            output.take(chunk).await;
+        }
+        (output.finish(Map::new()).await, folder)
+    }
+
+    #[tokio::test]
+    async fn short_output_is_all_there_and_leaves_no_file() {
+        let (result, folder) = printed(&[b"one\n", "zwei ü\n".as_bytes()]).await;
+        assert_eq!(Value::Object(result), serde_json::json!({ "output": "one\nzwei ü\n" }));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[tokio::test]
+    async fn long_output_is_kept_whole_and_shown_at_both_ends() {
+        let line = |n: usize| format!("line {n:06}\n").into_bytes();
+        let lines: Vec<_> = (0..20_000).map(line).collect();
+        let chunks: Vec<_> = lines.iter().map(Vec::as_slice).collect();
+        let (result, _folder) = printed(&chunks).await;
+        let text = result["output"].as_str().expect("text");
+        assert!(text.starts_with("line 000000\n") && text.ends_with("line 019999\n"));
+        assert!(text.contains(&format!("[… {} bytes omitted …]", result["omitted"])));
+        assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT);
+        let kept = std::fs::read(result["file"].as_str().expect("a path")).expect("the file");
+        assert_eq!(kept, lines.concat());
+    }
+
+    #[tokio::test]
+    async fn binary_output_fits_and_is_kept_byte_for_byte() {
+        let bytes: Vec<u8> = (0..30_000u32).map(|n| (n % 256) as u8).collect();
+        let (result, _folder) = printed(&[&bytes]).await;
+        assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT);
+        let kept = std::fs::read(result["file"].as_str().expect("a path")).expect("the file");
+        assert_eq!(kept, bytes);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_the_command_took_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let taken = folder.path().join("output-1.txt");
+        std::os::unix::fs::symlink("/dev/full", &taken).expect("a link");
+        let (_, path) = create(folder.path()).await.expect("a file");
+        assert_eq!(path, folder.path().join("output-2.txt"));
+    }
+}
