@@ -22,9 +22,14 @@ pub use options::Options;
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum Report {
     /// The command runs.
-    Started { pid: i32, confined: bool },
+    Started {
+        pid: i32,
+        confined: bool,
+    },
     /// The command could not be started.
-    Failed { message: String },
+    Failed {
+        message: String,
+    },
     Ended(Ended),
 }
 

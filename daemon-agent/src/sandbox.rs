@@ -63,7 +63,14 @@ mod linux {
 
     /// Devices that programs write to as a matter of course. The others stay readable, as their modes allow.
     const DEVICES: [&str; 9] = [
-        "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/random",
+        "/dev/urandom",
+        "/dev/tty",
+        "/dev/ptmx",
+        "/dev/pts",
         "/dev/shm",
     ];
 

@@ -201,7 +201,8 @@ fn listen() -> oneshot::Receiver<Because> {
 fn report(report: &Report) {
     let stdin = std::io::stdin();
     let socket = rustix::fs::fstat(&stdin).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-    let Some(mut other_end) = socket.then(|| stdin.as_fd().try_clone_to_owned().ok()).flatten().map(std::fs::File::from)
+    let Some(mut other_end) =
+        socket.then(|| stdin.as_fd().try_clone_to_owned().ok()).flatten().map(std::fs::File::from)
     else {
         return;
     };

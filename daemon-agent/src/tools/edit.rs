@@ -4,11 +4,7 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use super::{
-    args::Args,
-    fit,
-    paths::Roots,
-};
+use super::{args::Args, fit, paths::Roots};
 
 /// Largest file that is written or edited, bytes: text that people work on is smaller.
 const MAX_FILE: usize = 8 * 1024 * 1024;
@@ -93,7 +89,10 @@ fn not_found(text: &str, old: &str) -> String {
     match similar {
         Some((index, line)) => {
             let line = fit::line(line, 200);
-            format!("oldText was not found. Line {} is similar, mind the white space and what follows: {line:?}", index + 1)
+            format!(
+                "oldText was not found. Line {} is similar, mind the white space and what follows: {line:?}",
+                index + 1
+            )
         }
         None => "oldText was not found: read the file and copy the text exactly, without the line numbers".into(),
     }

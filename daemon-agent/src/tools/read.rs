@@ -97,7 +97,10 @@ mod tests {
     fn lines_end_where_they_should() {
         let mut reader = Cursor::new("one\r\n\nthree");
         let mut next = || next_line(&mut reader).expect("readable");
-        assert_eq!([next(), next(), next(), next()], [Some("one".into()), Some(String::new()), Some("three".into()), None]);
+        assert_eq!(
+            [next(), next(), next(), next()],
+            [Some("one".into()), Some(String::new()), Some("three".into()), None]
+        );
     }
 
     #[test]

@@ -88,7 +88,10 @@ pub fn glob(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> 
     let walked = walk::walk(roots, &start.path, work, |entry| {
         let name = entry.path.strip_prefix(&start.path).unwrap_or(&entry.path);
         // Asked again without links: a folder that was swapped for one meanwhile tells nothing of where it leads.
-        if entry.kind == FileType::Directory || !wanted.is_match(name) || roots.find_again_or_link(&entry.path).is_none() {
+        if entry.kind == FileType::Directory
+            || !wanted.is_match(name)
+            || roots.find_again_or_link(&entry.path).is_none()
+        {
             return Next::GoOn;
         }
         count += 1;

@@ -93,7 +93,8 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
     let mut outcome = describe(&ended, cut, seconds);
     let mut result = output.finish(outcome_fields(&mut outcome)).await;
     if !whole {
-        result.insert("note".into(), "something outside still holds the output open; what came later is missing".into());
+        result
+            .insert("note".into(), "something outside still holds the output open; what came later is missing".into());
     }
     outcome.result = Value::Object(result);
     outcome

@@ -44,7 +44,9 @@ pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Ent
     let root = roots.paths().find(|root| start.starts_with(root)).unwrap_or(start).to_owned();
     let mut ignores = Ignores::new();
     // A start inside a repository obeys the rules of the folders above it, up to the root.
-    for folder in start.ancestors().skip(1).take_while(|folder| folder.starts_with(&root)).collect::<Vec<_>>().iter().rev() {
+    for folder in
+        start.ancestors().skip(1).take_while(|folder| folder.starts_with(&root)).collect::<Vec<_>>().iter().rev()
+    {
         if let Ok(handle) = roots.open_folder(folder) {
             ignores.extend(rules(&handle, folder));
         }

@@ -26,7 +26,8 @@ impl Machine {
         for file in ["space/src/main.rs", "space-evil/x", "home/workspace/MEMORY.md", "home/agents.txt"] {
             fs::write(root.path().join(file), "inside").expect("a file");
         }
-        for file in ["outside/secret", "home/secrets/openai", "home/config.yaml", "home/.env", "home/state/credential"] {
+        for file in ["outside/secret", "home/secrets/openai", "home/config.yaml", "home/.env", "home/state/credential"]
+        {
             fs::write(root.path().join(file), "SECRET").expect("a file");
         }
         Self { root }
@@ -72,9 +73,24 @@ fn what_lies_outside_is_refused_however_it_is_written() {
     let roots = machine.roots();
     let long = "a/".repeat(3000);
     let hostile = [
-        "../outside/secret", "../../../../../../etc/passwd", "src/../../outside/secret", "/etc/passwd", "/",
-        "/proc/self/environ", "/dev/zero", "%2e%2e%2foutside%2fsecret", "..\\outside\\secret", "../space-evil/x",
-        "src/main.rs\0.txt", "", &long, "..", "src/main.rs/..", "src/main.rs/x", "/proc/self/root/etc/passwd", "~/x",
+        "../outside/secret",
+        "../../../../../../etc/passwd",
+        "src/../../outside/secret",
+        "/etc/passwd",
+        "/",
+        "/proc/self/environ",
+        "/dev/zero",
+        "%2e%2e%2foutside%2fsecret",
+        "..\\outside\\secret",
+        "../space-evil/x",
+        "src/main.rs\0.txt",
+        "",
+        &long,
+        "..",
+        "src/main.rs/..",
+        "src/main.rs/x",
+        "/proc/self/root/etc/passwd",
+        "~/x",
     ];
     for path in hostile.iter().map(|path| (*path).to_owned()).chain([
         machine.text("space-evil/x"),
@@ -201,7 +217,9 @@ fn a_racing_renamer_wins_nothing() {
                 read += 1;
             }
             let _ = content(&roots, "door/../../outside/secret").expect_err("outside");
-            if round % 8 == 0 && let Ok(target) = roots.target("door/planted") {
+            if round % 8 == 0
+                && let Ok(target) = roots.target("door/planted")
+            {
                 let _ = roots.put(&target, b"planted");
             }
         }
@@ -214,7 +232,16 @@ fn a_racing_renamer_wins_nothing() {
 /// One step of a random path.
 fn step() -> impl Strategy<Value = &'static str> {
     prop_oneof![
-        Just("a"), Just("b"), Just("up"), Just("out"), Just("abs"), Just("in"), Just("proc"), Just(".."), Just("."), Just("f"),
+        Just("a"),
+        Just("b"),
+        Just("up"),
+        Just("out"),
+        Just("abs"),
+        Just("in"),
+        Just("proc"),
+        Just(".."),
+        Just("."),
+        Just("f"),
     ]
 }
 

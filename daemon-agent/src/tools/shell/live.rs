@@ -113,7 +113,8 @@ fn complete_len(bytes: &[u8]) -> usize {
     // A character has at most four bytes: only the last three can begin one that is not complete.
     let begins = (last..bytes.len()).find(|at| {
         let rest = &bytes[*at..];
-        rest[0] >= 0xc2 && std::str::from_utf8(rest).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        rest[0] >= 0xc2
+            && std::str::from_utf8(rest).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
     });
     begins.unwrap_or(bytes.len())
 }

@@ -128,7 +128,11 @@ fn fitted(first: &str, last: &str, between: u64) -> (String, u64) {
     }
     let all_last = if between == 0 { first } else { last };
     let (head, tail) = (fit::head(first, room / 2), fit::tail(all_last, room / 2));
-    let cut = if between == 0 { first.len() - head.len() - tail.len() } else { first.len() - head.len() + last.len() - tail.len() };
+    let cut = if between == 0 {
+        first.len() - head.len() - tail.len()
+    } else {
+        first.len() - head.len() + last.len() - tail.len()
+    };
     let omitted = between + cut as u64;
     (format!("{head}\n[… {omitted} bytes omitted …]\n{tail}"), omitted)
 }

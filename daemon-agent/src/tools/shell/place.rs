@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn keys_stay_behind_and_named_variables_go_along() {
-        let own = [("PATH", "/bin"), ("OPENAI_API_KEY", "sk-1"), ("LC_ALL", "C"), ("CARGO_HOME", "/c"), ("TMPDIR", "/x")];
+        let own =
+            [("PATH", "/bin"), ("OPENAI_API_KEY", "sk-1"), ("LC_ALL", "C"), ("CARGO_HOME", "/c"), ("TMPDIR", "/x")];
         let own = own.map(|(name, value)| (name.into(), value.into()));
         let env = environment(own, &["CARGO_HOME".into()], Path::new("/tmp/t"));
         let names: Vec<_> = env.iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect();
