@@ -132,7 +132,7 @@ CREATE TABLE sessions (
   renamed_at   BIGINT,                            -- a person chose the title
   pinned_at    BIGINT,
   archived_at  BIGINT,
-  last_seq     BIGINT NOT NULL DEFAULT 0,         -- of its newest message
+  last_seq     BIGINT NOT NULL DEFAULT 0,         -- the last seq given to, or kept free for, a message
   created_by   TEXT   NOT NULL,
   created_at   BIGINT NOT NULL,
   active_at    BIGINT NOT NULL,                   -- newest message or change of a task's state
@@ -146,7 +146,7 @@ CREATE INDEX sessions_viber ON sessions (team_id, viber_id);
 CREATE TABLE messages (
   team_id    TEXT   NOT NULL,
   session_id TEXT   NOT NULL,
-  seq        BIGINT NOT NULL,                     -- 1, 2, … in the session
+  seq        BIGINT NOT NULL,                     -- ascending in the session; a question and its answer are neighbours
   message_id TEXT   NOT NULL UNIQUE,
   role       TEXT   NOT NULL CHECK (role IN ('user', 'assistant')),
   author     TEXT   NOT NULL,                     -- operator or token id of a user message; agent id of an assistant's
@@ -219,12 +219,14 @@ CREATE TABLE attempts (
   last_seq   BIGINT NOT NULL DEFAULT 0,           -- of its newest durable event
   parts_seq  BIGINT NOT NULL DEFAULT 0,           -- events up to here have become parts
   message_id TEXT,                                -- the assistant's message, once there is one
+  message_seq BIGINT NOT NULL,                    -- kept free for that message, so that an answer follows its question
   outcome    TEXT   CHECK (outcome IN ('completed', 'error', 'stopped', 'lost')),
   superseded BIGINT NOT NULL DEFAULT 0,           -- ended after a newer attempt had begun
   report     TEXT,                                -- JSON of its terminal event's result or error
   created_at BIGINT NOT NULL,
   started_at BIGINT,
   ended_at   BIGINT,
+  trimmed_at BIGINT,                              -- its events gave way to a gap
   PRIMARY KEY (team_id, task_id, attempt),
   FOREIGN KEY (team_id, task_id) REFERENCES tasks (team_id, task_id) ON DELETE CASCADE
 );
@@ -257,7 +259,7 @@ CREATE TABLE commands (
   FOREIGN KEY (team_id, viber_id) REFERENCES vibers (team_id, viber_id) ON DELETE CASCADE
 );
 
--- Up to which message an operator has seen a session.
+-- When an operator last looked at a session: what became active after that is unread.
 CREATE TABLE read_marks (
   team_id     TEXT   NOT NULL,
   operator_id TEXT   NOT NULL,

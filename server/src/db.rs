@@ -3,9 +3,18 @@
 //! Owns connections, migrations, the writer and all SQL. Has never heard of HTTP. Every query takes the team first,
 //! but for those that `tests/it/tidy.rs` lists by name.
 
+pub mod attempts;
+pub mod commands;
+pub mod events;
 pub mod idempotency;
+pub mod join_tokens;
+pub mod messages;
 mod migrate;
+pub mod read_marks;
 mod row;
+pub mod sessions;
+pub mod tasks;
+pub mod vibers;
 mod writer;
 
 use std::{future::Future, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
@@ -262,6 +271,16 @@ impl From<sqlx::Error> for Error {
             _ => Self::Broken(database.to_string()),
         }
     }
+}
+
+/// JSON for a TEXT column.
+fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Broken(error.to_string()))
+}
+
+/// Text that both engines can hold: PostgreSQL has no U+0000, so it is shown as U+FFFD by either.
+pub fn clean(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }
 
 /// The database file and its companions are the owner's alone.

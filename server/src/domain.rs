@@ -11,8 +11,8 @@ pub mod viber;
 pub use actor::{Actor, By};
 pub use committed::{Committed, Item, Report};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};
-pub use session::{Author, Message, Part, Session};
-pub use task::{Attempt, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
+pub use session::{Author, Message, Part, Session, SessionLine};
+pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
 
 /// An enum that stands as a word in the database, in JSON and in pages: `as_str`, `FromStr`, `Display`, serde.

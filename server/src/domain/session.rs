@@ -4,6 +4,8 @@ use protocol::{Instant, MessageId, NoticeLevel, SessionId, TaskId, ViberId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{Brief, Contact};
+
 crate::words! {
     /// Who a message is from.
     Author {
@@ -22,11 +24,24 @@ pub struct Session {
     pub renamed_at: Option<Instant>,
     pub pinned_at: Option<Instant>,
     pub archived_at: Option<Instant>,
-    /// Seq of its newest message.
+    /// The last seq given to, or kept free for, a message.
     pub last_seq: u64,
     pub created_by: String,
     pub created_at: Instant,
     pub active_at: Instant,
+}
+
+/// A session in a list, with what its line shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionLine {
+    pub session: Session,
+    pub viber_name: String,
+    /// Of its viber.
+    pub contact: Contact,
+    /// The task at work, else the newest.
+    pub task: Option<Brief>,
+    /// Something happened since the reader last looked.
+    pub unread: bool,
 }
 
 /// One message, its parts in order.

@@ -101,6 +101,8 @@ pub struct Task {
     pub result: Option<TaskResult>,
     pub error: Option<TaskError>,
     pub usage: Usage,
+    /// `board`, or where on the machine it began: `job`, `cli`.
+    pub origin: String,
     pub created_by: String,
     pub created_at: Instant,
     pub offered_at: Option<Instant>,
@@ -108,6 +110,16 @@ pub struct Task {
     pub ended_at: Option<Instant>,
     pub stopped_by: Option<String>,
     pub stop_confirmed_at: Option<Instant>,
+}
+
+/// A task as a line of a list needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brief {
+    pub id: TaskId,
+    pub state: TaskState,
+    pub delivery: Option<Delivery>,
+    pub waiting: Option<Waiting>,
+    pub ended_at: Option<Instant>,
 }
 
 /// One delivery of a task.

@@ -1,0 +1,89 @@
+//! Commands: what a viber is asked to do, in `cmdSeq` order, until its daemon has it on disk.
+
+use protocol::{Instant, TaskId, TeamId, ViberId};
+
+use super::{Error, Row, Tx};
+use crate::args;
+
+/// A stored command. Of a `task:submit` the body says only what is needed to compose it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub cmd_seq: u64,
+    /// The command's type on the wire.
+    pub kind: String,
+    pub task_id: Option<TaskId>,
+    pub attempt: Option<u32>,
+    pub body: String,
+    pub created_at: Instant,
+    pub acked: bool,
+}
+
+/// What a new command says.
+pub struct New<'a> {
+    pub kind: &'a str,
+    pub attempt: Option<(&'a TaskId, u32)>,
+    pub body: String,
+}
+
+/// Stores a command and answers its number; `None` when the viber was revoked.
+pub async fn give(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    command: New<'_>,
+    now: Instant,
+) -> Result<Option<u64>, Error> {
+    let Some(cmd_seq) = super::vibers::next_cmd_seq(tx, team, viber).await? else { return Ok(None) };
+    let sql = "INSERT INTO commands (team_id, viber_id, cmd_seq, kind, task_id, attempt, body, created_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let (task, attempt) = (command.attempt.map(|(task, _)| task), command.attempt.map(|(_, n)| i64::from(n)));
+    tx.execute(sql, args![team, viber, cmd_seq, command.kind, task, attempt, command.body, now]).await?;
+    Ok(Some(cmd_seq))
+}
+
+/// Commands above `cmd_seq`, in order.
+pub async fn after(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    cmd_seq: u64,
+    limit: u64,
+) -> Result<Vec<Stored>, Error> {
+    let sql = "SELECT cmd_seq, kind, task_id, attempt, body, created_at, acked_at FROM commands \
+               WHERE team_id = $1 AND viber_id = $2 AND cmd_seq > $3 ORDER BY cmd_seq LIMIT $4";
+    tx.rows(sql, args![team, viber, cmd_seq, limit]).await?.iter().map(stored).collect()
+}
+
+/// The `task:submit` of an attempt.
+pub async fn submit_of(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    task: &TaskId,
+    attempt: u32,
+) -> Result<Option<Stored>, Error> {
+    let sql = "SELECT c.cmd_seq, c.kind, c.task_id, c.attempt, c.body, c.created_at, c.acked_at FROM attempts a \
+               JOIN commands c ON c.team_id = a.team_id AND c.viber_id = a.viber_id AND c.cmd_seq = a.cmd_seq \
+               WHERE a.team_id = $1 AND a.viber_id = $2 AND a.task_id = $3 AND a.attempt = $4";
+    tx.row(sql, args![team, viber, task, attempt]).await?.as_ref().map(stored).transpose()
+}
+
+/// The daemon has everything up to `cmd_seq` on disk.
+pub async fn ack(tx: &mut Tx, team: &TeamId, viber: &ViberId, cmd_seq: u64, now: Instant) -> Result<u64, Error> {
+    let sql = "UPDATE commands SET acked_at = $4 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $3 \
+               AND acked_at IS NULL";
+    tx.execute(sql, args![team, viber, cmd_seq, now]).await
+}
+
+fn stored(row: &Row) -> Result<Stored, Error> {
+    let attempt = row.optional_int("attempt")?.map(u32::try_from).transpose();
+    Ok(Stored {
+        cmd_seq: row.count("cmd_seq")?,
+        kind: row.text("kind")?,
+        task_id: row.optional_parse("task_id")?,
+        attempt: attempt.map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        body: row.text("body")?,
+        created_at: row.instant("created_at")?,
+        acked: row.optional_int("acked_at")?.is_some(),
+    })
+}

@@ -1,0 +1,57 @@
+//! Events: one row a contiguous run of one commit, the items byte for byte.
+
+use protocol::{Instant, TaskId, TeamId};
+
+use super::{Error, Tx};
+use crate::{args, domain::Committed};
+
+/// The runs of an attempt after `seq`, in order; the first is cut at the cursor. At most `limit` rows.
+pub async fn after(
+    tx: &mut Tx,
+    team: &TeamId,
+    task: &TaskId,
+    attempt: u32,
+    seq: u64,
+    limit: u64,
+) -> Result<Vec<Committed>, Error> {
+    let sql = "SELECT from_seq, body FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND from_seq >= COALESCE((SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
+               AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6";
+    let rows = tx.rows(sql, args![team, task, attempt, seq.saturating_add(1), seq, limit]).await?;
+    let mut runs = Vec::with_capacity(rows.len());
+    for row in rows {
+        let run = Committed::parse(task.clone(), attempt, row.count("from_seq")?, &row.text("body")?, seq);
+        runs.push(run.map_err(|error| Error::Broken(format!("events of {task}: {error}")))?);
+    }
+    Ok(runs)
+}
+
+/// Keeps a run.
+pub async fn insert(tx: &mut Tx, team: &TeamId, run: &Committed, now: Instant) -> Result<(), Error> {
+    let sql = "INSERT INTO events (team_id, task_id, attempt, from_seq, to_seq, body, received_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    let bytes: usize = run.items.iter().map(|item| item.json.len() + 1).sum();
+    let mut body = String::with_capacity(bytes + 2);
+    body.push('[');
+    for (n, item) in run.items.iter().enumerate() {
+        if n > 0 {
+            body.push(',');
+        }
+        body.push_str(&item.json);
+    }
+    body.push(']');
+    tx.execute(sql, args![team, &run.task, run.attempt, run.from, run.to, body, now]).await.map(drop)
+}
+
+/// Takes away all events of an attempt, before a gap takes their place.
+pub async fn clear(tx: &mut Tx, team: &TeamId, task: &TaskId, attempt: u32) -> Result<u64, Error> {
+    let sql = "DELETE FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
+    tx.execute(sql, args![team, task, attempt]).await
+}
+
+/// Bytes that an attempt's events take.
+pub async fn size(tx: &mut Tx, team: &TeamId, task: &TaskId, attempt: u32) -> Result<u64, Error> {
+    let sql = "SELECT CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT) AS n FROM events \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
+    tx.row(sql, args![team, task, attempt]).await?.map_or(Ok(0), |row| row.count("n"))
+}

@@ -1,0 +1,147 @@
+//! Messages and their parts: written once, never changed.
+
+use protocol::{Instant, MessageId, SessionId, TaskId, TeamId};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{Author, Message, Part},
+};
+
+/// A page of messages with their parts, ascending by seq: the newest, or those below `before`.
+pub async fn page(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    before: Option<u64>,
+    limit: u64,
+) -> Result<Vec<Message>, Error> {
+    let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
+               WHERE team_id = $1 AND session_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4";
+    let before = before.unwrap_or(i64::MAX.unsigned_abs());
+    let mut messages = tx.rows(sql, args![team, session, before, limit]).await?;
+    messages.reverse();
+    let mut messages = messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    if let (Some(first), Some(last)) = (messages.first(), messages.last()) {
+        let sql = "SELECT m.seq, p.body FROM messages m JOIN parts p ON p.team_id = m.team_id \
+                   AND p.message_id = m.message_id WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 \
+                   AND m.seq <= $4 ORDER BY m.seq, p.idx";
+        let rows = tx.rows(sql, args![team, session, first.seq, last.seq]).await?;
+        spread(&mut messages, &rows)?;
+    }
+    Ok(messages)
+}
+
+/// Puts part rows (`seq`, `body`, ascending) into their messages (ascending).
+fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), Error> {
+    for row in rows {
+        let seq = row.count("seq")?;
+        if let Ok(at) = messages.binary_search_by_key(&seq, |message| message.seq) {
+            messages[at].parts.push(row.json("body")?);
+        }
+    }
+    Ok(())
+}
+
+/// One message with its parts.
+pub async fn load(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Option<Message>, Error> {
+    let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
+               WHERE team_id = $1 AND message_id = $2";
+    let Some(row) = tx.row(sql, args![team, id]).await? else { return Ok(None) };
+    let mut found = message(&row)?;
+    found.parts = parts(tx, team, id).await?;
+    Ok(Some(found))
+}
+
+/// The parts of a message, in order.
+pub async fn parts(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Vec<Part>, Error> {
+    let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 ORDER BY idx";
+    tx.rows(sql, args![team, id]).await?.iter().map(|row| row.json("body")).collect()
+}
+
+/// A new message without parts.
+pub async fn insert(tx: &mut Tx, team: &TeamId, message: &Message) -> Result<(), Error> {
+    let sql = "INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, created_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    let args = args![
+        team,
+        &message.session_id,
+        message.seq,
+        &message.id,
+        message.role,
+        &message.author,
+        &message.task_id,
+        message.attempt,
+        message.created_at
+    ];
+    tx.execute(sql, args).await.map(drop)
+}
+
+/// Appends complete parts after those that are there.
+pub async fn append(tx: &mut Tx, team: &TeamId, id: &MessageId, parts: &[Part], now: Instant) -> Result<(), Error> {
+    let sql = "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT $1, $2, \
+               COALESCE(MAX(idx), -1) + 1, $3, $4, $5 FROM parts WHERE team_id = $1 AND message_id = $2";
+    for part in parts {
+        tx.execute(sql, args![team, id, part.kind(), super::json(part)?, now]).await?;
+    }
+    Ok(())
+}
+
+/// The newest part of a kind in a message.
+pub async fn last_of_kind(tx: &mut Tx, team: &TeamId, id: &MessageId, kind: &str) -> Result<Option<Part>, Error> {
+    let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND kind = $3 ORDER BY idx DESC LIMIT 1";
+    tx.row(sql, args![team, id, kind]).await?.map(|row| row.json("body")).transpose()
+}
+
+/// A message of an earlier task, for the history that is sent with a task.
+#[derive(Clone, Debug)]
+pub struct Earlier {
+    /// Place of its task in the session.
+    pub place: u64,
+    pub task_id: TaskId,
+    pub role: Author,
+    pub part: Option<Part>,
+}
+
+/// The parts of a session's tasks before the message `before`, that were complete at `until`, newest task first, each
+/// task's in order: its question, then the answer of its newest attempt. `below` is the place to go on from.
+pub async fn history(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    below: u64,
+    until: Instant,
+    tasks: u64,
+) -> Result<Vec<Earlier>, Error> {
+    let sql = "SELECT t.message_seq, t.task_id, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
+               attempt FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
+               ORDER BY message_seq DESC LIMIT $5) t \
+               JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
+               AND (m.role = 'user' OR m.attempt = t.attempt) \
+               LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
+               ORDER BY t.message_seq DESC, m.seq, p.idx";
+    let rows = tx.rows(sql, args![team, session, below, until, tasks]).await?;
+    let earlier = |row: &Row| {
+        Ok(Earlier {
+            place: row.count("message_seq")?,
+            task_id: row.parse("task_id")?,
+            role: row.parse("role")?,
+            part: row.optional_json("body")?,
+        })
+    };
+    rows.iter().map(earlier).collect()
+}
+
+fn message(row: &Row) -> Result<Message, Error> {
+    Ok(Message {
+        id: row.parse("message_id")?,
+        session_id: row.parse("session_id")?,
+        seq: row.count("seq")?,
+        role: row.parse("role")?,
+        author: row.text("author")?,
+        task_id: row.parse("task_id")?,
+        attempt: row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        parts: Vec::new(),
+        created_at: row.instant("created_at")?,
+    })
+}

@@ -1,0 +1,184 @@
+//! Sessions: the conversations of a team.
+
+use protocol::{Instant, OperatorId, SessionId, TeamId, ViberId};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{Brief, Contact, Session, SessionLine},
+};
+
+macro_rules! columns {
+    () => {
+        "s.session_id, s.viber_id, s.agent_id, s.title, s.renamed_at, s.pinned_at, s.archived_at, s.last_seq, \
+         s.created_by, s.created_at, s.active_at"
+    };
+}
+
+/// Which sessions a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Those put away, or those that are not.
+    pub archived: bool,
+    pub viber: Option<ViberId>,
+    /// A part of the title, in any case.
+    pub title: Option<String>,
+}
+
+/// A session.
+pub async fn load(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<Option<Session>, Error> {
+    let sql = concat!("SELECT ", columns!(), " FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2");
+    tx.row(sql, args![team, id]).await?.as_ref().map(session).transpose()
+}
+
+/// Sessions, the most recently active first, after `cursor` (the last line's `active_at` and id). `reader` decides
+/// what is unread; for a token everything is read.
+pub async fn list(
+    tx: &mut Tx,
+    team: &TeamId,
+    reader: Option<&OperatorId>,
+    filter: &Filter,
+    cursor: Option<(Instant, &SessionId)>,
+    limit: u64,
+) -> Result<Vec<SessionLine>, Error> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        ", v.name AS viber_name, v.contact, v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
+         CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
+         FROM sessions s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
+         LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
+         LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = (SELECT x.task_id FROM tasks x \
+           WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+           ORDER BY CASE WHEN x.state = 'running' THEN 0 WHEN x.delivery IN ('offered', 'accepted') THEN 1 ELSE 2 END, \
+           x.message_seq DESC LIMIT 1) \
+         WHERE s.team_id = $1 AND (CASE WHEN s.archived_at IS NULL THEN 0 ELSE 1 END) = $3 \
+         AND ($4 IS NULL OR s.viber_id = $4) AND ($5 IS NULL OR s.title_folded LIKE $5 ESCAPE '!') \
+         AND ($6 IS NULL OR s.active_at < $6 OR (s.active_at = $6 AND s.session_id < $7)) \
+         ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8"
+    );
+    let args = args![
+        team,
+        reader,
+        filter.archived,
+        filter.viber.as_ref(),
+        filter.title.as_deref().map(pattern),
+        cursor.map(|(at, _)| at.0),
+        cursor.map(|(_, id)| id),
+        limit
+    ];
+    let line = |row: &Row| {
+        let brief = |id| {
+            Ok::<_, Error>(Brief {
+                id,
+                state: row.parse("state")?,
+                delivery: row.optional_parse("delivery")?,
+                waiting: row.optional_json("waiting")?,
+                ended_at: row.optional_instant("ended_at")?,
+            })
+        };
+        Ok(SessionLine {
+            session: session(row)?,
+            viber_name: row.text("viber_name")?,
+            contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+            task: row.optional_parse("task_id")?.map(brief).transpose()?,
+            unread: row.flag("unread")?,
+        })
+    };
+    tx.rows(sql, args).await?.iter().map(line).collect()
+}
+
+/// A LIKE pattern that finds `text` anywhere, taken literally, in any case.
+fn pattern(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in fold(text).chars() {
+        if matches!(c, '%' | '_' | '!') {
+            pattern.push('!');
+        }
+        pattern.push(c);
+    }
+    pattern + "%"
+}
+
+/// What is compared when titles are searched.
+pub fn fold(title: &str) -> String {
+    super::clean(&title.to_lowercase())
+}
+
+/// A new session, with no seq given yet.
+pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<bool, Error> {
+    let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
+               created_at, active_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING";
+    let args = args![
+        team,
+        &session.id,
+        &session.viber_id,
+        &session.agent_id,
+        &session.title,
+        fold(&session.title),
+        &session.created_by,
+        session.created_at
+    ];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
+/// Gives `count` seqs and answers the first; the session is active now, and locked until the change ends.
+pub async fn give_seqs(
+    tx: &mut Tx,
+    team: &TeamId,
+    id: &SessionId,
+    count: u64,
+    now: Instant,
+) -> Result<Option<u64>, Error> {
+    let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
+               active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
+               WHERE team_id = $1 AND session_id = $2 RETURNING last_seq";
+    let row = tx.row(sql, args![team, id, count, now]).await?;
+    row.map(|row| Ok(row.count("last_seq")? + 1 - count)).transpose()
+}
+
+/// Something happened in it; locked until the change ends.
+pub async fn touch(tx: &mut Tx, team: &TeamId, id: &SessionId, now: Instant) -> Result<bool, Error> {
+    Ok(give_seqs(tx, team, id, 0, now).await?.is_some())
+}
+
+/// A title chosen by a person.
+pub async fn rename(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str, now: Instant) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET title = $3, title_folded = $4, renamed_at = $5 \
+               WHERE team_id = $1 AND session_id = $2";
+    Ok(tx.execute(sql, args![team, id, title, fold(title), now]).await? > 0)
+}
+
+/// Puts it away, or back when `at` is absent.
+pub async fn set_archived(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2";
+    Ok(tx.execute(sql, args![team, id, at]).await? > 0)
+}
+
+/// Keeps it on top, or not when `at` is absent.
+pub async fn set_pinned(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET pinned_at = $3 WHERE team_id = $1 AND session_id = $2";
+    Ok(tx.execute(sql, args![team, id, at]).await? > 0)
+}
+
+/// Deletes it with its messages and tasks.
+pub async fn delete(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
+    let sql = "DELETE FROM sessions WHERE team_id = $1 AND session_id = $2";
+    Ok(tx.execute(sql, args![team, id]).await? > 0)
+}
+
+fn session(row: &Row) -> Result<Session, Error> {
+    Ok(Session {
+        id: row.parse("session_id")?,
+        viber_id: row.parse("viber_id")?,
+        agent_id: row.text("agent_id")?,
+        title: row.text("title")?,
+        renamed_at: row.optional_instant("renamed_at")?,
+        pinned_at: row.optional_instant("pinned_at")?,
+        archived_at: row.optional_instant("archived_at")?,
+        last_seq: row.count("last_seq")?,
+        created_by: row.text("created_by")?,
+        created_at: row.instant("created_at")?,
+        active_at: row.instant("active_at")?,
+    })
+}

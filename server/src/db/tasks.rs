@@ -1,0 +1,184 @@
+//! Tasks: read here, moved only by compare-and-set.
+
+use protocol::{Instant, SessionId, Stream, TaskId, TeamId, ViberId};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{Contact, Task, TaskState},
+};
+
+mod moves;
+
+pub use moves::*;
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT t.task_id, t.session_id, t.viber_id, t.agent_id, t.message_id, t.message_seq, t.goal, t.state, \
+             t.delivery, t.waiting, t.attempt, t.stream, t.mode, t.limits, t.payload, t.model, t.result, t.error, \
+             t.usage, t.origin, t.created_by, t.created_at, t.offered_at, t.started_at, t.ended_at, t.stopped_by, \
+             t.stop_confirmed_at, v.contact, v.contact_since FROM tasks t \
+             JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id ",
+            $rest
+        )
+    };
+}
+
+/// Which tasks a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub state: Option<TaskState>,
+    pub session: Option<SessionId>,
+    pub viber: Option<ViberId>,
+}
+
+/// A task.
+pub async fn load(tx: &mut Tx, team: &TeamId, id: &TaskId) -> Result<Option<Task>, Error> {
+    let sql = select!("WHERE t.team_id = $1 AND t.task_id = $2");
+    tx.row(sql, args![team, id]).await?.as_ref().map(task).transpose()
+}
+
+/// Tasks, newest first, after `cursor`.
+pub async fn list(
+    tx: &mut Tx,
+    team: &TeamId,
+    filter: &Filter,
+    cursor: Option<&TaskId>,
+    limit: u64,
+) -> Result<Vec<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND ($2 IS NULL OR t.state = $2) AND ($3 IS NULL OR t.session_id = $3) \
+         AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6"
+    );
+    let state = filter.state.map(TaskState::as_str);
+    let args = args![team, state, filter.session.as_ref(), filter.viber.as_ref(), cursor, limit];
+    tx.rows(sql, args).await?.iter().map(task).collect()
+}
+
+/// The tasks of a session that are not final, in their order: the first is the one at work.
+pub async fn open_of_session(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Vec<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') \
+         ORDER BY CASE WHEN t.delivery = 'queued' THEN 1 ELSE 0 END, t.message_seq LIMIT 1000"
+    );
+    tx.rows(sql, args![team, session]).await?.iter().map(task).collect()
+}
+
+/// The newest task of a session.
+pub async fn newest_of_session(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
+    let sql = select!("WHERE t.team_id = $1 AND t.session_id = $2 ORDER BY t.message_seq DESC LIMIT 1");
+    tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
+}
+
+/// The tasks whose messages lie within two seqs of a session, in their order: what a page of messages needs beside it.
+pub async fn of_messages(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    from: u64,
+    to: u64,
+) -> Result<Vec<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.task_id IN (SELECT m.task_id FROM messages m \
+         WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $4) ORDER BY t.message_seq LIMIT 1000"
+    );
+    tx.rows(sql, args![team, session, from, to]).await?.iter().map(task).collect()
+}
+
+/// How many unfinished tasks of its session come before a queued task.
+pub async fn place(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<u64, Error> {
+    let sql = "SELECT COUNT(*) AS n FROM tasks WHERE team_id = $1 AND session_id = $2 AND task_id <> $4 \
+               AND (state = 'running' OR (state = 'pending' AND (delivery <> 'queued' OR message_seq < $3)))";
+    let row = tx.row(sql, args![team, &task.session_id, task.message_seq, &task.id]).await?;
+    row.map_or(Ok(0), |row| row.count("n"))
+}
+
+/// Whether any task of the session is offered, accepted or running.
+pub async fn is_busy(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<bool, Error> {
+    let sql = "SELECT 1 AS n FROM tasks WHERE team_id = $1 AND session_id = $2 \
+               AND (state = 'running' OR (state = 'pending' AND delivery <> 'queued')) LIMIT 1";
+    Ok(tx.row(sql, args![team, session]).await?.is_some())
+}
+
+/// The queued task of the session whose turn is next.
+pub async fn next_queued(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
+         ORDER BY t.message_seq LIMIT 1"
+    );
+    tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
+}
+
+/// Ids of a viber's unfinished tasks with their sessions.
+pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<Vec<(SessionId, TaskId)>, Error> {
+    let sql = "SELECT session_id, task_id FROM tasks WHERE team_id = $1 AND viber_id = $2 \
+               AND state IN ('pending', 'running') ORDER BY task_id LIMIT 10000";
+    let rows = tx.rows(sql, args![team, viber]).await?;
+    rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
+}
+
+/// A new task.
+pub async fn insert(tx: &mut Tx, team: &TeamId, task: &Task, now: Instant) -> Result<bool, Error> {
+    let sql = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, \
+               state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+               ON CONFLICT DO NOTHING";
+    let args = args![
+        team,
+        &task.id,
+        &task.session_id,
+        &task.viber_id,
+        &task.agent_id,
+        &task.message_id,
+        task.message_seq,
+        &task.goal,
+        task.state,
+        task.delivery.map(crate::domain::Delivery::as_str),
+        task.attempt,
+        task.stream.as_str(),
+        task.mode.map(protocol::Mode::as_str),
+        super::json(&task.limits)?,
+        super::json(&task.payload)?,
+        &task.origin,
+        &task.created_by,
+        now,
+        task.offered_at
+    ];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
+fn task(row: &Row) -> Result<Task, Error> {
+    let word = |text: String| serde_json::Value::String(text);
+    let broken = |error: serde_json::Error| Error::Broken(error.to_string());
+    Ok(Task {
+        id: row.parse("task_id")?,
+        session_id: row.parse("session_id")?,
+        viber_id: row.parse("viber_id")?,
+        agent_id: row.text("agent_id")?,
+        message_id: row.parse("message_id")?,
+        message_seq: row.count("message_seq")?,
+        goal: row.text("goal")?,
+        state: row.parse("state")?,
+        delivery: row.optional_parse("delivery")?,
+        waiting: row.optional_json("waiting")?,
+        contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+        attempt: row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        stream: serde_json::from_value::<Stream>(word(row.text("stream")?)).map_err(broken)?,
+        mode: row.optional_text("mode")?.map(word).map(serde_json::from_value).transpose().map_err(broken)?,
+        limits: row.json("limits")?,
+        payload: row.json("payload")?,
+        model: row.optional_text("model")?,
+        result: row.optional_json("result")?,
+        error: row.optional_json("error")?,
+        usage: row.json("usage")?,
+        origin: row.text("origin")?,
+        created_by: row.text("created_by")?,
+        created_at: row.instant("created_at")?,
+        offered_at: row.optional_instant("offered_at")?,
+        started_at: row.optional_instant("started_at")?,
+        ended_at: row.optional_instant("ended_at")?,
+        stopped_by: row.optional_text("stopped_by")?,
+        stop_confirmed_at: row.optional_instant("stop_confirmed_at")?,
+    })
+}

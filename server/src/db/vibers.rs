@@ -1,0 +1,320 @@
+//! Vibers: the machines of a team, their credentials, counters and contact.
+
+use std::collections::BTreeMap;
+
+use protocol::{AgentInfo, BootId, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{Contact, ContactState, Viber},
+};
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
+             v.skills, v.jobs, v.providers, v.drained, v.conn_epoch, v.contact, v.contact_since, v.seen_at, \
+             v.cloned_at, v.created_at, \
+             (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
+              AND t.state = 'running') AS running, \
+             (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
+              AND t.state = 'pending') AS queued FROM vibers v ",
+            $rest
+        )
+    };
+}
+
+/// A viber that was not revoked.
+pub async fn load(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<Viber>, Error> {
+    let sql = select!("WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
+    tx.row(sql, args![team, id]).await?.as_ref().map(viber).transpose()
+}
+
+/// The fleet in order of joining, after `cursor`, without the revoked.
+pub async fn list(tx: &mut Tx, team: &TeamId, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, Error> {
+    let sql = select!(
+        "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3"
+    );
+    tx.rows(sql, args![team, cursor, limit]).await?.iter().map(viber).collect()
+}
+
+fn viber(row: &Row) -> Result<Viber, Error> {
+    Ok(Viber {
+        id: row.parse("viber_id")?,
+        name: row.text("name")?,
+        labels: row.json("labels")?,
+        hostname: row.text("hostname")?,
+        platform: row.text("platform")?,
+        version: row.text("version")?,
+        capabilities: row.json("capabilities")?,
+        agents: row.json("agents")?,
+        skills: row.json("skills")?,
+        jobs: row.json("jobs")?,
+        providers: row.json("providers")?,
+        drained: row.flag("drained")?,
+        conn_epoch: row.count("conn_epoch")?,
+        contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+        seen_at: row.optional_instant("seen_at")?,
+        cloned_at: row.optional_instant("cloned_at")?,
+        running: row.count("running")?,
+        queued: row.count("queued")?,
+        created_at: row.instant("created_at")?,
+    })
+}
+
+/// What a submit needs to know to choose among the fleet.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub id: ViberId,
+    pub labels: BTreeMap<String, String>,
+    pub agents: Vec<AgentInfo>,
+    pub drained: bool,
+    pub connected: bool,
+    /// Tasks that run there or wait for it.
+    pub busy: u64,
+    pub seen_at: Option<Instant>,
+}
+
+/// Everybody a task may be given to; with `id` only that one.
+pub async fn candidates(tx: &mut Tx, team: &TeamId, id: Option<&ViberId>) -> Result<Vec<Candidate>, Error> {
+    let sql = "SELECT v.viber_id, v.labels, v.agents, v.drained, v.contact, v.seen_at, \
+               (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
+                AND t.state IN ('pending', 'running')) AS busy \
+               FROM vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id = $2) \
+               ORDER BY v.viber_id LIMIT 10000";
+    let rows = tx.rows(sql, args![team, id]).await?;
+    let candidate = |row: &Row| {
+        Ok(Candidate {
+            id: row.parse("viber_id")?,
+            labels: row.json("labels")?,
+            agents: row.json("agents")?,
+            drained: row.flag("drained")?,
+            connected: row.parse::<ContactState>("contact")? == ContactState::Connected,
+            busy: row.count("busy")?,
+            seen_at: row.optional_instant("seen_at")?,
+        })
+    };
+    rows.iter().map(candidate).collect()
+}
+
+/// Whose credential has this SHA-256: its team, itself and its name. Revoked vibers and suspended teams have none.
+pub async fn by_credential(tx: &mut Tx, hash: &str) -> Result<Option<(TeamId, ViberId, String)>, Error> {
+    let sql = "SELECT v.team_id, v.viber_id, v.name FROM vibers v JOIN teams t ON t.team_id = v.team_id \
+               WHERE v.credential_hash = $1 AND v.revoked_at IS NULL AND t.suspended_at IS NULL";
+    let row = tx.row(sql, args![hash]).await?;
+    row.map(|row| Ok((row.parse("team_id")?, row.parse("viber_id")?, row.text("name")?))).transpose()
+}
+
+/// A viber as it joins.
+pub struct Joining<'a> {
+    pub id: &'a ViberId,
+    pub name: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    pub hostname: &'a str,
+    pub platform: &'a str,
+    pub version: &'a str,
+    pub credential_hash: &'a str,
+}
+
+/// A new viber, not connected yet.
+pub async fn insert(tx: &mut Tx, team: &TeamId, viber: Joining<'_>, now: Instant) -> Result<(), Error> {
+    let sql = "INSERT INTO vibers (team_id, viber_id, name, labels, hostname, platform, version, credential_hash, \
+               contact_since, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)";
+    let args = args![
+        team,
+        viber.id,
+        viber.name,
+        super::json(viber.labels)?,
+        viber.hostname,
+        viber.platform,
+        viber.version,
+        viber.credential_hash,
+        now
+    ];
+    tx.execute(sql, args).await.map(drop)
+}
+
+/// The names in use, without that of `except`.
+pub async fn names(tx: &mut Tx, team: &TeamId, except: Option<&ViberId>) -> Result<Vec<String>, Error> {
+    let sql = "SELECT name FROM vibers WHERE team_id = $1 AND revoked_at IS NULL \
+               AND ($2 IS NULL OR viber_id <> $2) LIMIT 10000";
+    tx.rows(sql, args![team, except]).await?.iter().map(|row| row.text("name")).collect()
+}
+
+/// Another name.
+pub async fn rename(tx: &mut Tx, team: &TeamId, id: &ViberId, name: &str) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET name = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
+    Ok(tx.execute(sql, args![team, id, name]).await? > 0)
+}
+
+/// Other labels.
+pub async fn set_labels(
+    tx: &mut Tx,
+    team: &TeamId,
+    id: &ViberId,
+    labels: &BTreeMap<String, String>,
+) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET labels = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
+    Ok(tx.execute(sql, args![team, id, super::json(labels)?]).await? > 0)
+}
+
+/// Whether it takes new tasks. Answers whether that changed.
+pub async fn set_drained(tx: &mut Tx, team: &TeamId, id: &ViberId, drained: bool) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET drained = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
+               AND drained <> $3";
+    Ok(tx.execute(sql, args![team, id, drained]).await? > 0)
+}
+
+/// Its credential is no good any more.
+pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET revoked_at = $3, contact = 'disconnected', contact_since = $3 \
+               WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
+    Ok(tx.execute(sql, args![team, id, now]).await? > 0)
+}
+
+/// What a connection finds of its viber.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    pub conn_epoch: u64,
+    pub boot_id: String,
+    pub cmd_seq: u64,
+    pub acked_cmd_seq: u64,
+    pub drained: bool,
+    pub contact: ContactState,
+    pub name: String,
+}
+
+/// The counters, locked against everybody who would change them.
+pub async fn counters(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<Counters>, Error> {
+    // SQLite has one writer; PostgreSQL takes the row's lock.
+    let sql = "UPDATE vibers SET conn_epoch = conn_epoch WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
+               RETURNING conn_epoch, boot_id, cmd_seq, acked_cmd_seq, drained, contact, name";
+    let row = tx.row(sql, args![team, id]).await?;
+    let counters = |row: Row| {
+        Ok(Counters {
+            conn_epoch: row.count("conn_epoch")?,
+            boot_id: row.text("boot_id")?,
+            cmd_seq: row.count("cmd_seq")?,
+            acked_cmd_seq: row.count("acked_cmd_seq")?,
+            drained: row.flag("drained")?,
+            contact: row.parse("contact")?,
+            name: row.text("name")?,
+        })
+    };
+    row.map(counters).transpose()
+}
+
+/// The newest connection's number; `None` when the viber was revoked.
+pub async fn epoch(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u64>, Error> {
+    let sql = "SELECT conn_epoch FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
+    tx.row(sql, args![team, id]).await?.map(|row| row.count("conn_epoch")).transpose()
+}
+
+/// A connection is accepted: what `hello` told, its number, and the counters.
+pub async fn connect(
+    tx: &mut Tx,
+    team: &TeamId,
+    hello: &Hello,
+    epoch: u64,
+    counters: (u64, u64),
+    now: Instant,
+) -> Result<(), Error> {
+    let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
+               capabilities = $8, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
+               contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected' \
+               WHERE team_id = $1 AND viber_id = $2";
+    let short = |text: &str| super::clean(protocol::text::head(text, 200));
+    let args = args![
+        team,
+        &hello.viber_id,
+        epoch,
+        &hello.boot_id,
+        short(&hello.version),
+        short(&hello.platform),
+        short(&hello.hostname),
+        super::json(&hello.capabilities)?,
+        counters.0,
+        counters.1,
+        now
+    ];
+    tx.execute(sql, args).await?;
+    lists(tx, team, &hello.viber_id, &hello.state).await
+}
+
+/// The boot whose journal the counters belong to.
+pub fn boot(text: &str) -> Option<BootId> {
+    text.parse().ok()
+}
+
+/// Whole lists as the daemon told them; an absent one stays.
+pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState) -> Result<(), Error> {
+    let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
+               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers) WHERE team_id = $1 AND viber_id = $2";
+    let agents = state.agents.as_ref().map(super::json::<Vec<AgentInfo>>).transpose()?;
+    let skills = state.skills.as_ref().map(super::json::<Vec<SkillInfo>>).transpose()?;
+    let jobs = state.jobs.as_ref().map(super::json::<Vec<JobInfo>>).transpose()?;
+    let providers = state.providers.as_ref().map(super::json::<Vec<ProviderInfo>>).transpose()?;
+    tx.execute(sql, args![team, id, agents, skills, jobs, providers]).await.map(drop)
+}
+
+/// The connection `epoch` ended. Answers whether contact was lost by it: a newer one keeps it.
+pub async fn disconnect(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, now: Instant) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET contact = 'disconnected', contact_since = $4 \
+               WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 AND contact = 'connected'";
+    Ok(tx.execute(sql, args![team, id, epoch, now]).await? > 0)
+}
+
+/// The next command's number.
+pub async fn next_cmd_seq(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u64>, Error> {
+    let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
+               RETURNING cmd_seq";
+    tx.row(sql, args![team, id]).await?.map(|row| row.count("cmd_seq")).transpose()
+}
+
+/// Commands up to `cmd_seq` are in the daemon's journal.
+pub async fn set_acked(tx: &mut Tx, team: &TeamId, id: &ViberId, cmd_seq: u64) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET acked_cmd_seq = $3 WHERE team_id = $1 AND viber_id = $2 \
+               AND acked_cmd_seq < $3 AND cmd_seq >= $3";
+    Ok(tx.execute(sql, args![team, id, cmd_seq]).await? > 0)
+}
+
+/// Somebody else may hold its credential.
+pub async fn mark_cloned(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant) -> Result<(), Error> {
+    let sql = "UPDATE vibers SET cloned_at = $3 WHERE team_id = $1 AND viber_id = $2";
+    tx.execute(sql, args![team, id, now]).await.map(drop)
+}
+
+/// When it was last heard.
+pub async fn seen(tx: &mut Tx, team: &TeamId, id: &ViberId, at: Instant) -> Result<(), Error> {
+    let sql = "UPDATE vibers SET seen_at = $3 WHERE team_id = $1 AND viber_id = $2 AND (seen_at IS NULL OR seen_at < $3)";
+    tx.execute(sql, args![team, id, at]).await.map(drop)
+}
+
+/// A viber of any team, for the scheduler.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    pub team: TeamId,
+    pub id: ViberId,
+    pub epoch: u64,
+    pub connected: bool,
+    /// Of its team: silence after which its tasks are lost, milliseconds; 0 never.
+    pub lost_after_ms: i64,
+}
+
+/// Every viber whose credential is good, of every team.
+pub async fn standing(tx: &mut Tx) -> Result<Vec<Standing>, Error> {
+    let sql = "SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM vibers v \
+               JOIN teams t ON t.team_id = v.team_id WHERE v.revoked_at IS NULL AND t.suspended_at IS NULL";
+    let rows = tx.rows(sql, &[]).await?;
+    let standing = |row: &Row| {
+        Ok(Standing {
+            team: row.parse("team_id")?,
+            id: row.parse("viber_id")?,
+            epoch: row.count("conn_epoch")?,
+            connected: row.parse::<ContactState>("contact")? == ContactState::Connected,
+            lost_after_ms: row.int("lost_after_ms")?,
+        })
+    };
+    rows.iter().map(standing).collect()
+}
