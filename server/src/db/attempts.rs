@@ -147,13 +147,7 @@ pub struct Advance<'a> {
 }
 
 /// Moves on from `from - 1` to `to`; `false` when somebody else did meanwhile.
-pub async fn advance(
-    tx: &mut Tx,
-    team: &TeamId,
-    task: &TaskId,
-    number: u32,
-    by: &Advance<'_>,
-) -> Result<bool, Error> {
+pub async fn advance(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, Error> {
     let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
                started_at = COALESCE(started_at, $8) \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4";

@@ -287,7 +287,8 @@ pub async fn mark_cloned(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant)
 
 /// When it was last heard.
 pub async fn seen(tx: &mut Tx, team: &TeamId, id: &ViberId, at: Instant) -> Result<(), Error> {
-    let sql = "UPDATE vibers SET seen_at = $3 WHERE team_id = $1 AND viber_id = $2 AND (seen_at IS NULL OR seen_at < $3)";
+    let sql =
+        "UPDATE vibers SET seen_at = $3 WHERE team_id = $1 AND viber_id = $2 AND (seen_at IS NULL OR seen_at < $3)";
     tx.execute(sql, args![team, id, at]).await.map(drop)
 }
 
