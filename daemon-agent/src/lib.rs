@@ -1,11 +1,13 @@
 //! The daemon of a work machine: it dials out to the Board, runs tasks with the models and keys of this machine,
 //! and keeps all durable context as plain files under its home.
 
+pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod hold;
 pub mod home;
 pub mod model;
+pub mod outbox;
 pub mod prompt;
 pub mod sandbox;
 pub mod session_log;

@@ -1,0 +1,289 @@
+//! The daemon's disk: each attempt's log of events until the Board has acknowledged them.
+//!
+//! Owns seqs, segment files, the fsync policy and the quota. Refuses to know the network: a task appends and rings,
+//! adapters read by cursor.
+
+mod log;
+mod record;
+mod shape;
+mod sync;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::{
+    AgentStreamEvent, ErrorCode, EventBody, OutboxRange, Running, TaskError,
+    limits::{OUTBOX_RESERVE, OUTBOX_TASK, OUTBOX_VIBER},
+};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+pub use log::Batch;
+use log::Log;
+pub use record::{Record, encode, scan};
+pub use shape::Shaper;
+use sync::Sync;
+
+/// How much may lie on the disk, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    pub task: u64,
+    pub viber: u64,
+    /// Kept free for endings.
+    pub reserve: u64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self { task: OUTBOX_TASK, viber: OUTBOX_VIBER, reserve: OUTBOX_RESERVE }
+    }
+}
+
+/// All logs of a viber. Cheap to clone.
+#[derive(Clone)]
+pub struct Outbox {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: PathBuf,
+    quota: Quota,
+    clock: Clock,
+    logs: Mutex<BTreeMap<Running, Log>>,
+    sync: Sync,
+    /// Rings whenever readers can see more.
+    bell: watch::Sender<u64>,
+}
+
+impl Outbox {
+    /// Opens the outbox in `root` with what a former process left in it.
+    pub fn open(root: PathBuf, quota: Quota, clock: Clock) -> io::Result<Self> {
+        crate::home::private_folder(&root)?;
+        let mut logs = BTreeMap::new();
+        for entry in fs::read_dir(&root)?.flatten() {
+            let Some(attempt) = entry.file_name().to_str().and_then(attempt_of) else { continue };
+            match Log::recover(entry.path()) {
+                Ok(log) => drop(logs.insert(attempt, log)),
+                Err(error) => tracing::error!(folder = %entry.path().display(), "an outbox cannot be read: {error}"),
+            }
+        }
+        let (logs, sync, bell) = (Mutex::new(logs), Sync::start()?, watch::Sender::new(0));
+        let shared = Shared { root, quota, clock, logs, sync, bell };
+        let outbox = Self { shared: Arc::new(shared) };
+        outbox.fill_reserve();
+        Ok(outbox)
+    }
+
+    /// Makes a log for a new attempt; one that is there already goes on.
+    pub fn begin(&self, attempt: &Running, agent_id: &str) {
+        let folder = self.shared.root.join(format!("{}.{}", attempt.task_id, attempt.attempt));
+        let mut logs = self.logs();
+        let log = logs.entry(attempt.clone()).or_insert_with(|| Log::create(folder, agent_id));
+        if log.agent_id.is_empty() {
+            log.agent_id = agent_id.to_owned();
+        }
+    }
+
+    /// Appends something that is no ending. It has its seq and its place when this returns; over quota or on a full
+    /// disk the place is in a gap.
+    pub fn append(&self, attempt: &Running, body: EventBody) {
+        debug_assert!(!body.is_terminal());
+        let mut dirty = Vec::new();
+        let mut logs = self.logs();
+        let held: u64 = logs.values().map(Log::bytes).sum();
+        let Some(log) = logs.get_mut(attempt).filter(|log| !log.ended) else { return };
+        let quota = &self.shared.quota;
+        let full = log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
+        if full && is_droppable(&body) {
+            log.skip(weight(&body), "quota");
+        } else if let Err(error) = log.append(body.clone(), self.shared.clock.now(), &mut dirty) {
+            tracing::warn!(task.id = %attempt.task_id, "an event found no place on the disk: {error}");
+            log.skip(weight(&body), "disk");
+        }
+        drop(logs);
+        self.shared.sync.push(dirty, weight(&body));
+        self.ring();
+    }
+
+    /// Appends the ending and returns when it is on the disk for good; only then readers see it.
+    pub async fn end(&self, attempt: &Running, body: EventBody) {
+        debug_assert!(body.is_terminal());
+        let mut body = body;
+        let mut tries = 0_u32;
+        let dirty = loop {
+            let mut dirty = Vec::new();
+            let written = {
+                let mut logs = self.logs();
+                match logs.get_mut(attempt).filter(|log| !log.ended) {
+                    Some(log) => log.append(body.clone(), self.shared.clock.now(), &mut dirty),
+                    None => return,
+                }
+            };
+            let Err(error) = written else { break dirty };
+            tries += 1;
+            match tries {
+                1 => {
+                    tracing::warn!(task.id = %attempt.task_id, "the ending uses the outbox's reserve: {error}");
+                    let _ = fs::remove_file(self.reserve());
+                }
+                2 => body = EventBody::Error { error: outbox_full(&error) },
+                _ => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        };
+        self.shared.sync.settle(dirty).await;
+        if let Some(log) = self.logs().get_mut(attempt) {
+            log.visible = log.next - 1;
+        }
+        self.ring();
+    }
+
+    /// What the Board has. The attempts of which it has everything: to be told to `forget`.
+    pub fn acknowledge(&self, acked: &[(Running, u64)]) -> Vec<Running> {
+        let mut logs = self.logs();
+        let done = acked.iter().filter(|(attempt, seq)| logs.get_mut(attempt).is_some_and(|log| log.acknowledge(*seq)));
+        done.map(|(attempt, _)| attempt.clone()).collect()
+    }
+
+    /// Deletes an attempt's log.
+    pub fn forget(&self, attempt: &Running) {
+        let log = self.logs().remove(attempt);
+        if let Some(log) = log {
+            log.remove();
+        }
+        self.fill_reserve();
+    }
+
+    /// What is held of every attempt.
+    pub fn ranges(&self) -> Vec<OutboxRange> {
+        let logs = self.logs();
+        let held = logs.iter().filter_map(|(attempt, log)| {
+            let (task_id, attempt) = (attempt.task_id.clone(), attempt.attempt);
+            Some(OutboxRange { task_id, attempt, first_seq: log.first()?, last_seq: log.visible })
+        });
+        held.collect()
+    }
+
+    /// All attempts of which something is held, and whether their ending is recorded.
+    pub fn attempts(&self) -> Vec<(Running, bool)> {
+        self.logs().iter().map(|(attempt, log)| (attempt.clone(), log.ended)).collect()
+    }
+
+    /// The seq that the attempt's next event gets; 0 when there is no log.
+    pub fn next(&self, attempt: &Running) -> u64 {
+        self.logs().get(attempt).map_or(0, |log| log.next)
+    }
+
+    /// Whether a reader at `from` finds something.
+    pub fn has(&self, attempt: &Running, from: u64) -> bool {
+        self.logs().get(attempt).is_some_and(|log| from <= log.visible)
+    }
+
+    /// Events of `attempt` from `from` on, about `max_bytes` of them; what is not held any more is a gap.
+    pub fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<Batch> {
+        let now = self.shared.clock.now();
+        let place = {
+            let logs = self.logs();
+            let log = logs.get(attempt)?;
+            let last_missing = log.first().map_or(log.visible, |first| first - 1);
+            if from <= last_missing {
+                return Batch::of_gap(from, last_missing, &log.agent_id, now).ok();
+            }
+            log.place(from)?
+        };
+        match log::read(&place, from, max_bytes, now) {
+            Ok(Some((batch, passed))) => {
+                if let Some(log) = self.logs().get_mut(attempt) {
+                    log.mark(batch.to + 1, &place, passed);
+                }
+                Some(batch)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                tracing::warn!(task.id = %attempt.task_id, "the outbox cannot be read: {error}");
+                None
+            }
+        }
+    }
+
+    /// Changes whenever readers can see more.
+    pub fn bell(&self) -> watch::Receiver<u64> {
+        self.shared.bell.subscribe()
+    }
+
+    fn ring(&self) {
+        self.shared.bell.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    fn reserve(&self) -> PathBuf {
+        self.shared.root.join("reserve")
+    }
+
+    /// Takes room on the disk that only endings may use.
+    fn fill_reserve(&self) {
+        let path = self.reserve();
+        if path.exists() || self.shared.quota.reserve == 0 {
+            return;
+        }
+        let filled =
+            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path).and_then(|file| {
+                let zeros = vec![0; usize::try_from(self.shared.quota.reserve).unwrap_or(0)];
+                io::Write::write_all(&mut &file, &zeros)
+            });
+        if let Err(error) = filled {
+            tracing::warn!("no room for the outbox's reserve: {error}");
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<Running, Log>> {
+        self.shared.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn attempt_of(name: &str) -> Option<Running> {
+    let (task, attempt) = name.split_once('.')?;
+    Some(Running { task_id: task.parse().ok()?, attempt: attempt.parse().ok()? })
+}
+
+/// Results, calls, approvals and everything rare is kept; what streams may become a gap.
+fn is_droppable(body: &EventBody) -> bool {
+    let EventBody::Progress { event } = body else { return false };
+    matches!(
+        event.event,
+        AgentStreamEvent::TextDelta { .. }
+            | AgentStreamEvent::ReasoningDelta { .. }
+            | AgentStreamEvent::ToolOutput { .. }
+            | AgentStreamEvent::StateChange { .. }
+    )
+}
+
+/// About how many bytes an event takes.
+fn weight(body: &EventBody) -> u64 {
+    let EventBody::Progress { event } = body else { return 256 };
+    match &event.event {
+        AgentStreamEvent::TextDelta { content }
+        | AgentStreamEvent::ReasoningDelta { content }
+        | AgentStreamEvent::ToolOutput { content, .. } => content.len() as u64,
+        _ => 256,
+    }
+}
+
+fn outbox_full(error: &io::Error) -> TaskError {
+    TaskError {
+        code: ErrorCode::OutboxFull,
+        message: format!("The task ended, but its result found no place on the viber's disk: {error}"),
+        retryable: true,
+        suggestion: Some("Free some space on the viber and run the task again.".to_owned()),
+        details: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

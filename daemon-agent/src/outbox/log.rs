@@ -1,0 +1,327 @@
+//! One attempt's log: a folder of segment files, written at the end, deleted from the start.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, limits::MAX_EVENT};
+use serde_json::value::RawValue;
+
+use super::record::{HEADER, Record, encode, scan};
+use crate::home::private_folder;
+
+/// A segment is closed above this size: small enough that what is acknowledged soon leaves the disk.
+const SEGMENT: u64 = 512 * 1024;
+
+/// What is held of an attempt.
+pub struct Log {
+    folder: PathBuf,
+    segments: VecDeque<Segment>,
+    /// The last segment, open for appending.
+    file: Option<Arc<File>>,
+    /// The seq that the next event gets.
+    pub next: u64,
+    /// Readers see events up to here: an ending only when it is on the disk for good.
+    pub visible: u64,
+    /// The ending is recorded: nothing can follow.
+    pub ended: bool,
+    /// Whose events these are, for gaps.
+    pub agent_id: String,
+    /// Given but not written; becomes one event when there is room.
+    gap: Option<Gap>,
+    /// Where recent readers stood: seq, first seq of the segment, offset.
+    marks: VecDeque<(u64, u64, u64)>,
+}
+
+struct Segment {
+    first: u64,
+    last: u64,
+    bytes: u64,
+}
+
+struct Gap {
+    from: u64,
+    to: u64,
+    bytes: u64,
+    reason: &'static str,
+}
+
+/// Events to send, contiguous.
+#[derive(Debug)]
+pub struct Batch {
+    pub from: u64,
+    pub to: u64,
+    pub bytes: u64,
+    pub items: Vec<Box<RawValue>>,
+}
+
+/// Where to read, computed under the lock; the reading itself happens outside of it.
+pub struct Place {
+    path: PathBuf,
+    segment: u64,
+    offset: u64,
+    visible: u64,
+    agent_id: String,
+}
+
+impl Log {
+    /// A log for a new attempt in `folder`.
+    pub fn create(folder: PathBuf, agent_id: &str) -> Self {
+        Self {
+            folder,
+            segments: VecDeque::new(),
+            file: None,
+            next: 1,
+            visible: 0,
+            ended: false,
+            agent_id: agent_id.to_owned(),
+            gap: None,
+            marks: VecDeque::new(),
+        }
+    }
+
+    /// What a log's folder still holds. Torn ends are cut off.
+    pub fn recover(folder: PathBuf) -> io::Result<Self> {
+        let mut log = Self::create(folder, "");
+        let mut names: Vec<u64> = fs::read_dir(&log.folder)?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".seg")?.parse().ok())
+            .collect();
+        names.sort_unstable();
+        for first in names {
+            let path = log.path(first);
+            let bytes = fs::read(&path)?;
+            let (mut end, mut last, mut newest) = (0, None, None);
+            for (at, record) in scan(&bytes) {
+                end = at + record.len();
+                last = Some(record.to);
+                newest = Some(record.payload);
+                if log.agent_id.is_empty() {
+                    log.agent_id = agent_of(record.payload);
+                }
+            }
+            if end < bytes.len() {
+                tracing::warn!(file = %path.display(), bytes = bytes.len() - end, "the end of an outbox file was torn and is cut off");
+                OpenOptions::new().write(true).open(&path)?.set_len(end as u64)?;
+            }
+            let (Some(last), Some(newest)) = (last, newest) else {
+                fs::remove_file(&path)?;
+                continue;
+            };
+            log.segments.push_back(Segment { first, last, bytes: end as u64 });
+            log.ended = serde_json::from_slice::<Event>(newest).is_ok_and(|event| event.body.is_terminal());
+            log.next = last + 1;
+        }
+        log.visible = log.next - 1;
+        Ok(log)
+    }
+
+    /// The first seq that is held.
+    pub fn first(&self) -> Option<u64> {
+        self.segments.front().map(|segment| segment.first)
+    }
+
+    /// Bytes on the disk.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Gives the next seq to something that is not kept.
+    pub fn skip(&mut self, bytes: u64, reason: &'static str) -> u64 {
+        let seq = self.next;
+        let gap = self.gap.get_or_insert(Gap { from: seq, to: seq, bytes: 0, reason });
+        (gap.to, gap.bytes) = (seq, gap.bytes + bytes);
+        self.next += 1;
+        seq
+    }
+
+    /// Writes what is missing as one event. Nothing is missing, or the disk takes it, when this is `Ok`.
+    fn close_gap(&mut self, at: Instant, dirty: &mut Vec<Arc<File>>) -> io::Result<()> {
+        let Some(gap) = &self.gap else { return Ok(()) };
+        let event = gap_event(gap.from, gap.to, gap.bytes, gap.reason, &self.agent_id, at);
+        let payload = serde_json::to_vec(&event)?;
+        let (from, to) = (gap.from, gap.to);
+        self.write(&Record { from, to, payload: &payload }, dirty)?;
+        self.gap = None;
+        self.visible = to;
+        Ok(())
+    }
+
+    /// Writes `body` as the next event. An ending is not visible before `seen`.
+    pub fn append(&mut self, body: EventBody, at: Instant, dirty: &mut Vec<Arc<File>>) -> io::Result<u64> {
+        self.close_gap(at, dirty)?;
+        let seq = self.next;
+        let ended = body.is_terminal();
+        let payload = serde_json::to_vec(&Event { seq, at, body })?;
+        self.write(&Record { from: seq, to: seq, payload: &payload }, dirty)?;
+        self.next = seq + 1;
+        self.ended = ended;
+        if !ended {
+            self.visible = seq;
+        }
+        Ok(seq)
+    }
+
+    fn write(&mut self, record: &Record<'_>, dirty: &mut Vec<Arc<File>>) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(record.len());
+        encode(record, &mut bytes);
+        let fresh = self.file.is_none() || self.segments.back().is_none_or(|segment| segment.bytes > SEGMENT);
+        if fresh {
+            private_folder(&self.folder)?;
+            let path = self.path(record.from);
+            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+            dirty.push(Arc::new(File::open(&self.folder)?));
+            self.file = Some(Arc::new(file));
+            self.segments.push_back(Segment { first: record.from, last: record.from.saturating_sub(1), bytes: 0 });
+        }
+        let (Some(file), Some(segment)) = (&self.file, self.segments.back_mut()) else {
+            return Err(io::Error::other("no segment is open"));
+        };
+        if let Err(error) = (&**file).write_all(&bytes) {
+            // What was written of it must not stand between good records.
+            let cut = file.set_len(segment.bytes);
+            if segment.bytes == 0 || cut.is_err() {
+                self.file = None;
+            }
+            if self.segments.back().is_some_and(|segment| segment.bytes == 0) {
+                self.segments.pop_back();
+                let _ = fs::remove_file(self.path(record.from));
+            }
+            return Err(error);
+        }
+        segment.bytes += bytes.len() as u64;
+        segment.last = record.to;
+        dirty.push(file.clone());
+        Ok(())
+    }
+
+    /// The Board has everything up to `seq`: what only holds that is deleted. True when nothing is left to say.
+    pub fn acknowledge(&mut self, seq: u64) -> bool {
+        if seq >= self.next && !self.ended {
+            self.next = seq + 1;
+            self.visible = seq;
+            self.gap = None;
+        }
+        while self.segments.len() > 1 && self.segments[0].last <= seq {
+            let path = self.path(self.segments[0].first);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(file = %path.display(), "cannot delete: {error}");
+            }
+            self.segments.pop_front();
+        }
+        self.ended && self.visible <= seq && self.visible + 1 == self.next
+    }
+
+    /// Removes the log from the disk.
+    pub fn remove(self) {
+        if let Err(error) = fs::remove_dir_all(&self.folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(folder = %self.folder.display(), "cannot delete: {error}");
+        }
+    }
+
+    /// Where `from` is to be read; `None` when it is not there yet.
+    pub fn place(&self, from: u64) -> Option<Place> {
+        if from > self.visible {
+            return None;
+        }
+        let mark = self
+            .marks
+            .iter()
+            .find(|mark| mark.0 == from)
+            .filter(|mark| self.segments.iter().any(|s| s.first == mark.1));
+        let (segment, offset) = match mark {
+            Some((_, segment, offset)) => (*segment, *offset),
+            None => (self.segments.iter().find(|segment| segment.last >= from)?.first, 0),
+        };
+        let full = self.segments.iter().find(|s| s.first == segment).is_some_and(|s| offset >= s.bytes);
+        let (segment, offset) = match full {
+            true => (self.segments.iter().find(|s| s.first > segment)?.first, 0),
+            false => (segment, offset),
+        };
+        let agent_id = self.agent_id.clone();
+        Some(Place { path: self.path(segment), segment, offset, visible: self.visible, agent_id })
+    }
+
+    /// Remembers where a reader stopped.
+    pub fn mark(&mut self, seq: u64, place: &Place, read: u64) {
+        self.marks.push_front((seq, place.segment, place.offset + read));
+        self.marks.truncate(4);
+    }
+
+    fn path(&self, first: u64) -> PathBuf {
+        self.folder.join(format!("{first:020}.seg"))
+    }
+}
+
+/// Reads events from `from` on, at most about `max_bytes` but at least one. Also the bytes that were passed in the file.
+pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result<Option<(Batch, u64)>> {
+    let bytes = read_part(&place.path, place.offset, max_bytes + (MAX_EVENT + HEADER) as u64)?;
+    let mut batch = Batch { from, to: from - 1, bytes: 0, items: Vec::new() };
+    let mut passed = 0;
+    for (start, record) in scan(&bytes) {
+        if record.to > place.visible {
+            break;
+        }
+        if record.to >= from {
+            let whole = record.payload.len() as u64;
+            if !batch.items.is_empty() && batch.bytes + whole > max_bytes {
+                break;
+            }
+            if record.from > batch.to + 1 {
+                batch.push_gap(record.from - 1, &place.agent_id, at)?;
+            }
+            let text = std::str::from_utf8(record.payload).map_err(io::Error::other)?;
+            batch.items.push(RawValue::from_string(text.to_owned())?);
+            batch.bytes += whole;
+            batch.to = record.to;
+        }
+        passed = (start + record.len()) as u64;
+    }
+    Ok((!batch.items.is_empty()).then_some((batch, passed)))
+}
+
+impl Batch {
+    /// A batch that says that `from..=to` is not held any more.
+    pub fn of_gap(from: u64, to: u64, agent_id: &str, at: Instant) -> io::Result<Self> {
+        let mut batch = Self { from, to: from - 1, bytes: 0, items: Vec::new() };
+        batch.push_gap(to, agent_id, at)?;
+        Ok(batch)
+    }
+
+    fn push_gap(&mut self, to: u64, agent_id: &str, at: Instant) -> io::Result<()> {
+        let event = gap_event(self.to + 1, to, 0, "not kept on the viber", agent_id, at);
+        let item = serde_json::value::to_raw_value(&event)?;
+        self.bytes += item.get().len() as u64;
+        self.items.push(item);
+        self.to = to;
+        Ok(())
+    }
+}
+
+fn read_part(path: &Path, offset: u64, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn gap_event(from: u64, to: u64, bytes: u64, reason: &str, agent_id: &str, at: Instant) -> Event {
+    let event = AgentStreamEvent::Gap { from, to, bytes, reason: reason.to_owned() };
+    Event { seq: to, at, body: EventBody::Progress { event: AgentEvent { agent_id: agent_id.to_owned(), event } } }
+}
+
+fn agent_of(payload: &[u8]) -> String {
+    match serde_json::from_slice::<Event>(payload).map(|event| event.body) {
+        Ok(EventBody::Progress { event }) => event.agent_id,
+        Ok(EventBody::Announce { agent_id, .. }) => agent_id,
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,144 @@
+//! What a log promises: order, durability, gaps that are said, room for the ending.
+
+use protocol::{AgentEvent, Event, Instant, TaskId, TaskResult};
+
+use super::*;
+
+fn attempt() -> Running {
+    let task_id: TaskId = "task_00000000000070008000000000000002".parse().expect("an id");
+    Running { task_id, attempt: 1 }
+}
+
+fn open(folder: &tempfile::TempDir, quota: Quota) -> Outbox {
+    Outbox::open(folder.path().join("outbox"), quota, Clock::fixed(Instant(5))).expect("an outbox")
+}
+
+fn text(content: &str) -> EventBody {
+    let event = AgentStreamEvent::TextDelta { content: content.to_owned() };
+    EventBody::Progress { event: AgentEvent { agent_id: "a".to_owned(), event } }
+}
+
+fn call(n: u32) -> EventBody {
+    let event =
+        AgentStreamEvent::ToolCall { call_id: n.to_string(), tool: "shell".to_owned(), args: "x".repeat(1000).into() };
+    EventBody::Progress { event: AgentEvent { agent_id: "a".to_owned(), event } }
+}
+
+fn completed() -> EventBody {
+    EventBody::Completed { result: TaskResult::default() }
+}
+
+/// Everything from `from` on, checked to be contiguous.
+fn all(outbox: &Outbox, attempt: &Running, mut from: u64) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    while let Some(batch) = outbox.read(attempt, from, 3000) {
+        assert_eq!(batch.from, from);
+        for item in &batch.items {
+            let event = protocol::parse_event(item).expect("an event");
+            assert_eq!(event.first_seq(), events.last().map_or(from, |before| before.seq + 1));
+            events.push(event);
+        }
+        from = batch.to + 1;
+    }
+    events
+}
+
+#[tokio::test]
+async fn events_come_back_in_order_also_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    for n in 0..50 {
+        outbox.append(&attempt(), text(&n.to_string()));
+    }
+    outbox.end(&attempt(), completed()).await;
+    let before = all(&outbox, &attempt(), 1);
+    assert_eq!(before.len(), 51);
+    outbox.append(&attempt(), text("too late"));
+    assert_eq!(outbox.next(&attempt()), 52);
+    drop(outbox);
+    let outbox = open(&folder, Quota::default());
+    assert_eq!(all(&outbox, &attempt(), 1), before);
+    assert_eq!(outbox.attempts(), [(attempt(), true)]);
+    assert_eq!(all(&outbox, &attempt(), 20).len(), 32);
+    assert!(outbox.acknowledge(&[(attempt(), 50)]).is_empty());
+    assert_eq!(outbox.acknowledge(&[(attempt(), 51)]), [attempt()]);
+    outbox.forget(&attempt());
+    assert!(outbox.attempts().is_empty() && outbox.read(&attempt(), 1, 10).is_none());
+}
+
+#[tokio::test]
+async fn acknowledged_segments_leave_the_disk_and_are_a_gap_when_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    for n in 0..2000 {
+        outbox.append(&attempt(), call(n));
+    }
+    let range = |outbox: &Outbox| (outbox.ranges()[0].first_seq, outbox.ranges()[0].last_seq);
+    assert_eq!(range(&outbox), (1, 2000));
+    outbox.acknowledge(&[(attempt(), 1500)]);
+    let (first, last) = range(&outbox);
+    assert!(first > 400 && first <= 1501 && last == 2000, "{first}");
+    let events = all(&outbox, &attempt(), 1);
+    assert_eq!((events[0].first_seq(), events[0].seq), (1, first - 1));
+    assert_eq!(events.last().expect("events").seq, 2000);
+}
+
+#[tokio::test]
+async fn over_quota_text_becomes_one_gap_and_calls_are_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota { task: 20_000, ..Quota::default() });
+    outbox.begin(&attempt(), "a");
+    for n in 0..40 {
+        outbox.append(&attempt(), text(&"t".repeat(1000)));
+        if n % 10 == 9 {
+            outbox.append(&attempt(), call(n));
+        }
+    }
+    outbox.end(&attempt(), completed()).await;
+    let events = all(&outbox, &attempt(), 1);
+    let gaps = events.iter().filter(|event| event.first_seq() != event.seq).count();
+    let calls = events.iter().filter(|event| serde_json::to_string(event).expect("JSON").contains("tool-call")).count();
+    assert!(gaps >= 2, "{gaps}");
+    assert_eq!(calls, 4);
+    assert!(events.last().expect("events").body.is_terminal());
+    assert_eq!(events.last().expect("events").seq, 45);
+}
+
+#[test]
+fn a_torn_end_is_cut_and_the_log_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    for n in 0..5 {
+        outbox.append(&attempt(), text(&n.to_string()));
+    }
+    drop(outbox);
+    let log = folder.path().join(format!("outbox/{}.1", attempt().task_id));
+    let segment = fs::read_dir(&log).expect("a log").next().expect("a segment").expect("readable").path();
+    let bytes = fs::read(&segment).expect("there");
+    fs::write(&segment, &bytes[..bytes.len() - 3]).expect("torn");
+    let outbox = open(&folder, Quota::default());
+    assert_eq!(outbox.next(&attempt()), 5);
+    // The Board had seen what the crash took: its seq is not given again.
+    outbox.acknowledge(&[(attempt(), 5)]);
+    outbox.append(&attempt(), text("on"));
+    assert_eq!(all(&outbox, &attempt(), 6).iter().map(|event| event.seq).collect::<Vec<_>>(), [6]);
+    assert_eq!(
+        all(&outbox, &attempt(), 1).iter().map(|event| event.first_seq()).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6]
+    );
+}
+
+#[tokio::test]
+async fn readers_hear_the_bell() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    let mut bell = outbox.bell();
+    outbox.begin(&attempt(), "a");
+    assert!(!outbox.has(&attempt(), 1));
+    outbox.append(&attempt(), EventBody::Accepted {});
+    bell.changed().await.expect("rang");
+    assert!(outbox.has(&attempt(), 1));
+}
