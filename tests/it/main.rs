@@ -15,4 +15,5 @@ macro_rules! on_both_databases {
 }
 pub(crate) use on_both_databases;
 
+mod delivery;
 mod harness;

@@ -217,6 +217,15 @@ impl Board {
         word(&self.cli(&["join-token", "--team", team]).await.good(), "vbj_")
     }
 
+    /// Changes a row behind the Board's back: for settings that no page or command offers. Answers how many rows.
+    pub async fn sql(&self, statement: &'static str) -> u64 {
+        let db = server::db::Db::connect(&self.database_url).await.expect("the Board's database");
+        let done: Result<u64, server::db::Error> =
+            db.write(move |tx| Box::pin(async move { tx.execute(statement, &[]).await })).await;
+        db.close().await;
+        done.expect("a good statement")
+    }
+
     /// The path of the one-use link that makes the first owner.
     pub async fn setup_path(&self) -> String {
         let said = eventually("a setup link", || async {

@@ -203,6 +203,15 @@ impl FakeDaemon {
         }
     }
 
+    /// Reads until a frame is as wanted, or the Board hangs up.
+    pub async fn until_closed_or(&mut self, mut wanted: impl FnMut(&ToDaemon) -> bool) {
+        while let Heard::Frame(frame) = self.next().await {
+            if wanted(&frame) {
+                return;
+            }
+        }
+    }
+
     /// Reads until the Board hangs up; answers code and reason.
     pub async fn closed(&mut self) -> (u16, String) {
         loop {

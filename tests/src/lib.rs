@@ -11,6 +11,7 @@ pub mod llm;
 pub mod person;
 pub mod postgres;
 pub mod programs;
+pub mod tasks;
 pub mod viber;
 pub mod wait;
 

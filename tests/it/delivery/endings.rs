@@ -1,0 +1,145 @@
+//! Stopping, retrying, losing, and what comes too late.
+
+use std::time::Duration;
+
+use board_tests::{
+    Engine,
+    fake_daemon::{accepted, completed, started, stopped, text},
+    tasks::id,
+};
+use protocol::{Command, ErrorCode, EventBody, Running, TaskError};
+use serde_json::{Value, json};
+
+use super::Stage;
+
+crate::on_both_databases!(
+    a_stop_is_shown_at_once_and_confirmed_later,
+    stopping_what_never_began_needs_no_confirmation,
+    a_retry_is_a_new_attempt,
+    an_old_attempt_is_fenced,
+    a_silent_viber_loses_its_task_and_brings_the_result_back,
+    a_restarted_daemon_names_nothing_and_the_board_settles_it,
+);
+
+fn failed(code: ErrorCode) -> EventBody {
+    let error = TaskError { code, message: "it broke".into(), retryable: true, suggestion: None, details: None };
+    EventBody::Error { error }
+}
+
+async fn a_stop_is_shown_at_once_and_confirmed_later(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let task = stage.operator.submit(&stage.viber_id(), "run for ever").await;
+    let task_id = id(&task, "id");
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("working")]).await;
+
+    let answer = stage.operator.stop(task_id).await.expect(200).json();
+    assert_eq!((&answer["state"], &answer["stopConfirmedAt"]), (&json!("stopped"), &Value::Null));
+    let Command::Stop { task_id: of, attempt, .. } = viber.command().await else { panic!("a stop") };
+    assert_eq!((of.as_str(), attempt), (task_id, 1));
+    // Stopping again changes nothing.
+    let again = stage.operator.stop(task_id).await;
+    assert!(again.status == 200 || again.status == 409, "{again:?}");
+
+    viber.report(&submit.task_id, 1, 4, vec![stopped()]).await;
+    let task = stage.operator.task(task_id).await;
+    assert_eq!(task["state"], "stopped");
+    assert!(task["stopConfirmedAt"].is_string(), "{task}");
+}
+
+async fn stopping_what_never_began_needs_no_confirmation(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let first = stage.operator.submit(&stage.viber_id(), "first").await;
+    let second = stage.operator.follow_up(&first, "second").await;
+    let third = stage.operator.follow_up(&first, "third").await;
+    let stopped = stage.operator.stop(id(&second, "id")).await.expect(200).json();
+    assert_eq!(stopped["state"], "stopped");
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("done")]).await;
+    let next = viber.submitted().await;
+    assert_eq!(next.task_id.as_str(), id(&third, "id"), "the stopped one is never sent");
+}
+
+async fn a_retry_is_a_new_attempt(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let task = stage.operator.submit(&stage.viber_id(), "try hard").await;
+    let task_id = id(&task, "id");
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    stage.operator.retry(task_id).await.expect(409);
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("no"), failed(ErrorCode::ToolFailed)]).await;
+    let failed = stage.operator.task(task_id).await;
+    assert_eq!((&failed["state"], &failed["error"]["code"]), (&json!("error"), &json!("tool_failed")));
+
+    let retried = stage.operator.retry(task_id).await.expect(200).json();
+    assert_eq!((&retried["state"], &retried["attempt"]), (&json!("pending"), &json!(2)));
+    assert_eq!(retried["error"], Value::Null);
+    let again = viber.submitted().await;
+    assert_eq!((again.task_id.as_str(), again.attempt, again.goal.as_str()), (task_id, 2, "try hard"));
+    viber.report(&again.task_id, 2, 1, vec![accepted(), started(), text("yes"), completed("yes")]).await;
+    assert_eq!(stage.operator.task(task_id).await["result"]["text"], "yes");
+    // The first attempt's report is still there to read.
+    let all = serde_json::to_string(&stage.operator.messages(id(&task, "sessionId")).await).expect("JSON");
+    assert!(all.contains("\"no\"") && all.contains("\"yes\""), "{all}");
+}
+
+async fn an_old_attempt_is_fenced(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let task = stage.operator.submit(&stage.viber_id(), "again").await;
+    let task_id = id(&task, "id");
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
+    stage.operator.stop(task_id).await.expect(200);
+    viber.cut();
+    stage.operator.retry(task_id).await.expect(200);
+
+    viber.running = vec![Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    let welcome = viber.connect().await;
+    let fence = welcome.fence.iter().find(|fence| fence.task_id == submit.task_id);
+    assert_eq!(fence.map(|fence| fence.min_attempt), Some(2), "{welcome:?}");
+    // What the fenced attempt still says is kept, and changes nothing.
+    viber.report(&submit.task_id, 1, 3, vec![completed("too late")]).await;
+    let now = stage.operator.task(task_id).await;
+    assert_eq!((&now["state"], &now["attempt"]), (&json!("pending"), &json!(2)));
+    assert_eq!(now["result"], Value::Null);
+}
+
+async fn a_silent_viber_loses_its_task_and_brings_the_result_back(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    stage.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
+    let task = stage.operator.submit(&stage.viber_id(), "go away").await;
+    let task_id = id(&task, "id");
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
+    viber.cut();
+    let lost = stage
+        .operator
+        .task_within(Duration::from_secs(60), task_id, "lost", |task| task["error"]["code"] == "lost")
+        .await;
+    assert_eq!((&lost["state"], &lost["contact"]["state"]), (&json!("error"), &json!("disconnected")));
+
+    viber.outbox =
+        vec![protocol::OutboxRange { task_id: submit.task_id.clone(), attempt: 1, first_seq: 3, last_seq: 3 }];
+    viber.connect().await;
+    viber.report(&submit.task_id, 1, 3, vec![completed("here I am")]).await;
+    let found = stage.operator.task(task_id).await;
+    assert_eq!((&found["state"], &found["result"]["text"]), (&json!("completed"), &json!("here I am")));
+    assert_eq!(found["error"], Value::Null);
+}
+
+async fn a_restarted_daemon_names_nothing_and_the_board_settles_it(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let task = stage.operator.submit(&stage.viber_id(), "forget me").await;
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("so far")]).await;
+    viber.cut();
+    viber.boot = protocol::BootId::new(3);
+    viber.connect().await;
+    let settled = stage.operator.task_in(id(&task, "id"), "error").await;
+    assert_eq!(settled["error"]["code"], "daemon_restarted");
+}

@@ -1,0 +1,176 @@
+//! Dialling in, being seen, being displaced, being turned away.
+
+use std::time::Duration;
+
+use board_tests::{Board, Engine, FakeDaemon, board::HOME, fake_daemon::Heard, within};
+use protocol::{FromDaemon, ToDaemon, limits::close};
+use serde_json::{Value, json};
+
+use super::Stage;
+
+crate::on_both_databases!(
+    a_viber_dials_in_and_is_seen,
+    who_has_no_good_credential_is_turned_away,
+    a_hello_that_does_not_fit_ends_the_connection,
+    the_newer_connection_wins,
+    a_copied_home_is_noticed,
+    a_join_token_works_once,
+    a_revoked_viber_is_gone_within_two_seconds,
+    a_board_that_stops_sends_its_vibers_away,
+);
+
+async fn viber(board: &Board, name: &str) -> Value {
+    let list = board.token(HOME, "viewer").await.get("/api/v1/vibers").await.expect(200).json();
+    let all = list["items"].as_array().expect("a list");
+    all.iter().find(|viber| viber["name"] == name).unwrap_or_else(|| panic!("{name} is not in {list}")).clone()
+}
+
+async fn a_viber_dials_in_and_is_seen(engine: Engine) {
+    let board = Board::start(engine).await;
+    let mut daemon = FakeDaemon::enrol(&board, "lab").await;
+    assert_eq!(viber(&board, "lab").await["contact"]["state"], "disconnected");
+
+    let welcome = daemon.connect().await;
+    assert_eq!((welcome.protocol, welcome.conn_epoch, welcome.heartbeat_seconds), (1, 1, 10));
+    assert_eq!(welcome.cmds_from, 1);
+    assert!(welcome.acked.is_empty() && welcome.fence.is_empty());
+    let seen = viber(&board, "lab").await;
+    assert_eq!(seen["contact"]["state"], "connected");
+    assert_eq!(seen["agents"][0]["id"], "default");
+    assert_eq!(seen["confined"], true);
+
+    daemon.send(&FromDaemon::Heartbeat { running: Vec::new(), metrics: None }).await;
+    daemon.until("an answered heartbeat", |frame| matches!(frame, ToDaemon::Heartbeat { .. }).then_some(())).await;
+
+    daemon.cut();
+    let viewer = board.token(HOME, "viewer").await;
+    within(Duration::from_secs(5), "the Board notices the cut line", || async {
+        let list = viewer.get("/api/v1/vibers").await.expect(200).json();
+        (list["items"][0]["contact"]["state"] == "disconnected").then_some(())
+    })
+    .await;
+    assert_eq!(daemon.connect().await.conn_epoch, 2);
+}
+
+async fn who_has_no_good_credential_is_turned_away(engine: Engine) {
+    let board = Board::start(engine).await;
+    let mut daemon = FakeDaemon::enrol(&board, "lab").await;
+    let good = format!("Bearer {}", daemon.credential);
+    let refusals: [(&[(&'static str, &str)], u16); 4] = [
+        (&[], 401),
+        (&[("authorization", "Bearer vbd_nonsense")], 401),
+        (&[("authorization", &good), ("origin", "http://evil.example")], 403),
+        (&[("authorization", &good), ("origin", &board.url)], 403),
+    ];
+    for (headers, status) in refusals {
+        match daemon.dial_with(headers).await {
+            Err(tokio_tungstenite::tungstenite::Error::Http(answer)) => {
+                assert_eq!(answer.status().as_u16(), status, "{headers:?}");
+            }
+            other => panic!("{headers:?}: {other:?}"),
+        }
+    }
+    let query = board.anon().get(&format!("/ws/daemon?token={0}&credential={0}", daemon.credential)).await;
+    assert!(query.status == 401 || query.status == 400 || query.status == 426, "{query:?}");
+}
+
+async fn a_hello_that_does_not_fit_ends_the_connection(engine: Engine) {
+    let board = Board::start(engine).await;
+    let mut daemon = FakeDaemon::enrol(&board, "lab").await;
+    let other = FakeDaemon::enrol(&board, "other").await;
+
+    let mut wrong = daemon.hello_frame();
+    wrong.protocol = [9, 12];
+    daemon.dial().await.expect("an upgrade");
+    daemon.send(&FromDaemon::Hello(Box::new(wrong))).await;
+    assert_eq!(daemon.closed().await.0, close::PROTOCOL);
+
+    let mut wrong = daemon.hello_frame();
+    wrong.viber_id = other.id.clone();
+    daemon.dial().await.expect("an upgrade");
+    daemon.send(&FromDaemon::Hello(Box::new(wrong))).await;
+    let (code, _) = daemon.closed().await;
+    assert!([close::AUTH, close::FORBIDDEN].contains(&code), "{code}");
+
+    daemon.dial().await.expect("an upgrade");
+    daemon.send(&FromDaemon::AckCommand { cmd_seq: 1 }).await;
+    assert_eq!(daemon.closed().await.0, close::PROTOCOL);
+
+    // None of it harmed anybody.
+    daemon.connect().await;
+    assert_eq!(viber(&board, "other").await["contact"]["state"], "disconnected");
+}
+
+async fn the_newer_connection_wins(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let mut newer = stage.viber.twin();
+    newer.boot = stage.viber.boot.clone();
+    let welcome = newer.connect().await;
+    assert_eq!(welcome.conn_epoch, 2);
+    assert_eq!(stage.viber.closed().await.0, close::SUPERSEDED);
+    assert_eq!(viber(&stage.board, "lab").await["contact"]["state"], "connected");
+
+    let viber_id = stage.viber_id();
+    stage.operator.submit(&viber_id, "for the newer one").await;
+    assert_eq!(newer.submitted().await.goal, "for the newer one");
+}
+
+async fn a_copied_home_is_noticed(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let mut copy = stage.viber.twin();
+    for _ in 0..2 {
+        copy.connect().await;
+        stage.viber.connect().await;
+    }
+    let id = stage.viber_id();
+    let audit = stage.board.token(HOME, "admin").await.get("/api/v1/audit").await.expect(200);
+    let seen = stage.operator.get(&format!("/api/v1/vibers/{id}")).await.expect(200);
+    assert!(
+        audit.body.contains("clone") || seen.body.contains("clone"),
+        "two boots took turns and nobody says so: {} {}",
+        audit.body,
+        seen.body
+    );
+}
+
+async fn a_join_token_works_once(engine: Engine) {
+    let board = Board::start(engine).await;
+    let token = board.join_token(HOME).await;
+    let anon = board.anon();
+    FakeDaemon::join(&anon, &token, "first").await.expect(201);
+    let again = FakeDaemon::join(&anon, &token, "second").await.expect(401);
+    let unknown = FakeDaemon::join(&anon, "vbj_0000000000000000000000000000000000000000000", "third").await.expect(401);
+    assert_eq!(again.code(), unknown.code());
+    let list = board.token(HOME, "viewer").await.get("/api/v1/vibers").await.expect(200).json();
+    assert_eq!(list["items"].as_array().expect("a list").len(), 1);
+}
+
+async fn a_revoked_viber_is_gone_within_two_seconds(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let admin = stage.board.token(HOME, "admin").await;
+    let path = format!("/api/v1/vibers/{}", stage.viber.id);
+    stage.operator.delete(&path).await.expect(403);
+    let answer = admin.delete(&path).await;
+    assert!(answer.status == 200 || answer.status == 204, "{answer:?}");
+    let (code, _) = tokio::time::timeout(Duration::from_secs(2), stage.viber.closed()).await.expect("within 2 s");
+    assert!([close::AUTH, close::FORBIDDEN].contains(&code), "{code}");
+    assert!(stage.viber.dial().await.is_err(), "its credential is no longer good");
+    let body = json!({"goal": "anybody there?", "viberId": stage.viber_id()});
+    let refused = stage.operator.post("/api/v1/tasks", &body).await;
+    assert!((400..500).contains(&refused.status), "{refused:?}");
+}
+
+async fn a_board_that_stops_sends_its_vibers_away(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    stage.board.begin_stop();
+    let (code, reason) = stage.viber.closed().await;
+    assert_eq!(code, close::DRAINING);
+    assert!(reason.contains("retry-after="), "{reason}");
+    assert!(stage.board.ended().await.success());
+    stage.board.restart().await;
+    match stage.viber.connect().await.conn_epoch {
+        2 => {}
+        epoch => panic!("epoch {epoch} after one restart"),
+    }
+    assert!(matches!(stage.viber.next_within(Duration::from_millis(300)).await, None | Some(Heard::Frame(_))));
+}
