@@ -2,4 +2,5 @@
 
 pub mod assets;
 pub mod links;
+pub mod markdown;
 pub mod view;

@@ -1,0 +1,135 @@
+//! Text written by a model, a machine or a person, as safe HTML.
+//!
+//! Two walls: comrak writes HTML in the source as text, and ammonia then keeps only what a fixed list allows. Nothing
+//! here loads anything from elsewhere: an image becomes a link that a reader may follow.
+
+mod cache;
+mod highlight;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, LazyLock},
+};
+
+use ammonia::{Builder, UrlRelative};
+use comrak::{
+    Arena, Options,
+    nodes::{Node, NodeValue},
+    options::Plugins,
+};
+use protocol::text;
+
+/// Longest source that is rendered, bytes; the rest is in the transcript.
+const MAX_SOURCE: usize = 200_000;
+/// Deepest nesting of quotes and lists that is kept; deeper ones cost time that grows with their square.
+const MAX_DEPTH: usize = 32;
+
+/// Whose text it is: a person's line breaks are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Person,
+    Agent,
+}
+
+/// `source` as HTML, from the cache when the same text was rendered lately.
+pub fn render(source: &str, by: By) -> Arc<str> {
+    cache::get_or(source, by, || convert(source, by))
+}
+
+fn convert(source: &str, by: By) -> String {
+    let cut = text::head(source, MAX_SOURCE);
+    let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by)) };
+    if cut.len() < source.len() {
+        html.push_str("<p class=\"meta\">Cut here: a page shows the first 200 kB of a text. The transcript has all of it.</p>");
+    }
+    html
+}
+
+/// Text as text, when it is not worth reading as Markdown.
+fn plain(source: &str) -> String {
+    format!("<pre tabindex=\"0\"><code>{}</code></pre>", ammonia::clean_text(source))
+}
+
+/// Whether some line opens more containers than anybody reads.
+fn too_deep(source: &str) -> bool {
+    source.lines().any(|line| {
+        let markers = line.chars().take_while(|c| matches!(c, '>' | ' ' | '\t' | '-' | '*' | '+'));
+        markers.filter(|c| !c.is_whitespace()).count() > MAX_DEPTH && line.contains(['>', '-', '*', '+'])
+            && line.trim().chars().any(|c| !matches!(c, '-' | '*' | '+' | ' '))
+    })
+}
+
+fn to_html(source: &str, by: By) -> String {
+    let mut options = Options::default();
+    options.extension.strikethrough = true;
+    options.extension.table = true;
+    options.extension.autolink = true;
+    options.extension.tasklist = true;
+    options.render.escape = true;
+    options.render.github_pre_lang = true;
+    options.render.hardbreaks = by == By::Person;
+    let arena = Arena::new();
+    let root = comrak::parse_document(&arena, source, &options);
+    for node in root.descendants() {
+        tame(&arena, node);
+    }
+    let highlighter = highlight::Highlighter::new();
+    let mut plugins = Plugins::default();
+    plugins.render.codefence_syntax_highlighter = Some(&highlighter);
+    let mut html = String::with_capacity(source.len() * 2);
+    match comrak::format_html_with_plugins(root, &options, &mut html, &plugins) {
+        Ok(()) => html,
+        Err(_) => plain(source),
+    }
+}
+
+/// Headings step back behind the page's own; an image becomes a link that says so.
+fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
+    let image = match &mut node.data_mut().value {
+        NodeValue::Heading(heading) => {
+            heading.level = (heading.level + 2).min(6);
+            None
+        }
+        NodeValue::Image(link) => Some((**link).clone()),
+        _ => None,
+    };
+    if let Some(link) = image {
+        node.data_mut().value = NodeValue::Link(Box::new(link));
+        node.prepend(arena.alloc(NodeValue::Text("Image: ".into()).into()));
+    }
+}
+
+/// The allow-list: everything that is not named here is dropped.
+static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
+    let tags: HashSet<&str> = HashSet::from([
+        "p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "span", "a", "ul", "ol", "li",
+        "blockquote", "table", "thead", "tbody", "tr", "th", "td", "input",
+    ]);
+    let attributes: HashMap<&str, HashSet<&str>> = HashMap::from([
+        ("a", HashSet::from(["href", "title"])),
+        ("ol", HashSet::from(["start"])),
+        ("th", HashSet::from(["align"])),
+        ("td", HashSet::from(["align"])),
+        ("pre", HashSet::from(["tabindex", "data-lang"])),
+        ("input", HashSet::from(["type", "checked", "disabled"])),
+    ]);
+    let mut builder = Builder::empty();
+    builder
+        .tags(tags)
+        .tag_attributes(attributes)
+        .tag_attribute_values(HashMap::from([("input", HashMap::from([("type", HashSet::from(["checkbox"]))]))]))
+        .set_tag_attribute_values(HashMap::from([("input", HashMap::from([("disabled", "")]))]))
+        .allowed_classes(HashMap::from([("span", highlight::CLASSES.iter().copied().collect())]))
+        .url_schemes(HashSet::from(["http", "https", "mailto"]))
+        .url_relative(UrlRelative::Deny)
+        .link_rel(Some("noopener nofollow ugc"))
+        .strip_comments(true);
+    builder
+});
+
+fn sanitise(html: &str) -> String {
+    SANITISER.clean(html).to_string()
+}
+
+#[cfg(test)]
+mod tests;

