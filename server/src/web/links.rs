@@ -34,6 +34,22 @@ pub fn transcript(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}/transcript.md")
 }
 
+/// A session with a message put into the composer, to be changed and sent again.
+pub fn session_edit(slug: &str, id: &SessionId, seq: u64) -> String {
+    format!("/t/{slug}/sessions/{id}?edit={seq}#composer")
+}
+
+/// The whole output of a tool call. The call's name is the viber's and may hold anything.
+pub fn call_output(slug: &str, id: &SessionId, seq: u64, call: &str) -> String {
+    format!("/t/{slug}/sessions/{id}/messages/{seq}/calls/{}", segment(call))
+}
+
+/// Any text as one segment of a path.
+fn segment(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~');
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
 /// A verb on a task: `stop`, `retry`.
 pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
     format!("/t/{slug}/tasks/{id}/{verb}")

@@ -3,7 +3,10 @@
 //! Owns no URL and no query of its own; pages fill it.
 
 pub mod badge;
+pub mod call;
 pub mod filters;
+pub mod lanes;
+pub mod message;
 pub mod shell;
 pub mod time;
 

@@ -1,7 +1,7 @@
 //! Template filters: `{{ "done"|icon }}`, `{{ at|ago(now) }}`. A module with templates says `use crate::web::view::filters;`.
 
 use askama::{Result, Values, filters::Safe};
-use protocol::Instant;
+use protocol::{Instant, NoticeLevel};
 
 use super::time::{As, Time};
 use crate::web::assets;
@@ -48,4 +48,67 @@ pub fn ago(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
 #[askama::filter_fn]
 pub fn short(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
     Ok(Safe(Time { at: *at, how: As::Short(*now) }))
+}
+
+/// How long something took, from milliseconds.
+#[askama::filter_fn]
+pub fn took(millis: &u64, _: &dyn Values) -> Result<String> {
+    Ok(super::time::took(*millis))
+}
+
+/// A size: `512 B`, `1.4 kB`, `3.2 GB`.
+#[askama::filter_fn]
+pub fn bytes(size: impl Into<Size>, _: &dyn Values) -> Result<String> {
+    let Size(size) = size.into();
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    let fitting = units.iter().find(|(unit, _)| size >= *unit);
+    Ok(fitting.map_or_else(|| format!("{size} B"), |(unit, name)| format!("{}.{} {name}", size / unit, size % unit * 10 / unit)))
+}
+
+/// A number of bytes, whatever integer it comes as.
+#[derive(Clone, Copy, Debug)]
+pub struct Size(u64);
+
+impl From<usize> for Size {
+    fn from(size: usize) -> Self {
+        Self(u64::try_from(size).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<&usize> for Size {
+    fn from(size: &usize) -> Self {
+        Self::from(*size)
+    }
+}
+
+impl From<u64> for Size {
+    fn from(size: u64) -> Self {
+        Self(size)
+    }
+}
+
+impl From<&u64> for Size {
+    fn from(size: &u64) -> Self {
+        Self(*size)
+    }
+}
+
+/// How much a notice matters, as a word.
+#[askama::filter_fn]
+pub fn level(level: &NoticeLevel, _: &dyn Values) -> Result<&'static str> {
+    Ok(match level {
+        NoticeLevel::Info => "info",
+        NoticeLevel::Warning => "warning",
+        NoticeLevel::Error => "error",
+    })
+}
+
+/// The icon of a notice.
+#[askama::filter_fn]
+pub fn level_icon(level: &NoticeLevel, _: &dyn Values) -> Result<&'static str> {
+    Ok(match level {
+        NoticeLevel::Info => "info",
+        NoticeLevel::Warning => "note",
+        NoticeLevel::Error => "failed",
+    })
 }

@@ -1,0 +1,90 @@
+//! A message of a conversation, ready to be shown.
+
+use askama::Template;
+use protocol::{Instant, SessionId};
+
+use super::{
+    call::Outcome,
+    filters,
+    lanes::{Body, Builder, Lane},
+};
+use crate::{
+    domain::{Author, Delivery, Message, Task, TaskState, committed::Report},
+    web::{links, markdown::By},
+};
+
+/// A message with its lanes.
+#[derive(Clone, Debug, Template)]
+#[template(path = "sessions/_message.html")]
+pub struct MessageView {
+    pub slug: String,
+    pub session: SessionId,
+    pub seq: u64,
+    pub author: Author,
+    pub name: String,
+    pub at: Instant,
+    /// The model, and which attempt it is from the second on.
+    pub about: Vec<String>,
+    pub delivery: Option<Told>,
+    /// Still growing: live updates go here.
+    pub open: bool,
+    pub lanes: Vec<Lane>,
+    /// Whether the reader may send.
+    pub may_send: bool,
+}
+
+/// How far a user's message has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub icon: &'static str,
+    pub words: &'static str,
+}
+
+/// Lanes of an open message from one on: what a live update replaces.
+#[derive(Clone, Debug, Template)]
+#[template(path = "sessions/_lanes.html")]
+pub struct LanesView<'a> {
+    pub slug: &'a str,
+    pub session: &'a SessionId,
+    pub seq: u64,
+    pub lanes: &'a [Lane],
+}
+
+impl LanesView<'_> {
+    fn output_link(&self, call: &str) -> String {
+        links::call_output(self.slug, self.session, self.seq, call)
+    }
+}
+
+impl MessageView {
+    fn edit_link(&self) -> String {
+        links::session_edit(&self.slug, &self.session, self.seq)
+    }
+
+    fn output_link(&self, call: &str) -> String {
+        links::call_output(&self.slug, &self.session, self.seq, call)
+    }
+}
+
+impl Told {
+    /// From the task that the message asked for.
+    pub fn of(task: &Task) -> Self {
+        let told = |icon, words| Self { icon, words };
+        match (task.state, task.delivery) {
+            (TaskState::Pending, Some(Delivery::Accepted)) => told("checks", "Delivered"),
+            (TaskState::Pending, _) => told("check", "Accepted"),
+            // It never reached the viber's engine: nobody has read it.
+            _ if task.started_at.is_none() => told("check", "Accepted"),
+            _ => told("checks", "Read by the agent"),
+        }
+    }
+}
+
+/// The lanes of a message: its parts, then the events that have not become parts.
+pub fn lanes(message: &Message, tail: &[Report], open: bool) -> Vec<Lane> {
+    let by = if message.role == Author::User { By::Person } else { By::Agent };
+    let mut builder = Builder::new(by);
+    message.parts.iter().for_each(|part| builder.part(part));
+    tail.iter().for_each(|report| builder.event(report));
+    builder.finish(!open)
+}
