@@ -40,7 +40,9 @@ fn convert(source: &str, by: By) -> String {
     let cut = text::head(source, MAX_SOURCE);
     let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by)) };
     if cut.len() < source.len() {
-        html.push_str("<p class=\"meta\">Cut here: a page shows the first 200 kB of a text. The transcript has all of it.</p>");
+        html.push_str(
+            "<p class=\"meta\">Cut here: a page shows the first 200 kB of a text. The transcript has all of it.</p>",
+        );
     }
     html
 }
@@ -54,7 +56,8 @@ fn plain(source: &str) -> String {
 fn too_deep(source: &str) -> bool {
     source.lines().any(|line| {
         let markers = line.chars().take_while(|c| matches!(c, '>' | ' ' | '\t' | '-' | '*' | '+'));
-        markers.filter(|c| !c.is_whitespace()).count() > MAX_DEPTH && line.contains(['>', '-', '*', '+'])
+        markers.filter(|c| !c.is_whitespace()).count() > MAX_DEPTH
+            && line.contains(['>', '-', '*', '+'])
             && line.trim().chars().any(|c| !matches!(c, '-' | '*' | '+' | ' '))
     })
 }
@@ -102,8 +105,31 @@ fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
 /// The allow-list: everything that is not named here is dropped.
 static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let tags: HashSet<&str> = HashSet::from([
-        "p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "span", "a", "ul", "ol", "li",
-        "blockquote", "table", "thead", "tbody", "tr", "th", "td", "input",
+        "p",
+        "br",
+        "hr",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "strong",
+        "em",
+        "del",
+        "code",
+        "pre",
+        "span",
+        "a",
+        "ul",
+        "ol",
+        "li",
+        "blockquote",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "input",
     ]);
     let attributes: HashMap<&str, HashSet<&str>> = HashMap::from([
         ("a", HashSet::from(["href", "title"])),

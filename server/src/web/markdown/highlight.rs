@@ -132,7 +132,8 @@ fn syntax(lang: &str) -> Option<&'static SyntaxReference> {
 
 /// A language name as an attribute may carry it.
 fn label(lang: &str) -> &str {
-    let end = lang.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.'))).unwrap_or(lang.len());
+    let end =
+        lang.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.'))).unwrap_or(lang.len());
     &lang[..end.min(24)]
 }
 

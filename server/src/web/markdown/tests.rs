@@ -87,8 +87,31 @@ const HOSTILE: &[&str] = &[
 #[test]
 fn nothing_hostile_becomes_markup() {
     const TAGS: &[&str] = &[
-        "p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "span", "a", "ul", "ol", "li",
-        "blockquote", "table", "thead", "tbody", "tr", "th", "td", "input",
+        "p",
+        "br",
+        "hr",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "strong",
+        "em",
+        "del",
+        "code",
+        "pre",
+        "span",
+        "a",
+        "ul",
+        "ol",
+        "li",
+        "blockquote",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "input",
     ];
     const ATTRIBUTES: &[&str] =
         &["href", "title", "rel", "start", "align", "tabindex", "data-lang", "type", "checked", "disabled", "class"];
@@ -130,7 +153,9 @@ fn elements(html: &str) -> Vec<(String, Vec<(String, String)>)> {
 
 #[test]
 fn ordinary_markdown_reads_well() {
-    let html = agent("# Done\n\n1. **bold** and `code`\n2. [link](https://e.example/a?b=c&d)\n\n- [x] tested\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n~~old~~ https://auto.example");
+    let html = agent(
+        "# Done\n\n1. **bold** and `code`\n2. [link](https://e.example/a?b=c&d)\n\n- [x] tested\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n~~old~~ https://auto.example",
+    );
     for part in [
         "<h3>Done</h3>",
         "<strong>bold</strong>",

@@ -200,8 +200,8 @@ fn brief(tool: &str, args: &Value) -> (String, Option<String>) {
     let full = full.unwrap_or_else(|| if args.is_null() { String::new() } else { args.to_string() });
     let line: String = full.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("  ");
     let short: String = line.chars().take(BRIEF).collect();
-    let asked = (short.len() < line.len() || full.trim().lines().count() > 1)
-        .then(|| text::head_and_tail(&full, INLINE));
+    let asked =
+        (short.len() < line.len() || full.trim().lines().count() > 1).then(|| text::head_and_tail(&full, INLINE));
     (short, asked)
 }
 

@@ -28,14 +28,26 @@ pub enum Body {
     Prose(Arc<str>),
     /// Text that still grows: shown as text.
     Writing(String),
-    Reasoning { html: Arc<str>, duration_ms: u64 },
+    Reasoning {
+        html: Arc<str>,
+        duration_ms: u64,
+    },
     /// Reasoning that still grows.
     Thinking(String),
     Calls(Calls),
-    Notice { level: NoticeLevel, text: String },
+    Notice {
+        level: NoticeLevel,
+        text: String,
+    },
     /// A withdrawn step: why, and what it had said.
-    Withdrawn { reason: String, said: String },
-    Artifact { title: String, kind: String },
+    Withdrawn {
+        reason: String,
+        said: String,
+    },
+    Artifact {
+        title: String,
+        kind: String,
+    },
 }
 
 /// A run of tool calls with nothing said between them.
@@ -235,7 +247,9 @@ mod tests {
     #[test]
     fn calls_fold_into_one_counted_group() {
         let mut builder = Builder::new(By::Agent);
-        for part in [call("1", "shell"), result("1", true), call("2", "shell"), call("3", "read_file"), result("2", false)] {
+        for part in
+            [call("1", "shell"), result("1", true), call("2", "shell"), call("3", "read_file"), result("2", false)]
+        {
             builder.part(&part);
         }
         let lanes = builder.finish(false);
