@@ -51,9 +51,13 @@ pub(super) struct Origin {
 impl Origin {
     /// A failure that the same request may survive a little later.
     pub fn unavailable(&self, message: impl std::fmt::Display) -> Failure {
-        let message = format!("{}: {message}", self.provider);
-        let suggestion = Some("Retry the task; if it keeps failing, check the provider's status page.".to_owned());
-        Failure { retryable: true, suggestion, ..plain(ErrorCode::ProviderUnavailable, message) }
+        self.accident(format!("{}: {message}", self.provider))
+    }
+
+    fn accident(&self, message: String) -> Failure {
+        let suggestion =
+            format!("Retry the task; if it keeps failing, check whether {} has a disturbance.", self.provider);
+        Failure { retryable: true, suggestion: Some(suggestion), ..plain(ErrorCode::ProviderUnavailable, message) }
     }
 
     /// The stream ended without a word: an overflow when the request cannot have fitted, else an accident.
@@ -104,6 +108,8 @@ impl Origin {
         if body.has(&["insufficient_quota", "billing_hard_limit_reached", "billing_not_active"])
             || status == Some(402)
             || QUOTA.is_match(&bytes)
+            // Gemini says the same of a limit per minute, but then tells when to come back.
+            || (BILLING.is_match(&bytes) && body.wait().is_none())
         {
             let suggestion = Some(format!(
                 "The account at {} has no credit or quota left: top it up or use another model.",
@@ -152,7 +158,7 @@ impl Origin {
             };
         if !refused {
             let wait = hint.max(body.wait());
-            return Failure { retryable: true, wait, ..plain(ErrorCode::ProviderUnavailable, message) };
+            return Failure { wait, ..self.accident(message) };
         }
         let suggestion = if model_unknown {
             format!(
@@ -167,6 +173,13 @@ impl Origin {
 
     fn rate_limited(&self, message: String, hint: Option<Duration>, body: &Body) -> Failure {
         let wait = hint.max(body.wait());
+        if body.asks_too_much() {
+            let suggestion = "This one request is larger than the account's limit per minute: send less, use another model, or raise the limit.";
+            return Failure {
+                suggestion: Some(suggestion.to_owned()),
+                ..plain(ErrorCode::ProviderRateLimited, message)
+            };
+        }
         let suggestion = match wait {
             Some(wait) => format!("The provider asks to wait {}.", wait::words(wait)),
             None => "The provider asks to slow down: retry in a few minutes.".to_owned(),
@@ -203,7 +216,8 @@ fn regex(pattern: &str) -> Regex {
 /// Wordings of the providers for a conversation that is too long.
 static OVERFLOW: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new([
-        r"(?i)prompt is too long",
+        r"(?i)prompt (is )?too long",
+        r"(?i)exceed(s|ed) (the )?max(imum)? context length",
         r"(?i)exceeds? the (model'?s? )?(context window|context limit|maximum context)",
         r"(?i)exceed context limit",
         r"(?i)input token count.*exceeds the maximum",
@@ -224,6 +238,7 @@ static OVERFLOW: LazyLock<RegexSet> = LazyLock::new(|| {
 static RATE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i:per[ -]min)|\bTPM\b|\bRPM\b|(?i:rate limit reached)"));
 static QUOTA: LazyLock<Regex> =
     LazyLock::new(|| regex(r"PerDay|(?i:credit balance is too low|insufficient (balance|credits?))"));
+static BILLING: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)exceeded your current quota"));
 static MODERATION: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)moderation|flagged"));
 static KEYS: LazyLock<Regex> =
     LazyLock::new(|| regex(r"\b(sk|gsk|xai|key)-[A-Za-z0-9_*\-]{6,}|Bearer [A-Za-z0-9._\-]{8,}"));

@@ -1,12 +1,14 @@
 //! OpenAI's chat completions and everything compatible with them.
 
 use protocol::{Usage, UsageSource};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 mod calls;
+mod thought;
 
 use super::{AssistantMessage, Delta, Failure, Finish, Message, Request, ToolSpec, failure::Origin, reader::Decode};
 use calls::Calls;
+use thought::Thought;
 
 /// The request's body. `genuine` is OpenAI itself, whose newer models know other parameters than the rest of the world.
 pub(super) fn body(request: &Request, genuine: bool) -> Value {
@@ -44,19 +46,22 @@ fn message(message: &Message) -> Value {
         Message::Tool { call_id, content, .. } => {
             json!({ "role": "tool", "tool_call_id": call_id, "content": content })
         }
-        Message::Assistant(AssistantMessage { text, calls, .. }) => {
-            let mut said = json!({ "role": "assistant", "content": text });
+        Message::Assistant(AssistantMessage { text, calls, reasoning }) => {
+            let mut said = Map::new();
+            said.insert("role".to_owned(), "assistant".into());
+            said.insert("content".to_owned(), text.as_str().into());
             if !calls.is_empty() {
                 let calls = calls.iter().map(|call| {
                     let arguments = call.object().to_string();
                     json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
                 });
-                said["tool_calls"] = calls.collect();
+                said.insert("tool_calls".to_owned(), calls.collect());
                 if text.is_empty() {
-                    said["content"] = Value::Null;
+                    said.insert("content".to_owned(), Value::Null);
                 }
             }
-            said
+            thought::echo(reasoning, &mut said);
+            Value::Object(said)
         }
     }
 }
@@ -65,6 +70,7 @@ fn message(message: &Message) -> Value {
 #[derive(Default)]
 pub(super) struct Decoder {
     text: String,
+    thought: Thought,
     calls: Calls,
     finish: Option<Finish>,
     usage: Option<Usage>,
@@ -81,10 +87,8 @@ impl Decode for Decoder {
         let Some(choice) = chunk.pointer("/choices/0") else { return Ok(()) };
         let delta = choice.get("delta").filter(|delta| delta.is_object()).or_else(|| choice.get("message"));
         if let Some(delta) = delta {
-            let thought =
-                ["reasoning_content", "reasoning"].iter().find_map(|name| delta.get(name).and_then(Value::as_str));
-            if let Some(thought) = thought.filter(|thought| !thought.is_empty()) {
-                out.push(Delta::Reasoning(thought.to_owned()));
+            if let Some(words) = self.thought.add(delta) {
+                out.push(Delta::Reasoning(words));
             }
             let text = delta.get("content").map(content).unwrap_or_default();
             if !text.is_empty() {
@@ -110,7 +114,8 @@ impl Decode for Decoder {
     }
 
     fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>) {
-        let message = AssistantMessage { text: self.text, calls: self.calls.complete(), reasoning: vec![] };
+        let (calls, extras) = self.calls.complete();
+        let message = AssistantMessage { text: self.text, calls, reasoning: self.thought.blocks(extras) };
         (message, self.usage)
     }
 }
@@ -135,3 +140,6 @@ fn read_usage(usage: &Value) -> Usage {
         source: UsageSource::Measured,
     }
 }
+
+#[cfg(test)]
+mod tests;

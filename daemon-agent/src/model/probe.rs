@@ -88,3 +88,6 @@ pub async fn list(provider: &str, config: &Config) -> Result<Vec<String>, TaskEr
     names.sort_unstable();
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests;

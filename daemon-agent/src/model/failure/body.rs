@@ -122,6 +122,14 @@ impl Body {
         })
     }
 
+    /// Whether the request by itself is over a limit per minute: no waiting helps then.
+    pub fn asks_too_much(&self) -> bool {
+        let text = self.strings.join("\n").replace(',', "");
+        let numbers =
+            |found: &regex::Captures<'_>| Some((found[1].parse::<u64>().ok()?, found[2].parse::<u64>().ok()?));
+        LIMIT.captures(&text).as_ref().and_then(numbers).is_some_and(|(limit, requested)| requested > limit)
+    }
+
     /// For "input + max_tokens > limit": what is left for the answer, with a little air.
     pub fn fits(&self) -> Option<u32> {
         let text = self.strings.join("\n").replace(',', "");
@@ -150,6 +158,8 @@ fn find<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
 
 /// Anthropic: input + max_tokens > limit.
 static SUM: LazyLock<Regex> = LazyLock::new(|| regex(r"(\d+) \+ (\d+) > (\d+)"));
+/// OpenAI, Groq: "Limit 12000, Used 3, Requested 14137".
+static LIMIT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)limit:? (\d+)(?: used:? \d+)? requested:? (\d+)"));
 /// Wordings with both numbers: the groups of the current and of the largest count.
 static NUMBERS: LazyLock<Vec<(Regex, usize, usize)>> = LazyLock::new(|| {
     vec![
@@ -165,5 +175,6 @@ static NUMBERS: LazyLock<Vec<(Regex, usize, usize)>> = LazyLock::new(|| {
         (regex(r"(?i)token count \((\d+)\) exceeds .*?\((\d+)\)"), 1, 2),
         (regex(r"(?i)token limit: (\d+) \(requested: (\d+)\)"), 2, 1),
         (regex(r"(?i)token count of (\d+) exceeds the limit of (\d+)"), 1, 2),
+        (regex(r"(?i)context length.*?\((\d+) ?>=? ?(\d+)\)"), 1, 2),
     ]
 });

@@ -121,6 +121,8 @@ const OVERFLOWS: &[(Option<u16>, &str, u64, u64)] = &[
         100,
         1000,
     ),
+    (Some(400), r#"{"error":"prompt too long; exceeded max context length by 3072 tokens"}"#, 100, 1000),
+    (None, r#"{"error":"tokens to keep is greater than the context length (150000>=128000)"}"#, 150_000, 128_000),
 ];
 
 #[test]
@@ -161,7 +163,7 @@ fn rate_limits_tell_how_long_to_wait() {
         ),
         (
             Some(413),
-            r#"{"error":{"message":"Request too large for model m on tokens per minute (TPM): Limit 12000, Requested 14137, please reduce your message size","type":"tokens","code":"rate_limit_exceeded"}}"#,
+            r#"{"error":{"message":"Request too large for model m on tokens per minute (TPM): Limit 12000, Requested 11137, please reduce your message size","type":"tokens","code":"rate_limit_exceeded"}}"#,
             None,
         ),
         (
@@ -195,12 +197,22 @@ fn rate_limits_tell_how_long_to_wait() {
 }
 
 #[test]
+fn a_single_request_over_the_limit_per_minute_is_not_repeated() {
+    let failure = of(
+        Some(413),
+        r#"{"error":{"message":"Request too large for model m on tokens per minute (TPM): Limit 12,000, Requested 14,137, please reduce your message size","type":"tokens","code":"rate_limit_exceeded"}}"#,
+    );
+    assert_eq!((failure.code, failure.retryable), (ProviderRateLimited, false));
+}
+
+#[test]
 fn an_empty_purse_is_never_retried() {
     for (status, body) in [
         (
             429,
             r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
         ),
+        (429, r#"{"error":"You exceeded your current quota, please check your plan and billing details."}"#),
         (402, r#"{"error":{"code":402,"message":"Insufficient credits"}}"#),
         (
             400,

@@ -17,6 +17,8 @@ struct Partial {
     index: Option<u64>,
     name: String,
     raw: String,
+    /// What a provider hangs on the call and wants back.
+    extra: Option<Value>,
 }
 
 impl Partial {
@@ -42,6 +44,9 @@ impl Calls {
         if call.name.is_empty() {
             name.clone_into(&mut call.name);
         }
+        if let Some(extra) = delta.get("extra_content").filter(|extra| !extra.is_null()) {
+            call.extra = Some(extra.clone());
+        }
         match delta.pointer("/function/arguments") {
             Some(Value::String(piece)) => call.raw.push_str(piece),
             Some(object @ Value::Object(_)) => call.raw = object.to_string(),
@@ -66,10 +71,17 @@ impl Calls {
         last.filter(|at| name.is_empty() || (self.0[*at].name == name && !self.0[*at].is_complete()))
     }
 
-    /// The calls, arguments parsed. One without a name says nothing that could be answered.
-    pub fn complete(self) -> Vec<ToolCall> {
+    /// The calls, arguments parsed, and what hung on them by their place. One without a name says nothing that could be
+    /// answered.
+    pub fn complete(self) -> (Vec<ToolCall>, Vec<(usize, Value)>) {
         let named = self.0.into_iter().filter(|call| !call.name.is_empty());
-        named.map(|call| ToolCall { id: call.id, name: call.name, args: arguments(&call.raw) }).collect()
+        let mut extras = Vec::new();
+        let calls = named.enumerate().map(|(at, call)| {
+            extras.extend(call.extra.map(|extra| (at, extra)));
+            ToolCall { id: call.id, name: call.name, args: arguments(&call.raw) }
+        });
+        let calls = calls.collect();
+        (calls, extras)
     }
 }
 
@@ -83,7 +95,7 @@ mod tests {
         let mut calls = Calls::default();
         deltas.iter().for_each(|delta| calls.add(delta));
         let show = |args: Result<Value, String>| args.map_or_else(|raw| format!("bad {raw}"), |args| args.to_string());
-        calls.complete().into_iter().map(|call| (call.id, call.name, show(call.args))).collect()
+        calls.complete().0.into_iter().map(|call| (call.id, call.name, show(call.args))).collect()
     }
 
     fn of(id: &str, name: &str, args: &str) -> (String, String, String) {
