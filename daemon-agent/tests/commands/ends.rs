@@ -1,0 +1,144 @@
+//! How commands end: by themselves, by stop, by time-out, and with the daemon.
+
+use std::time::{Duration, Instant};
+
+use daemon_agent::hold::{Command, Held, Options};
+use serde_json::json;
+
+use crate::machine::{DAEMON, Machine, alive, until};
+
+/// Processes in every disguise: a child, one in a session of its own, one whose parents are gone.
+const FAMILY: &str = "sleep 1000 & echo $! >> pids.new
+    setsid sh -c 'echo $$ >> pids.new; sleep 1000; true' &
+    (setsid sh -c '(sh -c \"echo \\$\\$ >> pids.new; sleep 1000; true\" &)' &)
+    while [ $(wc -l < pids.new) -lt 3 ]; do sleep 0.01; done; mv pids.new pids";
+
+/// Stops the task as soon as `file` is there; says how long the call took after that.
+async fn stopped(machine: &Machine, command: &str, file: &str) -> (daemon_agent::tools::Outcome, Vec<u32>, Duration) {
+    let stopping = async {
+        let pids = machine.pids(file).await;
+        machine.stop.cancel();
+        (pids, Instant::now())
+    };
+    let (outcome, (pids, at)) = tokio::join!(machine.shell(command), stopping);
+    (outcome, pids, at.elapsed())
+}
+
+#[tokio::test]
+async fn a_stop_ends_every_descendant_that_obeys_within_two_seconds() {
+    let machine = Machine::new();
+    let (outcome, pids, took) = stopped(&machine, &format!("{FAMILY}; sleep 1000"), "pids").await;
+    assert!(!outcome.ok && outcome.result["stopped"] == true, "{}", outcome.result);
+    assert!(outcome.killed >= 5, "{}", outcome.killed);
+    assert_eq!(pids.len(), 3);
+    assert!(pids.iter().all(|pid| !alive(*pid)));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn those_that_ignore_it_are_killed() {
+    let machine = Machine::new();
+    let stubborn = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 0.2; done' & while :; do sleep 0.2; done";
+    let (outcome, pids, took) = stopped(&machine, stubborn, "pid").await;
+    assert!(outcome.killed >= 2 && pids.iter().all(|pid| !alive(*pid)));
+    assert!((Duration::from_secs(2)..Duration::from_secs(5)).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_thousand_processes_and_one_that_always_forks_are_gone_in_time() {
+    let machine = Machine::new();
+    // Ten by ten by ten, deaf to TERM; and one that lives on only in children of children.
+    std::fs::write(machine.at("space/tree"), "#!/bin/sh\ntrap '' TERM\n[ $1 = 0 ] || for i in 0 1 2 3 4 5 6 7 8 9; do sh ./tree $(($1 - 1)) & done\necho $$ >> all\nsleep 300 & wait\nwhile :; do sleep 300; done\n")
+        .expect("written");
+    std::fs::write(machine.at("space/comet"), "trap '' TERM\nsh ./comet &\n").expect("written");
+    let command = "touch all; sh ./tree 3 & while [ $(wc -l < all) -lt 1111 ]; do sleep 0.1; done; sh ./comet & cp all pids; sleep 300";
+    let (outcome, pids, took) = stopped(&machine, command, "pids").await;
+    assert!(pids.len() >= 1111 && outcome.killed >= 1111, "{} {}", pids.len(), outcome.killed);
+    assert!(outcome.result.get("left").is_none(), "{}", outcome.result);
+    assert!(pids.iter().all(|pid| !alive(*pid)));
+    assert!(took < Duration::from_secs(12), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_time_out_ends_the_command_and_says_so() {
+    let machine = Machine::new();
+    let begin = Instant::now();
+    let command = format!("echo begun; {FAMILY}; sleep 1000");
+    let outcome = machine.call("shell", json!({ "command": command, "timeout": 1 })).await;
+    assert!(!outcome.ok && outcome.result["timedOut"] == true && outcome.result["output"] == "begun\n", "{}", outcome.result);
+    assert!(machine.pids("pids").await.iter().all(|pid| !alive(*pid)));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn what_stays_in_the_background_ends_with_the_command() {
+    let machine = Machine::new();
+    let begin = Instant::now();
+    let outcome = machine.shell(&format!("{FAMILY}; echo done")).await;
+    assert!(outcome.ok && outcome.killed >= 3, "{outcome:?}");
+    assert_eq!(outcome.result["output"], "done\n");
+    assert!(outcome.result["note"].as_str().is_some_and(|note| note.contains("background")));
+    assert!(machine.pids("pids").await.iter().all(|pid| !alive(*pid)));
+    assert!(begin.elapsed() < Duration::from_secs(5), "a grandchild held the output");
+}
+
+#[tokio::test]
+async fn a_command_that_closes_its_output_is_waited_for() {
+    let machine = Machine::new();
+    let outcome = machine.shell("echo before; exec >&- 2>&-; sleep 1; echo $$ > ended; exit 7").await;
+    assert_eq!(outcome.result, json!({ "exitCode": 7, "output": "before\n" }));
+    assert!(machine.at("space/ended").exists());
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_takes_its_processes_along() {
+    let machine = Machine::new();
+    let command = format!("{FAMILY}; sleep 1000");
+    let pids = tokio::select! {
+        outcome = machine.shell(&command) => panic!("{}", outcome.result),
+        pids = machine.pids("pids") => pids,
+    };
+    until(Duration::from_secs(5), || pids.iter().all(|pid| !alive(*pid))).await;
+}
+
+/// A supervisor whose other end is a process that can be killed: a daemon in all that matters to it.
+#[tokio::test]
+async fn when_the_daemon_is_killed_everything_ends_and_the_private_folder_goes() {
+    let machine = Machine::new();
+    let scratch = machine.at("scratch");
+    std::fs::create_dir(&scratch).expect("a folder");
+    let line = format!("mkfifo tie; sleep 1000 > tie & echo $! > daemon.new; mv daemon.new daemon; \
+        exec {DAEMON} hold --cwd . --scratch {} -- sh -c \"$FAMILY; sleep 1000\" < tie", scratch.display());
+    let mut supervisor = std::process::Command::new("sh")
+        .args(["-c", &line])
+        .env("FAMILY", FAMILY)
+        .current_dir(machine.at("space"))
+        .spawn()
+        .expect("started");
+    let pids = machine.pids("pids").await;
+    assert!(pids.iter().all(|pid| alive(*pid)));
+    let daemon = machine.pids("daemon").await[0].to_string();
+    let begin = Instant::now();
+    assert!(std::process::Command::new("kill").args(["-9", &daemon]).status().expect("ran").success());
+    until(Duration::from_secs(5), || pids.iter().all(|pid| !alive(*pid))).await;
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    supervisor.wait().expect("ended");
+    assert!(!scratch.exists());
+}
+
+#[tokio::test]
+async fn when_the_supervisor_is_killed_the_daemon_ends_what_is_left() {
+    let machine = Machine::new();
+    let options = Options {
+        cwd: Some(machine.at("space")),
+        argv: ["sh", "-c", "sleep 1000 & echo $! $PPID > pids; sleep 1000"].map(Into::into).to_vec(),
+        ..Options::default()
+    };
+    let env = vec![("PATH".into(), std::env::var_os("PATH").expect("a PATH"))];
+    let (mut held, _output) = Held::start(Command { supervisor: DAEMON.into(), options, env }).await.expect("started");
+    let pids = machine.pids("pids").await;
+    assert!(std::process::Command::new("kill").args(["-9", &pids[1].to_string()]).status().expect("ran").success());
+    let ended = held.ended().await;
+    assert!(ended.killed >= 2 && ended.left == 0, "{ended:?}");
+    assert!(pids.iter().all(|pid| !alive(*pid)));
+}

@@ -1,0 +1,134 @@
+//! A work machine in a temporary folder, with one agent and one task on it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use daemon_agent::{
+    config::{Agent, Config, Timeouts},
+    home::Home,
+    task::Sink,
+    tools::{self, Outcome, ToolContext, Toolbox},
+};
+use protocol::{AgentStreamEvent, Limits, Mode, TaskId};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// The built daemon.
+pub const DAEMON: &str = env!("CARGO_BIN_EXE_daemon-agent");
+
+pub struct Machine {
+    root: TempDir,
+    pub stop: CancellationToken,
+    pub task: TaskId,
+    /// What was streamed of commands' output.
+    pub streamed: Arc<Mutex<String>>,
+    pub tools: Toolbox,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let root = tempfile::tempdir().expect("a folder");
+        for folder in ["space", "home/workspace", "home/state", "home/secrets", "home/agents", "home/artifacts", "other"] {
+            std::fs::create_dir_all(root.path().join(folder)).expect("a folder");
+        }
+        for file in ["home/state/credential", "home/secrets/openai", "home/config.yaml", "home/.env"] {
+            std::fs::write(root.path().join(file), "SECRET").expect("a file");
+        }
+        let space = root.path().join("space");
+        let agent = Agent {
+            id: "default".into(),
+            name: "Default".into(),
+            description: String::new(),
+            model: "demo/tour".into(),
+            max_steps: 25,
+            temperature: None,
+            max_tokens: None,
+            context_window: None,
+            mode: Mode::AlwaysExecute,
+            tools: tools::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+            spaces: vec![space],
+            env: vec!["CARGO_MANIFEST_DIR".into()],
+            system_prompt: None,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            stream: None,
+            not_in_effect: Vec::new(),
+            refuses: None,
+        };
+        let streamed = Arc::new(Mutex::new(String::new()));
+        let hearing = streamed.clone();
+        let sink = Sink::new(move |event| {
+            if let AgentStreamEvent::ToolOutput { content, .. } = event {
+                hearing.lock().expect("no panic").push_str(&content);
+            }
+            async {}
+        });
+        let stop = CancellationToken::new();
+        let task = TaskId::new(1_700_000_000_000);
+        let context = ToolContext {
+            home: Home::at(root.path().join("home")),
+            agent: Arc::new(agent),
+            config: Arc::new(Config::default()),
+            task_id: task.clone(),
+            sink,
+            stop: stop.clone(),
+        };
+        let tools = Toolbox::new(context).with_hold(DAEMON);
+        Self { root, stop, task, streamed, tools }
+    }
+
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    /// What a file of the space says by now; waits until it says something.
+    pub async fn said(&self, file: &str) -> String {
+        let path = self.at("space").join(file);
+        until(Duration::from_secs(10), || std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n'))).await;
+        std::fs::read_to_string(path).expect("there").trim().to_owned()
+    }
+
+    /// The process ids that commands wrote into a file of the space.
+    pub async fn pids(&self, file: &str) -> Vec<u32> {
+        self.said(file).await.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
+    }
+
+    pub async fn call(&self, tool: &str, args: Value) -> Outcome {
+        self.tools.call("call_1", tool, &args).await
+    }
+
+    pub async fn shell(&self, command: &str) -> Outcome {
+        self.call("shell", json!({ "command": command })).await
+    }
+}
+
+/// What a file tool answered, which must be good.
+pub fn good(outcome: Outcome) -> String {
+    assert!(outcome.ok, "{}", outcome.result);
+    outcome.result.as_str().expect("text").to_owned()
+}
+
+/// What a file tool complained about.
+pub fn bad(outcome: Outcome) -> String {
+    assert!(!outcome.ok, "{}", outcome.result);
+    outcome.result.as_str().expect("text").to_owned()
+}
+
+/// Whether a process lives: not gone, and not only waiting to be reaped.
+pub fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
+}
+
+/// Waits until something is so; fails when it does not happen in time.
+pub async fn until(at_most: Duration, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < at_most, "it did not happen within {at_most:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
