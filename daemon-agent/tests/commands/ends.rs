@@ -65,7 +65,11 @@ async fn a_time_out_ends_the_command_and_says_so() {
     let begin = Instant::now();
     let command = format!("echo begun; {FAMILY}; sleep 1000");
     let outcome = machine.call("shell", json!({ "command": command, "timeout": 1 })).await;
-    assert!(!outcome.ok && outcome.result["timedOut"] == true && outcome.result["output"] == "begun\n", "{}", outcome.result);
+    assert!(
+        !outcome.ok && outcome.result["timedOut"] == true && outcome.result["output"] == "begun\n",
+        "{}",
+        outcome.result
+    );
     assert!(machine.pids("pids").await.iter().all(|pid| !alive(*pid)));
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
@@ -107,8 +111,11 @@ async fn when_the_daemon_is_killed_everything_ends_and_the_private_folder_goes()
     let machine = Machine::new();
     let scratch = machine.at("scratch");
     std::fs::create_dir(&scratch).expect("a folder");
-    let line = format!("mkfifo tie; sleep 1000 > tie & echo $! > daemon.new; mv daemon.new daemon; \
-        exec {DAEMON} hold --cwd . --scratch {} -- sh -c \"$FAMILY; sleep 1000\" < tie", scratch.display());
+    let line = format!(
+        "mkfifo tie; sleep 1000 > tie & echo $! > daemon.new; mv daemon.new daemon; \
+        exec {DAEMON} hold --cwd . --scratch {} -- sh -c \"$FAMILY; sleep 1000\" < tie",
+        scratch.display()
+    );
     let mut supervisor = std::process::Command::new("sh")
         .args(["-c", &line])
         .env("FAMILY", FAMILY)

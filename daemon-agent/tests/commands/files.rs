@@ -14,7 +14,10 @@ async fn a_file_is_written_read_in_parts_and_edited() {
     assert!(read.starts_with("     1\tline 1\n") && read.ends_with("[more lines follow: go on with offset 2001]"));
     let read = good(machine.call("read_file", json!({ "path": "docs/a.txt", "offset": 2999, "limit": 5 })).await);
     assert_eq!(read, "  2999\tline 2999\n  3000\tline 3000");
-    assert!(bad(machine.call("read_file", json!({ "path": "docs/a.txt", "offset": 4000 })).await).contains("only 3000 lines"));
+    assert!(
+        bad(machine.call("read_file", json!({ "path": "docs/a.txt", "offset": 4000 })).await)
+            .contains("only 3000 lines")
+    );
 
     let edit = json!({ "path": "docs/a.txt", "oldText": "line 42\n", "newText": "the answer\n" });
     let told = good(machine.call("edit_file", edit.clone()).await);
@@ -34,10 +37,17 @@ async fn what_cannot_be_read_is_said() {
     assert!(bad(machine.call("read_file", json!({ "path": "binary" })).await).contains("binary file of 6 bytes"));
     assert_eq!(good(machine.call("read_file", json!({ "path": "empty" })).await), "(the file is empty)");
     assert!(bad(machine.call("read_file", json!({ "path": "nowhere" })).await).contains("does not exist"));
-    assert!(bad(machine.call("read_file", json!({ "path": "../home/secrets/openai" })).await).contains("forbidden path"));
+    assert!(
+        bad(machine.call("read_file", json!({ "path": "../home/secrets/openai" })).await).contains("forbidden path")
+    );
     assert!(bad(machine.call("read_file", json!({ "file": "x" })).await).contains("\"file\""));
-    assert!(bad(machine.call("edit_file", json!({ "path": "binary", "oldText": "E", "newText": 5 })).await).contains("\"newText\""));
-    assert!(bad(machine.call("write_file", json!({ "path": "/etc/x", "content": "" })).await).contains("forbidden path"));
+    assert!(
+        bad(machine.call("edit_file", json!({ "path": "binary", "oldText": "E", "newText": 5 })).await)
+            .contains("\"newText\"")
+    );
+    assert!(
+        bad(machine.call("write_file", json!({ "path": "/etc/x", "content": "" })).await).contains("forbidden path")
+    );
 }
 
 #[tokio::test]
@@ -63,11 +73,14 @@ async fn searching_obeys_ignore_files_and_never_leaves() {
     }
     std::os::unix::fs::symlink(machine.at("home"), space.join("link")).expect("a link");
     std::fs::write(space.join("blob"), b"needle\0").expect("written");
-    rustix::fs::mknodat(rustix::fs::CWD, space.join("docs/.gitignore"), rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, space.join("docs/.gitignore"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("a pipe");
 
     let found = good(machine.call("grep", json!({ "pattern": "needle" })).await);
     assert_eq!(found, ".github/ci.yml:1:needle: yes\nsrc/main.rs:2:    needle();\nsrc/deep/keep.log:1:needle kept");
-    let found = good(machine.call("grep", json!({ "pattern": "needle", "glob": "*.rs", "ignoreCase": true, "path": "src" })).await);
+    let found = good(
+        machine.call("grep", json!({ "pattern": "needle", "glob": "*.rs", "ignoreCase": true, "path": "src" })).await,
+    );
     assert_eq!(found, "src/main.rs:2:    needle();\nsrc/deep/lib.rs:1:// NEEDLE here");
     let found = good(machine.call("grep", json!({ "pattern": "SECRET", "path": "." })).await);
     assert_eq!(found, "no line matches");
@@ -101,7 +114,11 @@ async fn large_answers_are_bounded_and_say_so() {
         ("read_file", json!({ "path": "many.txt" })),
     ] {
         let answer = good(machine.call(tool, args).await);
-        assert!(answer.contains("[more ") && answer.len() <= protocol::limits::MAX_TOOL_TEXT, "{tool}: {}", answer.len());
+        assert!(
+            answer.contains("[more ") && answer.len() <= protocol::limits::MAX_TOOL_TEXT,
+            "{tool}: {}",
+            answer.len()
+        );
     }
 }
 

@@ -32,7 +32,9 @@ pub struct Machine {
 impl Machine {
     pub fn new() -> Self {
         let root = tempfile::tempdir().expect("a folder");
-        for folder in ["space", "home/workspace", "home/state", "home/secrets", "home/agents", "home/artifacts", "other"] {
+        for folder in
+            ["space", "home/workspace", "home/state", "home/secrets", "home/agents", "home/artifacts", "other"]
+        {
             std::fs::create_dir_all(root.path().join(folder)).expect("a folder");
         }
         for file in ["home/state/credential", "home/secrets/openai", "home/config.yaml", "home/.env"] {

@@ -57,7 +57,12 @@ async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
     }
     let machine = Machine::new();
     let artifacts = machine.at("home/artifacts").join(machine.task.as_str());
-    for place in ["$PWD".to_owned(), "$TMPDIR".into(), machine.at("home/workspace").display().to_string(), artifacts.display().to_string()] {
+    for place in [
+        "$PWD".to_owned(),
+        "$TMPDIR".into(),
+        machine.at("home/workspace").display().to_string(),
+        artifacts.display().to_string(),
+    ] {
         let outcome = machine.shell(&format!("echo x > {place}/made && cat {place}/made && rm {place}/made")).await;
         assert!(outcome.ok, "{place}: {}", outcome.result);
     }
@@ -67,12 +72,18 @@ async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
     }
     for private in ["home/state/credential", "home/secrets/openai", "home/config.yaml", "home/.env"] {
         let path = machine.at(private).display().to_string();
-        for command in [format!("cat {path}"), format!("ln -s {path} link; cat link; rm link"), format!("cat /proc/self/root{path}")] {
+        for command in [
+            format!("cat {path}"),
+            format!("ln -s {path} link; cat link; rm link"),
+            format!("cat /proc/self/root{path}"),
+        ] {
             let outcome = machine.shell(&command).await;
             assert!(!outcome.result.to_string().contains("SECRET"), "{command}");
         }
     }
-    let outcome = machine.shell("ls /usr >/dev/null && head -c 3 /dev/urandom | wc -c && : > /dev/shm/$$ && rm /dev/shm/$$").await;
+    let outcome = machine
+        .shell("ls /usr >/dev/null && head -c 3 /dev/urandom | wc -c && : > /dev/shm/$$ && rm /dev/shm/$$")
+        .await;
     assert!(outcome.ok, "{}", outcome.result);
 }
 
@@ -80,8 +91,23 @@ async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
 async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
     let machine = Machine::new();
     let outcome = machine.shell("env | cut -d= -f1 | sort | tr '\\n' ' '").await;
-    let names: Vec<_> = outcome.result["output"].as_str().expect("text").split_whitespace().map(str::to_owned).collect();
-    let expected = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "SHELL", "TMPDIR", "CARGO_MANIFEST_DIR", "PWD", "OLDPWD", "SHLVL", "_"];
+    let names: Vec<_> =
+        outcome.result["output"].as_str().expect("text").split_whitespace().map(str::to_owned).collect();
+    let expected = [
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "TERM",
+        "TZ",
+        "SHELL",
+        "TMPDIR",
+        "CARGO_MANIFEST_DIR",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    ];
     for name in &names {
         assert!(expected.contains(&name.as_str()) || name.starts_with("LC_"), "{name} leaked");
     }
@@ -142,7 +168,10 @@ async fn output_goes_out_while_the_command_runs() {
     let begin = Instant::now();
     let running = machine.shell("echo early; while [ ! -e go ]; do sleep 0.05; done; echo late");
     let watching = async {
-        crate::machine::until(std::time::Duration::from_secs(5), || *machine.streamed.lock().expect("no panic") == "early\n").await;
+        crate::machine::until(std::time::Duration::from_secs(5), || {
+            *machine.streamed.lock().expect("no panic") == "early\n"
+        })
+        .await;
         std::fs::write(machine.at("space/go"), "").expect("written");
     };
     let (outcome, ()) = tokio::join!(running, watching);
