@@ -3,9 +3,10 @@
 //!
 //! Refuses secrets: nothing of `state/`, `secrets/`, `config.yaml` or the environment's values is ever read here.
 
+use jiff::{Timestamp, tz::TimeZone};
 use protocol::TaskSubmit;
 
-use crate::{config::Agent, home::Home, model::Message};
+use crate::{clock::Clock, config::Agent, home::Home, model::Message};
 
 mod history;
 mod personal;
@@ -23,9 +24,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// This machine, today.
-    pub fn here(confined: bool) -> Self {
-        let today = jiff::Zoned::now().date().to_string();
+    /// This machine, today by its own calendar.
+    pub fn here(confined: bool, clock: &Clock) -> Self {
+        let now = Timestamp::from_millisecond(clock.now().millis()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let today = now.to_zoned(TimeZone::system()).date().to_string();
         Self { os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH), today, confined }
     }
 }

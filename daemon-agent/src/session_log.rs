@@ -8,15 +8,14 @@ use std::{
     path::PathBuf,
 };
 
-use jiff::Timestamp;
-use protocol::{Instant, TaskSubmit};
+use protocol::TaskSubmit;
 use serde_json::{Map, Value};
 
-use crate::home::Home;
+use crate::{clock::Clock, home::Home};
 
 /// The log of one attempt.
-#[derive(Debug)]
 pub struct SessionLog {
+    clock: Clock,
     path: PathBuf,
     task_id: String,
     attempt: u32,
@@ -27,8 +26,9 @@ pub struct SessionLog {
 
 impl SessionLog {
     /// The log that the attempt `submit` writes to; nothing is touched yet.
-    pub fn of(submit: &TaskSubmit, home: &Home) -> Self {
+    pub fn of(submit: &TaskSubmit, home: &Home, clock: Clock) -> Self {
         Self {
+            clock,
             path: home.session_log(&submit.agent_id, submit.session_id.as_str()),
             task_id: submit.task_id.to_string(),
             attempt: submit.attempt,
@@ -41,9 +41,8 @@ impl SessionLog {
     /// `seq` counts the lines of the attempt.
     pub async fn part(&mut self, kind: &str, rest: Value) {
         self.seq += 1;
-        let now = Instant(Timestamp::now().as_millisecond());
         let mut line = Map::new();
-        line.insert("at".to_owned(), now.to_string().into());
+        line.insert("at".to_owned(), self.clock.now().to_string().into());
         line.insert("seq".to_owned(), self.seq.into());
         line.insert("taskId".to_owned(), self.task_id.clone().into());
         line.insert("attempt".to_owned(), self.attempt.into());
@@ -82,8 +81,14 @@ mod tests {
     async fn a_part_is_a_line_that_only_the_owner_reads() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agents/default/sessions/ses_1.jsonl");
-        let mut log =
-            SessionLog { path: path.clone(), task_id: "task_1".into(), attempt: 2, seq: 0, complained: false };
+        let mut log = SessionLog {
+            clock: Clock::fixed(protocol::Instant(1)),
+            path: path.clone(),
+            task_id: "task_1".into(),
+            attempt: 2,
+            seq: 0,
+            complained: false,
+        };
         log.part("text", json!({ "text": "two\nlines" })).await;
         log.part("tool-call", json!({ "callId": "a" })).await;
         let text = std::fs::read_to_string(&path).expect("the log");
@@ -94,7 +99,7 @@ mod tests {
             (&lines[1]["type"], &lines[1]["attempt"], &lines[1]["callId"]),
             (&json!("tool-call"), &json!(2), &json!("a"))
         );
-        assert!(lines[0]["at"].as_str().is_some_and(|at| at.ends_with('Z')));
+        assert_eq!(lines[0]["at"], "1970-01-01T00:00:00.001Z");
         assert_eq!(std::fs::metadata(&path).expect("the log").permissions().mode() & 0o777, 0o600);
     }
 }

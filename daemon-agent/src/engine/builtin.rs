@@ -18,6 +18,7 @@ mod calls;
 
 use super::{Outcome, Run};
 use crate::{
+    clock::Clock,
     model::{Answer, Finish, Message, Model, Request},
     prompt, sandbox,
     session_log::SessionLog,
@@ -47,13 +48,14 @@ pub async fn run(run: Run) -> Outcome {
 
 /// The same with tools that the caller made.
 pub async fn run_with(run: Run, tools: Toolbox) -> Outcome {
-    let mut log = SessionLog::of(&run.submit, &run.home);
+    let clock = Clock::system();
+    let mut log = SessionLog::of(&run.submit, &run.home, clock.clone());
     log.part("goal", json!({ "text": run.submit.goal })).await;
     let model = match Model::for_agent(&run.agent, &run.config) {
         Ok(model) => model,
         Err(error) => return failed(error, &mut log).await,
     };
-    let mut work = Work::begin(run, model, tools, log).await;
+    let mut work = Work::begin(run, model, tools, log, &clock).await;
     let ended = work.until_answered().await;
     work.emit(AgentStreamEvent::StateChange { state: ActivityState::Idle }).await;
     match ended {
@@ -92,8 +94,8 @@ struct Work {
 }
 
 impl Work {
-    async fn begin(run: Run, model: Model, tools: Toolbox, log: SessionLog) -> Self {
-        let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined);
+    async fn begin(run: Run, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
+        let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined, clock);
         let messages = prompt::messages(&run.submit);
         let ids = messages.iter().filter_map(|message| match message {
             Message::Tool { call_id, .. } => Some(call_id.clone()),

@@ -20,7 +20,10 @@ use super::{
     reader::Reader,
     wait,
 };
-use crate::config::{Api, Provider};
+use crate::{
+    clock::Clock,
+    config::{Api, Provider},
+};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -42,6 +45,7 @@ pub(super) struct Http {
     base_url: String,
     key: Option<String>,
     client: Client,
+    clock: Clock,
     pub(super) idle: Duration,
 }
 
@@ -65,7 +69,7 @@ impl Http {
         }
         let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
         let idle = if local || provider.api == Api::Ollama { IDLE_LOCAL } else { IDLE };
-        Ok(Self { provider: id.to_owned(), api: provider.api, base_url, key, client, idle })
+        Ok(Self { provider: id.to_owned(), api: provider.api, base_url, key, client, clock: Clock::system(), idle })
     }
 
     /// One call; where only the answer's room was too large, a second with less.
@@ -97,7 +101,7 @@ impl Http {
             Err(_) => return Err(origin.unavailable(format_args!("no answer for {} s", self.idle.as_secs()))),
         };
         if !response.status().is_success() {
-            return Err(refusal(response, &origin).await);
+            return Err(self.refusal(response, &origin).await);
         }
         self.read(response, origin, until, to).await
     }
@@ -150,7 +154,7 @@ impl Http {
             let response =
                 self.client.get(self.url(path)).send().await.map_err(|error| self.unreachable(&origin, &error))?;
             if !response.status().is_success() {
-                return Err(refusal(response, &origin).await);
+                return Err(self.refusal(response, &origin).await);
             }
             response.text().await.map_err(|error| self.unreachable(&origin, &error))
         };
@@ -172,6 +176,32 @@ impl Http {
         let base = if path.starts_with("/v1/") { base.strip_suffix("/v1").unwrap_or(base) } else { base };
         let base = if path.starts_with("/api/") { base.strip_suffix("/api").unwrap_or(base) } else { base };
         format!("{base}{path}")
+    }
+
+    async fn refusal(&self, mut response: Response, origin: &Origin) -> Failure {
+        let status = response.status();
+        let now = jiff::Timestamp::from_millisecond(self.clock.now().millis()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        let hint = wait::in_headers(response.headers(), now);
+        let mut body = Vec::new();
+        let reading = async {
+            while let Ok(Some(piece)) = response.chunk().await {
+                body.extend_from_slice(&piece);
+                if body.len() > ERROR_BODY {
+                    break;
+                }
+            }
+        };
+        // Whatever has come of the body by then has to do.
+        let _ = timeout(Duration::from_secs(10), reading).await;
+        if status.is_redirection() || status == StatusCode::METHOD_NOT_ALLOWED {
+            let suggestion =
+                Some("Check `baseUrl` in config.yaml: nothing that speaks this API answers there.".to_owned());
+            return Failure {
+                suggestion,
+                ..plain(ErrorCode::ProviderBadRequest, format!("{}: HTTP {status}", origin.provider))
+            };
+        }
+        origin.classify(Some(status.as_u16()), hint, &String::from_utf8_lossy(&body))
     }
 
     fn unreachable(&self, origin: &Origin, error: &reqwest::Error) -> Failure {
@@ -198,30 +228,6 @@ fn headers(api: Api, key: Option<&str>, origin: &Origin) -> Result<HeaderMap, Fa
         headers.insert(AUTHORIZATION, value)
     };
     Ok(headers)
-}
-
-async fn refusal(mut response: Response, origin: &Origin) -> Failure {
-    let status = response.status();
-    let hint = wait::in_headers(response.headers(), jiff::Timestamp::now());
-    let mut body = Vec::new();
-    let reading = async {
-        while let Ok(Some(piece)) = response.chunk().await {
-            body.extend_from_slice(&piece);
-            if body.len() > ERROR_BODY {
-                break;
-            }
-        }
-    };
-    // Whatever has come of the body by then has to do.
-    let _ = timeout(Duration::from_secs(10), reading).await;
-    if status.is_redirection() || status == StatusCode::METHOD_NOT_ALLOWED {
-        let suggestion = Some("Check `baseUrl` in config.yaml: nothing that speaks this API answers there.".to_owned());
-        return Failure {
-            suggestion,
-            ..plain(ErrorCode::ProviderBadRequest, format!("{}: HTTP {status}", origin.provider))
-        };
-    }
-    origin.classify(Some(status.as_u16()), hint, &String::from_utf8_lossy(&body))
 }
 
 /// The innermost reason, which is the one that people understand.

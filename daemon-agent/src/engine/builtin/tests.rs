@@ -155,6 +155,52 @@ fn result(outcome: Outcome) -> TaskResult {
 }
 
 #[tokio::test]
+async fn tools_work_and_their_results_go_back_until_the_model_is_done() {
+    let endpoint = Endpoint::start(vec![
+        calls(&[("write_file", r#"{"path":"a.txt","content":"hello\n"}"#)]),
+        calls(&[("read_file", r#"{"path":"a.txt"}"#), ("list_files", "")]),
+        says("Done.\n\nIt works."),
+    ])
+    .await;
+    let stage = Stage::new(&endpoint);
+    let result = result(run(stage.run("Write a.txt")).await);
+    assert_eq!(
+        (result.text.as_str(), result.summary.as_str(), result.usage.input_tokens),
+        ("Done.\n\nIt works.", "Done.", 30)
+    );
+    let results = stage.results();
+    assert!(results.iter().all(|(_, ok, _)| *ok) && results.len() == 3, "{results:?}");
+    assert_eq!(std::fs::read_to_string(stage.home.workspace().join("a.txt")).expect("the file"), "hello\n");
+    assert_eq!(
+        stage.steps(),
+        (1..=3).flat_map(|n| [(n, StepState::Started), (n, StepState::Finished)]).collect::<Vec<_>>()
+    );
+    let last = endpoint.seen()[2].body["messages"].as_array().expect("messages").clone();
+    let roles: Vec<_> = last.iter().map(|message| message["role"].as_str().expect("a role")).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant", "tool", "tool"]);
+    assert_eq!(last[1]["content"], "Write a.txt");
+    let ids: std::collections::HashSet<_> =
+        last.iter().filter_map(|message| message["tool_call_id"].as_str()).collect();
+    assert_eq!(ids.len(), 3, "a repeated id is replaced");
+    assert!(last[5]["content"].as_str().expect("text").contains("hello"));
+    let kinds: Vec<_> = stage.log().iter().map(|line| line["type"].as_str().expect("a type").to_owned()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "goal",
+            "tool-call",
+            "tool-result",
+            "tool-call",
+            "tool-result",
+            "tool-call",
+            "tool-result",
+            "text",
+            "completed"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn what_cannot_be_executed_goes_back_to_the_model() {
     let cut = Reply::chunks(&[
         delta(
