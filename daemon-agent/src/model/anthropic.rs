@@ -151,6 +151,11 @@ impl Decode for Decoder {
                 self.blocks.insert(index, block);
             }
             "content_block_delta" => match (self.blocks.get_mut(&index), text("/delta/type").as_str()) {
+                // Imitations of the format leave out the start of a block.
+                (None, "text_delta") => {
+                    self.blocks.insert(index, Block::Text(text("/delta/text")));
+                    out.push(Delta::Text(text("/delta/text")));
+                }
                 (Some(Block::Text(said)), "text_delta") => {
                     said.push_str(&text("/delta/text"));
                     out.push(Delta::Text(text("/delta/text")));

@@ -160,7 +160,9 @@ impl Origin {
             let wait = hint.max(body.wait());
             return Failure { wait, ..self.accident(message) };
         }
-        let suggestion = if model_unknown {
+        let suggestion = if message.contains("not support tools") {
+            format!("{} cannot call tools: choose another model for this agent.", self.model)
+        } else if model_unknown {
             format!(
                 "Check the agent's `model: {}/{}` and the provider's baseUrl; `daemon-agent models` lists what there is.",
                 self.provider, self.model

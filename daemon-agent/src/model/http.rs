@@ -1,6 +1,9 @@
 //! One call over HTTP: send, read, give up when nothing comes any more.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use protocol::{ErrorCode, tokens};
 use reqwest::{
@@ -43,6 +46,10 @@ pub(super) struct Http {
     provider: String,
     api: Api,
     base_url: String,
+    /// The base address as it may be shown: without a user's name and password.
+    shown: String,
+    /// The server does not know `stream_options`.
+    usage_refused: AtomicBool,
     key: Option<String>,
     client: Client,
     clock: Clock,
@@ -54,8 +61,13 @@ impl Http {
         let origin = Origin { provider: id.to_owned(), ..Origin::default() };
         let bad = |message: String| plain(ErrorCode::BadRequest, message);
         let base_url = provider.base_url.trim_end_matches('/').to_owned();
-        let url = reqwest::Url::parse(&base_url)
-            .map_err(|error| bad(format!("{id}: baseUrl {base_url:?} is no address: {error}")))?;
+        let mut url =
+            reqwest::Url::parse(&base_url).map_err(|error| bad(format!("{id}: baseUrl is no address: {error}")))?;
+        if url.set_username("").and_then(|()| url.set_password(None)).is_err() || !url.has_host() {
+            return Err(bad(format!("{id}: baseUrl names no host")));
+        }
+        url.set_query(None);
+        let shown = url.as_str().trim_end_matches('/').to_owned();
         let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         let key = provider.api_key.as_deref().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned);
         // No redirects: a key goes nowhere but to the configured address.
@@ -69,28 +81,47 @@ impl Http {
         }
         let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
         let idle = if local || provider.api == Api::Ollama { IDLE_LOCAL } else { IDLE };
-        Ok(Self { provider: id.to_owned(), api: provider.api, base_url, key, client, clock: Clock::system(), idle })
+        Ok(Self {
+            provider: id.to_owned(),
+            api: provider.api,
+            base_url,
+            shown,
+            usage_refused: AtomicBool::new(false),
+            key,
+            client,
+            clock: Clock::system(),
+            idle,
+        })
     }
 
-    /// One call; where only the answer's room was too large, a second with less.
+    /// One call; a second where only the room for the answer was too large, or where the server is too old to tell usage.
     pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
         match self.once(request, to).await {
             Err(Failure { fits: Some(fits), .. }) if self.api == Api::Anthropic => {
                 let smaller = Request { max_tokens: Some(fits), ..request.clone() };
                 self.once(&smaller, to).await
             }
+            Err(Failure { code: ErrorCode::ProviderBadRequest, message, .. }) if message.contains("stream_options") => {
+                self.usage_refused.store(true, Ordering::Relaxed);
+                self.once(request, to).await
+            }
             other => other,
         }
     }
 
     async fn once(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
-        let (path, body) = match self.api {
+        let (path, mut body) = match self.api {
             Api::Anthropic => ("/v1/messages", anthropic::body(request)),
             Api::Ollama => ("/api/chat", ollama::body(request)),
             Api::OpenAi | Api::Demo => {
                 ("/chat/completions", openai::body(request, self.base_url.starts_with("https://api.openai.com/")))
             }
         };
+        if self.usage_refused.load(Ordering::Relaxed)
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.remove("stream_options");
+        }
         let body = body.to_string();
         let origin = self.origin(&request.model, tokens::estimate(&body), request.context_window);
         let until = Instant::now() + WHOLE;
@@ -206,8 +237,8 @@ impl Http {
 
     fn unreachable(&self, origin: &Origin, error: &reqwest::Error) -> Failure {
         let suggestion =
-            format!("Check that {} is running and can be reached from this viber, then retry the task.", self.base_url);
-        let failure = origin.unavailable(format_args!("{} cannot be reached ({})", self.base_url, root_cause(error)));
+            format!("Check that {} is running and can be reached from this viber, then retry the task.", self.shown);
+        let failure = origin.unavailable(format_args!("{} cannot be reached ({})", self.shown, root_cause(error)));
         Failure { suggestion: Some(suggestion), ..failure }
     }
 }

@@ -26,6 +26,10 @@ pub struct Probe {
 /// Asks `model` (the provider's own name) of `provider` for one word: a real call, as cheap as one can be.
 pub async fn test(provider: &str, model: &str, config: &Config) -> Result<Probe, TaskError> {
     let route = Model::named(&format!("{provider}/{model}"), config)?;
+    if route.is_scripted() {
+        let sentence = "demo/tour is built in: a script that needs no key and no network.".to_owned();
+        return Ok(Probe { latency_ms: 0, sentence });
+    }
     let request = Request {
         model: model.to_owned(),
         system: "Answer with the single word OK.".to_owned(),

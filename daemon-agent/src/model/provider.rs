@@ -83,6 +83,11 @@ impl Model {
         self.window
     }
 
+    /// Whether this is the built-in tour.
+    pub fn is_scripted(&self) -> bool {
+        matches!(self.route, Route::Demo(_))
+    }
+
     /// Asks the model. What it says arrives at `to` piece by piece and, whole, as the answer. Dropping the future drops
     /// the HTTP request at once.
     pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {

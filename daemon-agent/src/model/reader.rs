@@ -1,11 +1,11 @@
 //! From the bytes of a response to an answer: framing, then the decoder of the provider's format.
 
-use protocol::{Usage, UsageSource, tokens::estimate};
+use protocol::{ErrorCode, Usage, UsageSource, tokens::estimate};
 use serde_json::Value;
 
 use super::{
     Answer, AssistantMessage, Delta, Failure, Finish, anthropic,
-    failure::Origin,
+    failure::{Origin, plain},
     framing::{Frame, Framer, Framing},
     ollama, openai,
 };
@@ -31,7 +31,12 @@ pub(super) struct Reader {
     begun: bool,
     said_something: bool,
     over: bool,
+    /// Bytes so far.
+    read: usize,
 }
+
+/// Largest response, bytes: a model that never stops is stopped here.
+const MAX_RESPONSE: usize = 64 * 1024 * 1024;
 
 impl Reader {
     pub fn new(api: Api, origin: Origin) -> Self {
@@ -49,11 +54,18 @@ impl Reader {
             begun: framing == Framing::Lines,
             said_something: false,
             over: false,
+            read: 0,
         }
     }
 
     /// Takes bytes as they come, split anywhere.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Delta>, Failure> {
+        self.read += bytes.len();
+        if self.read > MAX_RESPONSE {
+            let message =
+                format!("{}: the answer is larger than {} MiB", self.origin.provider, MAX_RESPONSE / 1024 / 1024);
+            return Err(plain(ErrorCode::ProviderUnavailable, message));
+        }
         if !self.begun {
             // Events never start with a brace: a server that ignores `stream` answers with one document.
             if let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {

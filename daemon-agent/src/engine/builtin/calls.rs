@@ -1,7 +1,7 @@
 //! Carrying out what the model asked for: reading side by side, everything else in order, each call with its result.
 
 use futures_util::future::join_all;
-use protocol::{ActivityState, AgentStreamEvent, limits::MAX_TOOL_TEXT, text::head_and_tail};
+use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_TOOL_TEXT, text::head_and_tail};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -11,6 +11,8 @@ use crate::{
     tools::{self, Outcome},
 };
 
+/// Calls of one answer that are executed; a model that asks for more has lost its way.
+const AT_ONCE: usize = 64;
 /// Calls that run side by side.
 const ABREAST: usize = 8;
 /// Longest string in the reported arguments when they are large, bytes.
@@ -22,7 +24,7 @@ impl Work {
     /// Performs the calls of `answer` and appends their results to the conversation.
     pub(super) async fn perform(&mut self, answer: Answer) -> Result<(), Halt> {
         self.emit(AgentStreamEvent::StateChange { state: ActivityState::Tool }).await;
-        let mut calls = answer.message.calls.as_slice();
+        let (mut calls, too_many) = answer.message.calls.split_at(answer.message.calls.len().min(AT_ONCE));
         while let Some(first) = calls.first() {
             let readers = calls.iter().take(ABREAST).take_while(|call| tools::is_read_only(&call.name)).count();
             let (now, later) = calls.split_at(if tools::is_read_only(&first.name) { readers } else { 1 });
@@ -37,6 +39,15 @@ impl Work {
             if self.run.stop.is_cancelled() {
                 return Err(Halt::Stopped);
             }
+        }
+        if !too_many.is_empty() {
+            let text =
+                format!("One answer asked for {} calls more than the {AT_ONCE} that are executed.", too_many.len());
+            self.notice(NoticeLevel::Warning, text).await;
+        }
+        for call in too_many {
+            let why = format!("Nothing was executed: one answer may hold at most {AT_ONCE} calls.");
+            self.took(call, refused(&why)).await;
         }
         Ok(())
     }

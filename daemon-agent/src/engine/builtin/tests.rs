@@ -231,6 +231,18 @@ async fn what_cannot_be_executed_goes_back_to_the_model() {
 }
 
 #[tokio::test]
+async fn a_flood_of_calls_is_cut_and_every_call_is_answered() {
+    let flood: Vec<(&str, &str)> = (0..70).map(|_| ("list_files", "{}")).collect();
+    let endpoint = Endpoint::start(vec![calls(&flood), says("Sorry.")]).await;
+    let stage = Stage::new(&endpoint);
+    result(run(stage.run("x")).await);
+    assert_eq!(stage.results().len(), 64);
+    let sent = endpoint.seen()[1].body["messages"].as_array().expect("messages").clone();
+    assert_eq!(sent.iter().filter(|message| message["role"] == "tool").count(), 70);
+    assert!(sent.last().expect("a message")["content"].as_str().expect("text").contains("at most 64"));
+}
+
+#[tokio::test]
 async fn a_withdrawn_answer_is_a_discarded_step() {
     let half = Reply::stream(&format!("data: {}\n\n", delta(json!({ "content": "half an ans" }))));
     let limited = Reply::refusal(429, r#"{"error":{"message":"slow down"}}"#).header("Retry-After", "0");

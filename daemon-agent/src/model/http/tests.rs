@@ -176,3 +176,28 @@ async fn a_smaller_answer_is_tried_once_when_only_its_room_was_too_large() {
     let asked: Vec<_> = endpoint.seen().iter().map(|seen| seen.body["max_tokens"].clone()).collect();
     assert_eq!(asked, [json!(100_000), json!(836)]);
 }
+
+#[tokio::test]
+async fn a_server_too_old_for_usage_is_asked_without_it() {
+    let refusal =
+        Reply::refusal(400, r#"{"error":{"message":"Unrecognized request argument supplied: stream_options"}}"#);
+    let endpoint = Endpoint::start(vec![refusal, Reply::chunks(&[word("hi"), stop()])]).await;
+    let http = http(&endpoint, Api::OpenAi);
+    assert_eq!(call(&http).await.1.expect("an answer").message.text, "hi");
+    assert_eq!(call(&http).await.1.expect("an answer").message.text, "hi");
+    let asked: Vec<_> = endpoint.seen().iter().map(|seen| seen.body.get("stream_options").is_some()).collect();
+    assert_eq!(asked, [true, false, false]);
+}
+
+#[tokio::test]
+async fn an_address_is_shown_without_its_password() {
+    let provider = Provider {
+        api: Api::OpenAi,
+        base_url: "http://ada:hunter2@127.0.0.1:9/v1?key=hunter3".to_owned(),
+        api_key: None,
+        warning: None,
+    };
+    let failure = call(&Http::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
+    let shown = format!("{} {:?}", failure.message, failure.suggestion);
+    assert!(shown.contains("127.0.0.1:9/v1") && !shown.contains("hunter"), "{shown}");
+}

@@ -24,6 +24,7 @@ async fn a_trial_says_what_was_answered_or_what_to_mend() {
     let refused = test("acme", "m1", &config).await.expect_err("refused");
     assert_eq!(refused.code, ErrorCode::ProviderAuth);
     assert!(refused.suggestion.expect("a suggestion").contains("key set acme"));
+    assert!(test("demo", "tour", &config).await.expect("it is built in").sentence.contains("script"));
     assert_eq!(test("nobody", "m1", &config).await.expect_err("unknown").code, ErrorCode::NotFound);
 }
 
