@@ -53,6 +53,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The result as a model reads it: plain text, for a command its output and then how it ended.
+    pub fn text(&self) -> String {
+        match &self.result {
+            Value::String(text) => text.clone(),
+            Value::Object(fields) if fields.contains_key("output") => shell::text(fields),
+            other => other.to_string(),
+        }
+    }
+
     fn done(text: impl Into<String>) -> Self {
         Self { ok: true, result: Value::String(text.into()), killed: 0 }
     }

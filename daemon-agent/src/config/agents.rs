@@ -14,31 +14,6 @@ const MAX_STEPS: u32 = 10;
 /// More files than anyone has agents.
 const MAX_AGENTS: usize = 200;
 
-/// Groups and what they hold. Names without a tool that is built are known and not in effect.
-const GROUPS: &[(&str, &[&str])] = &[
-    ("file", &["read_file", "write_file", "edit_file", "list_files"]),
-    ("search", &["glob", "grep"]),
-    ("shell", &["shell"]),
-    ("plan", &["update_plan"]),
-    ("artifact", &["add_artifact"]),
-    ("memory", &["remember", "search_memory"]),
-    ("ask", &["ask_operator"]),
-    ("schedule", &["create_scheduled_job"]),
-    ("notify", &["notify"]),
-];
-
-/// Tools that come later.
-const LATER: &[&str] = &[
-    "update_plan",
-    "add_artifact",
-    "remember",
-    "search_memory",
-    "ask_operator",
-    "read_output",
-    "create_scheduled_job",
-    "notify",
-];
-
 /// The keys of an agent's file, once strict and once forgiving.
 macro_rules! written {
     ($($(#[$rule:meta])* $name:ident;)*) => {$(
@@ -255,27 +230,14 @@ fn open_groups(
     source: &Source,
     not_in_effect: &mut Vec<String>,
 ) -> Result<Vec<String>, ConfigError> {
-    let mut named: Vec<&str> = Vec::new();
+    let mut named = Vec::new();
     for word in written {
-        let name = word.value.as_str();
-        let group = GROUPS.iter().find(|(group, _)| *group == name);
-        let tool = tools::ALL.iter().chain(LATER).find(|tool| **tool == name);
-        let opened: &[&str] = match (group, tool) {
-            (Some((_, tools)), _) => tools,
-            (None, Some(tool)) => std::slice::from_ref(tool),
-            (None, None) => {
-                let groups = GROUPS.iter().map(|(group, _)| *group).collect::<Vec<_>>().join(", ");
-                let message =
-                    format!("no tool or group is called {name:?}; groups: {groups}; tools: {}", tools::ALL.join(", "));
-                return Err(source.wrong(word, message));
-            }
-        };
-        if opened.iter().all(|tool| !tools::ALL.contains(tool)) {
-            not_in_effect.push(format!("tools: {name}"));
-        }
-        named.extend(opened);
+        let opened = tools::open_groups(std::slice::from_ref(&word.value)).map_err(|why| source.wrong(word, why))?;
+        not_in_effect.extend(opened.not_in_effect.iter().map(|name| format!("tools: {name}")));
+        named.extend(opened.tools);
     }
-    Ok(tools::ALL.iter().filter(|tool| named.contains(tool)).map(|tool| (*tool).to_owned()).collect())
+    let offered = tools::ALL.iter().map(|tool| (*tool).to_owned());
+    Ok(offered.filter(|tool| named.contains(tool)).collect())
 }
 
 fn has_zero(limits: &Limits) -> bool {

@@ -34,7 +34,7 @@ pub fn open_groups(names: &[String]) -> Result<Opened, String> {
     for name in names {
         let tools = tools_of(name).ok_or_else(|| {
             let groups: Vec<_> = GROUPS.iter().map(|(group, _)| *group).collect();
-            format!("unknown tool {name:?}: expected a group ({}) or a tool ({})", groups.join(", "), ALL.join(", "))
+            format!("no tool or group is called {name:?}; groups: {}; tools: {}", groups.join(", "), ALL.join(", "))
         })?;
         let built: Vec<_> = tools.into_iter().filter(|tool| ALL.contains(tool)).collect();
         if built.is_empty() && !not_in_effect.contains(name) {

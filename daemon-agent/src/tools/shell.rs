@@ -7,7 +7,7 @@ mod place;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use rustix::fs::FileType;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::{io::AsyncReadExt, net::unix::pipe, time::timeout};
 
 use self::{live::Live, output::Output};
@@ -66,10 +66,8 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
     let mut live = Live::new(toolbox.context.sink.clone(), call_id);
 
     let mut cut = None;
-    let whole = {
+    let (ended, whole) = {
         let pump = pump(pipe, &mut output, &mut live);
-        tokio::pin!(pump);
-        let mut finished = false;
         let ended = async {
             tokio::select! {
                 ended = held.ended() => return ended,
@@ -78,7 +76,8 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
             }
             held.stopped().await
         };
-        tokio::pin!(ended);
+        tokio::pin!(pump, ended);
+        let mut finished = false;
         let ended = loop {
             tokio::select! {
                 ended = &mut ended => break ended,
@@ -86,18 +85,15 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
                 () = &mut pump, if !finished => finished = true,
             }
         };
-        let whole = finished || timeout(LAST_OUTPUT, &mut pump).await.is_ok();
-        (ended, whole)
+        (ended, finished || timeout(LAST_OUTPUT, &mut pump).await.is_ok())
     };
-    let (ended, whole) = whole;
-    let mut outcome = describe(&ended, cut, seconds);
-    let mut result = output.finish(outcome_fields(&mut outcome)).await;
+    let mut fields = describe(&ended, cut, seconds);
     if !whole {
-        result
-            .insert("note".into(), "something outside still holds the output open; what came later is missing".into());
+        let note = "something outside still holds the output open; what came later is missing";
+        fields.insert("note".into(), note.into());
     }
-    outcome.result = Value::Object(result);
-    outcome
+    let ok = cut.is_none() && ended.code == Some(0);
+    Outcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }
 }
 
 /// Moves everything from the pipe to the kept output and the live stream, no faster than both take it.
@@ -176,39 +172,55 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     Ok(Command { supervisor: toolbox.hold.clone(), options, env })
 }
 
-/// The outcome without its output.
-fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Outcome {
-    let mut result = Map::new();
+/// The result without its output.
+fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Map<String, Value> {
+    let mut fields = Map::new();
     if let Some(code) = ended.code {
-        result.insert("exitCode".into(), code.into());
+        fields.insert("exitCode".into(), code.into());
     }
     if let Some(signal) = ended.signal {
-        result.insert("signal".into(), signal.into());
+        fields.insert("signal".into(), signal.into());
     }
+    let mut notes = Vec::new();
     match cut {
         Some(Cut::TimedOut) => {
-            result.insert("timedOut".into(), true.into());
-            result.insert("note".into(), format!("ended after {seconds} seconds").into());
+            fields.insert("timedOut".into(), true.into());
+            notes.push(format!("timed out after {seconds} seconds and was ended"));
         }
         Some(Cut::Stopped) => {
-            result.insert("stopped".into(), true.into());
+            fields.insert("stopped".into(), true.into());
+            notes.push("the task was stopped".into());
         }
-        None if ended.killed > 0 => {
-            let note = format!("{} background processes were ended with the command", ended.killed);
-            result.insert("note".into(), note.into());
+        None if ended.killed == 1 => notes.push("a background process was ended with the command".into()),
+        None if ended.killed > 1 => {
+            notes.push(format!("{} background processes were ended with the command", ended.killed));
         }
         None => {}
     }
     if ended.left > 0 {
-        result.insert("left".into(), json!(ended.left));
+        notes.push(format!("{} processes are stuck in the kernel and could not be ended", ended.left));
     }
-    let ok = cut.is_none() && ended.code == Some(0);
-    Outcome { ok, result: Value::Object(result), killed: ended.killed }
+    if !notes.is_empty() {
+        fields.insert("note".into(), notes.join("; ").into());
+    }
+    fields
 }
 
-fn outcome_fields(outcome: &mut Outcome) -> Map<String, Value> {
-    match outcome.result.take() {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
+/// A result as a model reads it: what was printed, and in brackets what else there is to know.
+pub fn text(fields: &Map<String, Value>) -> String {
+    let mut remarks = Vec::new();
+    match (fields.get("exitCode"), fields.get("signal")) {
+        (Some(code), _) => remarks.push(format!("exit code {code}")),
+        (None, Some(signal)) => remarks.push(format!("ended by signal {signal}")),
+        (None, None) => {}
     }
+    let word = |name: &str| fields.get(name).and_then(Value::as_str);
+    remarks.extend(word("note").map(str::to_owned));
+    if let Some(file) = word("file") {
+        remarks.push(format!("the whole output of {} bytes is in {file}", fields.get("bytes").unwrap_or(&Value::Null)));
+    }
+    remarks.extend(word("fileNote").map(str::to_owned));
+    let output = word("output").unwrap_or_default();
+    let between = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+    format!("{output}{between}[{}]", remarks.join("; "))
 }

@@ -15,6 +15,7 @@ async fn output_and_exit_code_come_back_and_the_same_is_streamed() {
     assert!(!outcome.ok);
     assert_eq!(outcome.result, json!({ "exitCode": 3, "output": format!("one\nzwei ü\n{space}\n") }));
     assert_eq!(*machine.streamed.lock().expect("no panic"), format!("one\nzwei ü\n{space}\n"));
+    assert_eq!(outcome.text(), format!("one\nzwei ü\n{space}\n[exit code 3]"));
     let outcome = machine.shell("true").await;
     assert!(outcome.ok && outcome.killed == 0, "{outcome:?}");
 }

@@ -78,10 +78,7 @@ impl Work {
         self.log.part("tool-call", json!({ "callId": call.id, "tool": call.name, "args": shown(call) })).await;
         let line = json!({ "callId": call.id, "tool": call.name, "result": outcome.result, "ok": outcome.ok });
         self.log.part("tool-result", line).await;
-        let content = match outcome.result {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
+        let content = outcome.text();
         // One result takes at most a quarter of the window (a token is about four bytes).
         let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT);
         let content = head_and_tail(&content, bound);
