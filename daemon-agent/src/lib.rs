@@ -6,6 +6,8 @@ pub mod config;
 pub mod engine;
 pub mod hold;
 pub mod home;
+pub mod journal;
+pub mod mesh;
 pub mod model;
 pub mod outbox;
 pub mod prompt;

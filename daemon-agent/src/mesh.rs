@@ -1,0 +1,390 @@
+//! The registry of live attempts: commands come in here, endings go out to the outbox.
+//!
+//! Owns which attempt runs when: at most `maxTasks`, in order, one start each. Refuses to know any transport.
+
+mod lives;
+mod recover;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::{
+    AgentEvent, AgentStreamEvent, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId, TaskSubmit,
+};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    clock::Clock,
+    config::{OnDisconnect, Snapshot},
+    home::Home,
+    journal::{Journal, Refused},
+    outbox::Outbox,
+    task::{Cause, StopSwitch},
+};
+
+/// Fetches a task that was too large for a frame, by its path below the Board's address.
+pub type Fetch =
+    Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<TaskSubmit, Unfetched>> + Send>> + Send + Sync>;
+
+/// Why a payload is not here.
+#[derive(Debug)]
+pub enum Unfetched {
+    /// Later it may be.
+    Later(String),
+    Never(String),
+}
+
+/// All attempts of this viber. Cheap to clone.
+#[derive(Clone)]
+pub struct Mesh {
+    shared: Arc<Shared>,
+}
+
+/// What a mesh stands on.
+pub struct Ground {
+    pub home: Home,
+    pub clock: Clock,
+    pub outbox: Outbox,
+    pub journal: Arc<Journal>,
+    pub files: watch::Receiver<Arc<Snapshot>>,
+    pub fetch: Fetch,
+}
+
+struct Shared {
+    ground: Ground,
+    tracker: TaskTracker,
+    state: Mutex<State>,
+    /// Rings when an attempt began or ended.
+    changed: watch::Sender<u64>,
+    standing: watch::Sender<Standing>,
+}
+
+/// What `status` says about the Board.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    pub connected: bool,
+    /// Since when it is so.
+    pub since: Option<String>,
+    /// Why not, or something to mend.
+    pub detail: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<TaskSubmit>,
+    running: BTreeMap<Running, Live>,
+    /// Attempts whose endings are being written.
+    ending: BTreeSet<Running>,
+    drained: bool,
+    closing: bool,
+    /// The Board has said what it has: attempts from before this start may be continued.
+    ready: bool,
+    /// Cancelled when the Board is back, while a stop by `onDisconnect` is pending.
+    cut_off: Option<CancellationToken>,
+}
+
+struct Live {
+    agent_id: String,
+    stop: StopSwitch,
+    /// Begun on this machine: not the Board's to give or to take for a disconnect.
+    local: bool,
+}
+
+impl Mesh {
+    /// A mesh without attempts.
+    pub fn new(ground: Ground) -> Self {
+        let state = State { drained: ground.journal.held().drained, ..State::default() };
+        let (changed, standing) = (watch::Sender::new(0), watch::Sender::new(Standing::default()));
+        let shared = Shared { ground, tracker: TaskTracker::new(), state: Mutex::new(state), changed, standing };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The logs that adapters read.
+    pub fn outbox(&self) -> &Outbox {
+        &self.shared.ground.outbox
+    }
+
+    /// What the files say, now and whenever they change.
+    pub fn files(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.shared.ground.files.clone()
+    }
+
+    /// The machine's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.ground.clock
+    }
+
+    /// How it stands with the Board.
+    pub fn standing(&self) -> Standing {
+        self.shared.standing.borrow().clone()
+    }
+
+    /// The number of the last command on the disk.
+    pub fn last_cmd_seq(&self) -> u64 {
+        self.shared.ground.journal.last_cmd_seq()
+    }
+
+    /// Puts commands on the disk and applies those that are new. The number that can be acknowledged then.
+    pub async fn take(&self, commands: Vec<Numbered>) -> Result<u64, Refused> {
+        let fresh = self.blocking(move |journal| journal.commands(commands)).await??;
+        for numbered in fresh {
+            self.apply(numbered.command).await;
+        }
+        Ok(self.last_cmd_seq())
+    }
+
+    /// The Board replays from `next` on.
+    pub async fn replayed_from(&self, next: u64) -> io::Result<()> {
+        self.blocking(move |journal| journal.skip_to(next)).await?
+    }
+
+    async fn apply(&self, command: Command) {
+        match command {
+            Command::Submit(submit) => self.submit(*submit),
+            Command::Stop { task_id, attempt, reason } => {
+                let named = Running { task_id, attempt };
+                self.stop(&Cause::Stop(reason), |attempt, _| *attempt == named).await;
+            }
+            Command::StopAll { reason } => self.stop(&Cause::Stop(reason), |_, _| true).await,
+            Command::Interrupt { target_agent_id, reason } => {
+                self.stop(&Cause::Stop(reason), |_, agent| target_agent_id == "*" || target_agent_id == agent).await;
+            }
+            Command::Drain { drained } => {
+                self.state().drained = drained;
+                self.pump();
+            }
+            Command::Message { task_id, message_id, .. } => {
+                // Messages into a running task come later: the Board is told that this one was not taken.
+                let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };
+                let known = self
+                    .state()
+                    .running
+                    .iter()
+                    .find(|(attempt, _)| attempt.task_id == task_id)
+                    .map(|(a, l)| (a.clone(), l.agent_id.clone()));
+                if let Some((attempt, agent_id)) = known {
+                    self.outbox().append(&attempt, EventBody::Progress { event: AgentEvent { agent_id, event } });
+                }
+            }
+        }
+    }
+
+    fn submit(&self, submit: TaskSubmit) {
+        let attempt = attempt_of(&submit);
+        if self.outbox().next(&attempt) == 0 {
+            self.outbox().begin(&attempt, &submit.agent_id);
+            self.outbox().append(&attempt, EventBody::Accepted {});
+        }
+        {
+            let mut state = self.state();
+            if state.holds(&attempt) {
+                return;
+            }
+            state.queue.push_back(submit);
+        }
+        self.ring();
+        self.pump();
+    }
+
+    /// Begins a task of this machine, past the queue: somebody waits for it. Its attempt.
+    pub fn begin_local(&self, origin: &str, agent_id: &str, goal: &str) -> Running {
+        let now = self.clock().now().millis();
+        let (task_id, session_id) = (TaskId::new(now), SessionId::new(now));
+        let submit = TaskSubmit {
+            task_id,
+            attempt: 1,
+            session_id: session_id.clone(),
+            agent_id: agent_id.to_owned(),
+            goal: goal.to_owned(),
+            messages: Vec::new(),
+            plan: None,
+            artifacts: Vec::new(),
+            memory: Vec::new(),
+            context: None,
+            stream: protocol::Stream::Full,
+            mode: None,
+            limits: protocol::Limits::default(),
+            deadline: None,
+            payload_url: None,
+        };
+        let attempt = attempt_of(&submit);
+        self.outbox().begin(&attempt, agent_id);
+        let (origin, agent_id, goal) =
+            (origin.to_owned(), agent_id.to_owned(), protocol::text::head_and_tail(goal, 32 * 1024));
+        self.outbox().append(&attempt, EventBody::Announce { origin, agent_id, session_id, goal });
+        self.start(submit, true);
+        attempt
+    }
+
+    /// Ends what the Board has given to a newer attempt.
+    pub async fn fence(&self, fences: &[Fence]) {
+        self.stop(&fenced(), |attempt, _| is_fenced(fences, attempt)).await;
+    }
+
+    /// The Board has events: what is settled leaves the disk.
+    pub async fn acknowledged(&self, acked: Vec<(Running, u64)>) {
+        let done = self.outbox().acknowledge(&acked);
+        self.forget(done).await;
+    }
+
+    async fn forget(&self, done: Vec<Running>) {
+        if done.is_empty() {
+            return;
+        }
+        let settled = done.clone();
+        match self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
+            Ok(()) => done.iter().for_each(|attempt| self.outbox().forget(attempt)),
+            Err(error) => tracing::warn!("the journal cannot be written: {error}"),
+        }
+    }
+
+    /// Ends the attempts, waiting and running, that `hit` chooses by attempt and agent.
+    pub async fn stop(&self, cause: &Cause, hit: impl Fn(&Running, &str) -> bool) {
+        let waiting: Vec<Running> = {
+            let mut state = self.state();
+            for (attempt, live) in &state.running {
+                if hit(attempt, &live.agent_id) {
+                    live.stop.stop(cause.clone());
+                }
+            }
+            let (out, kept): (VecDeque<TaskSubmit>, _) = std::mem::take(&mut state.queue)
+                .into_iter()
+                .partition(|submit| hit(&attempt_of(submit), &submit.agent_id));
+            state.queue = kept;
+            let out: Vec<Running> = out.iter().map(attempt_of).collect();
+            state.ending.extend(out.iter().cloned());
+            out
+        };
+        for attempt in waiting {
+            self.end(&attempt, cause.clone().ending(0)).await;
+        }
+    }
+
+    /// Writes the ending of an attempt and lets it go.
+    async fn end(&self, attempt: &Running, ending: EventBody) {
+        self.outbox().end(attempt, ending).await;
+        let settled = vec![attempt.clone()];
+        if let Err(error) = self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
+            tracing::warn!("the journal cannot be written: {error}");
+        }
+        {
+            let mut state = self.state();
+            state.running.remove(attempt);
+            state.ending.remove(attempt);
+        }
+        self.ring();
+        self.pump();
+    }
+
+    /// Attempts that are held and not over, for `hello`.
+    pub fn held(&self) -> Vec<Running> {
+        let state = self.state();
+        let queued = state.queue.iter().map(attempt_of);
+        let mut all: BTreeSet<Running> =
+            queued.chain(state.running.keys().cloned()).chain(state.ending.iter().cloned()).collect();
+        if !state.ready {
+            let journalled = self.shared.ground.journal.held().attempts;
+            all.extend(journalled.iter().filter(|held| !held.begun).map(|held| held.attempt()));
+        }
+        all.into_iter().collect()
+    }
+
+    /// The same with those of which the Board has not seen the ending: a heartbeat must not leave them out.
+    pub fn unsettled(&self) -> Vec<Running> {
+        let all: BTreeSet<Running> =
+            self.held().into_iter().chain(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt)).collect();
+        all.into_iter().collect()
+    }
+
+    /// How many run, and how many wait.
+    pub fn load(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.running.len(), state.queue.len())
+    }
+
+    /// Whether the Board asked for no new tasks.
+    pub fn is_drained(&self) -> bool {
+        self.state().drained
+    }
+
+    /// Changes when an attempt began or ended, or the files changed what may run.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    /// Takes note of how it stands with the Board, and of the policy for being cut off.
+    pub fn contact(&self, standing: Standing) {
+        let connected = standing.connected;
+        let before = self.shared.standing.send_replace(standing).connected;
+        let mut state = self.state();
+        if connected {
+            if let Some(pending) = state.cut_off.take() {
+                pending.cancel();
+            }
+        } else if (before || state.cut_off.is_none())
+            && let OnDisconnect::StopAfter(seconds) = self.shared.ground.files.borrow().config.on_disconnect
+        {
+            let back = CancellationToken::new();
+            state.cut_off = Some(back.clone());
+            drop(state);
+            let mesh = self.clone();
+            self.shared.tracker.spawn(async move {
+                let wait = tokio::time::sleep(Duration::from_secs(seconds));
+                if back.run_until_cancelled(wait).await.is_some() {
+                    let cause = Cause::Stop(format!("disconnected from the Board for {seconds} s"));
+                    let local = mesh.local();
+                    mesh.stop(&cause, |attempt, _| !local.contains(attempt)).await;
+                }
+            });
+        }
+    }
+
+    fn local(&self) -> BTreeSet<Running> {
+        self.state().running.iter().filter(|(_, live)| live.local).map(|(attempt, _)| attempt.clone()).collect()
+    }
+
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Journal) -> T + Send + 'static) -> io::Result<T> {
+        let journal = self.shared.ground.journal.clone();
+        tokio::task::spawn_blocking(move || work(&journal)).await.map_err(io::Error::other)
+    }
+
+    fn ring(&self) {
+        self.shared.changed.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn holds(&self, attempt: &Running) -> bool {
+        self.running.contains_key(attempt)
+            || self.ending.contains(attempt)
+            || self.queue.iter().any(|submit| attempt_of(submit) == *attempt)
+    }
+}
+
+fn attempt_of(submit: &TaskSubmit) -> Running {
+    Running { task_id: submit.task_id.clone(), attempt: submit.attempt }
+}
+
+fn is_fenced(fences: &[Fence], attempt: &Running) -> bool {
+    fences.iter().any(|fence| fence.task_id == attempt.task_id && attempt.attempt < fence.min_attempt)
+}
+
+fn fenced() -> Cause {
+    Cause::Stop("a newer attempt of the task was begun".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

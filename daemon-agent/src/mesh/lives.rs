@@ -1,0 +1,126 @@
+//! Beginning attempts, and ending all of them when the daemon ends.
+
+use std::time::Duration;
+
+use protocol::{EventBody, Running, TaskError, TaskSubmit};
+use tokio::time::sleep;
+
+use super::{Live, Mesh, Unfetched, attempt_of};
+use crate::task::{self, Cause, StopSwitch};
+
+/// Between two tries at something that the disk or the network refused.
+const AGAIN: Duration = Duration::from_secs(2);
+
+impl Mesh {
+    /// Begins what waits, as far as there is room.
+    pub(super) fn pump(&self) {
+        loop {
+            let most = self.shared.ground.files.borrow().config.max_tasks;
+            let next = {
+                let mut state = self.state();
+                let room = state.running.values().filter(|live| !live.local).count() < most;
+                if state.drained || state.closing || !room { None } else { state.queue.pop_front() }
+            };
+            let Some(submit) = next else { return };
+            self.start(submit, false);
+        }
+    }
+
+    /// Begins an attempt now.
+    pub(super) fn start(&self, submit: TaskSubmit, local: bool) {
+        let (attempt, stop) = (attempt_of(&submit), StopSwitch::default());
+        let live = Live { agent_id: submit.agent_id.clone(), stop: stop.clone(), local };
+        self.state().running.insert(attempt.clone(), live);
+        self.ring();
+        let mesh = self.clone();
+        self.shared.tracker.spawn(async move {
+            let ending = mesh.live(submit, &attempt, stop).await;
+            mesh.end(&attempt, ending).await;
+        });
+    }
+
+    async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> EventBody {
+        let token = stop.token().clone();
+        let fetched = token.run_until_cancelled(self.whole(submit)).await;
+        let submit = match fetched {
+            Some(Ok(submit)) => submit,
+            Some(Err(error)) => return EventBody::Error { error },
+            None => return ended_early(&stop),
+        };
+        let begun = token.run_until_cancelled(self.begun(attempt)).await;
+        if begun.is_none() {
+            return ended_early(&stop);
+        }
+        let ground = task::Ground {
+            home: self.shared.ground.home.clone(),
+            outbox: self.outbox().clone(),
+            files: self.shared.ground.files.borrow().clone(),
+            stop,
+        };
+        tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
+        task::run(submit, &ground, self.clock().now()).await
+    }
+
+    /// The task with everything in it.
+    async fn whole(&self, submit: TaskSubmit) -> Result<TaskSubmit, TaskError> {
+        let Some(path) = submit.payload_url.clone() else { return Ok(submit) };
+        loop {
+            match (self.shared.ground.fetch)(path.clone()).await {
+                Ok(whole) if attempt_of(&whole) == attempt_of(&submit) => {
+                    return Ok(TaskSubmit { payload_url: None, ..whole });
+                }
+                Ok(_) => return Err(not_fetched("the Board answered with another task")),
+                Err(Unfetched::Never(why)) => return Err(not_fetched(&why)),
+                Err(Unfetched::Later(why)) => {
+                    tracing::warn!(task.id = %submit.task_id, "the task's content is not here yet: {why}");
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Journals that the engine is about to start, however long the disk takes.
+    async fn begun(&self, attempt: &Running) {
+        loop {
+            let named = attempt.clone();
+            match self.blocking(move |journal| journal.begun(&named)).await.flatten() {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(task.id = %attempt.task_id, "the journal cannot be written: {error}"),
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Begins nothing new. Returns when nothing runs any more.
+    pub async fn close(&self) {
+        self.state().closing = true;
+        let mut changes = self.changes();
+        while self.load().0 > 0 {
+            // The sender lives in this mesh.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Ends everything that runs because the daemon ends. What waits stays in the journal.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        state.closing = true;
+        for live in state.running.values_mut() {
+            live.stop.stop(Cause::Shutdown);
+        }
+    }
+}
+
+fn ended_early(stop: &StopSwitch) -> EventBody {
+    stop.cause().unwrap_or(Cause::Shutdown).ending(0)
+}
+
+fn not_fetched(why: &str) -> TaskError {
+    TaskError {
+        code: protocol::ErrorCode::BadRequest,
+        message: format!("The task's content could not be fetched from the Board: {why}."),
+        retryable: true,
+        suggestion: None,
+        details: None,
+    }
+}

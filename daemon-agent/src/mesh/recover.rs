@@ -1,0 +1,77 @@
+//! Continuing after a restart: what began and has no ending is ended, what never began is begun.
+
+use protocol::{Acked, ErrorCode, EventBody, Fence, Running, TaskError};
+
+use super::{Mesh, fenced, is_fenced};
+use crate::task::Cause;
+
+impl Mesh {
+    /// The Board has said what it has. No event of an attempt from before this start gets its seq before this.
+    pub async fn welcomed(&self, acked: &[Acked], fences: &[Fence]) {
+        self.fence(fences).await;
+        let acked = acked.iter().map(|acked| {
+            let Acked { task_id, attempt, seq } = acked.clone();
+            (Running { task_id, attempt }, seq)
+        });
+        let acked: Vec<(Running, u64)> = acked.collect();
+        let first_time = !std::mem::replace(&mut self.state().ready, true);
+        if !first_time {
+            return self.acknowledged(acked).await;
+        }
+        let held = self.shared.ground.journal.held();
+        // Without a log there is nothing to continue the numbers of but what the Board names.
+        for attempt in &held.attempts {
+            self.outbox().begin(&attempt.attempt(), &attempt.submit.agent_id);
+        }
+        let live = self.held();
+        self.acknowledged(acked).await;
+        let held = self.shared.ground.journal.held();
+        for (attempt, ended) in self.outbox().attempts() {
+            let journalled = held.attempts.iter().find(|held| held.attempt() == attempt);
+            match journalled {
+                _ if live.contains(&attempt) && journalled.is_none() => {}
+                Some(_) if ended => self.settle(&attempt).await,
+                Some(held) if held.begun => self.end(&attempt, restarted()).await,
+                Some(held) => {
+                    let stopped = held.stopped.clone().map(Cause::Stop);
+                    if let Some(cause) = stopped.or_else(|| is_fenced(fences, &attempt).then(fenced)) {
+                        self.end(&attempt, cause.ending(0)).await;
+                    }
+                }
+                None if ended => {}
+                None => self.end(&attempt, restarted()).await,
+            }
+        }
+        for waiting in held.attempts.into_iter().filter(|held| !held.begun && held.stopped.is_none()) {
+            let attempt = waiting.attempt();
+            let over = self.outbox().attempts().contains(&(attempt.clone(), true));
+            if !over && !self.state().holds(&attempt) {
+                if self.outbox().next(&attempt) == 1 {
+                    self.outbox().append(&attempt, EventBody::Accepted {});
+                }
+                self.state().queue.push_back(*waiting.submit);
+            }
+        }
+        self.ring();
+        self.pump();
+    }
+
+    async fn settle(&self, attempt: &Running) {
+        let settled = vec![attempt.clone()];
+        if let Err(error) = self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
+            tracing::warn!("the journal cannot be written: {error}");
+        }
+    }
+}
+
+fn restarted() -> EventBody {
+    EventBody::Error {
+        error: TaskError {
+            code: ErrorCode::DaemonRestarted,
+            message: "The daemon was started again while the task ran; what it had begun was ended.".to_owned(),
+            retryable: true,
+            suggestion: Some("Look at what was done so far, then retry the task.".to_owned()),
+            details: None,
+        },
+    }
+}

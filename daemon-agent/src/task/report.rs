@@ -1,0 +1,277 @@
+//! From an engine's events to the attempt's log: filtered by what was asked for, coalesced, cut to size.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::{AgentEvent, AgentStreamEvent, EventBody, NoticeLevel, Running, Stream, limits::DELTAS_PER_SECOND};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::Sink;
+use crate::outbox::{Outbox, Shaper};
+
+/// Between two frames of text.
+const PAUSE: Duration = Duration::from_millis(1000 / DELTAS_PER_SECOND);
+/// So much text does not wait.
+const ENOUGH: usize = 16 * 1024;
+
+/// Reports of one attempt.
+#[derive(Clone)]
+pub struct Reporter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    attempt: Running,
+    agent_id: String,
+    stream: Stream,
+    outbox: Outbox,
+    shaper: Shaper,
+    waiting: Mutex<Waiting>,
+    more: Notify,
+}
+
+/// Text that waits for its frame.
+#[derive(Default)]
+struct Waiting {
+    deltas: Vec<AgentStreamEvent>,
+    bytes: usize,
+    last: Option<Instant>,
+}
+
+impl Reporter {
+    /// Reports of `attempt` to `outbox`, until `done`.
+    pub fn start(
+        attempt: Running,
+        agent_id: &str,
+        stream: Stream,
+        outbox: Outbox,
+        shaper: Shaper,
+        done: CancellationToken,
+    ) -> Self {
+        let agent_id = agent_id.to_owned();
+        let (waiting, more) = (Mutex::default(), Notify::new());
+        let reporter = Self { shared: Arc::new(Shared { attempt, agent_id, stream, outbox, shaper, waiting, more }) };
+        let ticking = reporter.clone();
+        tokio::spawn(async move {
+            done.run_until_cancelled(ticking.tick()).await;
+        });
+        reporter
+    }
+
+    /// What an engine is given.
+    pub fn sink(&self) -> Sink {
+        let reporter = self.clone();
+        Sink::new(move |event| {
+            let reporter = reporter.clone();
+            async move { reporter.take(event) }
+        })
+    }
+
+    /// Writes what waits.
+    pub fn flush(&self) {
+        let mut waiting = self.waiting();
+        let deltas = waiting.take();
+        // Under the lock: the order in the log is the order of the calls.
+        self.append(deltas);
+        drop(waiting);
+    }
+
+    fn take(&self, event: AgentStreamEvent) {
+        if !self.is_wanted(&event) {
+            return;
+        }
+        let mut waiting = self.waiting();
+        if waiting.join(&event) {
+            let due = waiting.last.is_none_or(|last| last.elapsed() >= PAUSE) || waiting.bytes >= ENOUGH;
+            if due {
+                let deltas = waiting.take();
+                self.append(deltas);
+            } else {
+                self.shared.more.notify_one();
+            }
+        } else {
+            let mut events = waiting.take();
+            events.push(event);
+            self.append(events);
+        }
+        drop(waiting);
+    }
+
+    async fn tick(self) {
+        loop {
+            self.shared.more.notified().await;
+            let last = self.waiting().last;
+            if let Some(last) = last {
+                tokio::time::sleep_until(last + PAUSE).await;
+            }
+            self.flush();
+        }
+    }
+
+    fn append(&self, events: Vec<AgentStreamEvent>) {
+        for event in events.into_iter().flat_map(|event| self.shared.shaper.fit(event)) {
+            let agent_id = self.shared.agent_id.clone();
+            self.shared
+                .outbox
+                .append(&self.shared.attempt, EventBody::Progress { event: AgentEvent { agent_id, event } });
+        }
+    }
+
+    fn is_wanted(&self, event: &AgentStreamEvent) -> bool {
+        let always = match event {
+            AgentStreamEvent::Plan { .. }
+            | AgentStreamEvent::Artifact { .. }
+            | AgentStreamEvent::Usage(_)
+            | AgentStreamEvent::ApprovalRequired(_)
+            | AgentStreamEvent::MessageState { .. }
+            | AgentStreamEvent::Gap { .. } => true,
+            AgentStreamEvent::Notice { level, .. } => *level != NoticeLevel::Info,
+            _ => false,
+        };
+        let text = matches!(
+            event,
+            AgentStreamEvent::TextDelta { .. } | AgentStreamEvent::Step { .. } | AgentStreamEvent::Notice { .. }
+        );
+        match self.shared.stream {
+            Stream::None => always,
+            Stream::Text => always || text,
+            Stream::Full => true,
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Takes `event` when it is text that can wait; it is joined with what it continues.
+    fn join(&mut self, event: &AgentStreamEvent) -> bool {
+        use AgentStreamEvent::{ReasoningDelta, TextDelta, ToolOutput};
+        let size = match event {
+            TextDelta { content } | ReasoningDelta { content } | ToolOutput { content, .. } => content.len(),
+            _ => return false,
+        };
+        self.bytes += size;
+        let last = self.deltas.len().saturating_sub(1);
+        for (at, known) in self.deltas.iter_mut().enumerate() {
+            match (known, event) {
+                (TextDelta { content }, TextDelta { content: more }) if at == last => return push(content, more),
+                (ReasoningDelta { content }, ReasoningDelta { content: more }) if at == last => {
+                    return push(content, more);
+                }
+                // Output of one call is in order by itself, whatever other calls say meanwhile.
+                (ToolOutput { call_id, content }, ToolOutput { call_id: same, content: more }) if call_id == same => {
+                    return push(content, more);
+                }
+                _ => {}
+            }
+        }
+        self.deltas.push(event.clone());
+        true
+    }
+
+    fn take(&mut self) -> Vec<AgentStreamEvent> {
+        if !self.deltas.is_empty() {
+            self.last = Some(Instant::now());
+        }
+        self.bytes = 0;
+        std::mem::take(&mut self.deltas)
+    }
+}
+
+fn push(content: &mut String, more: &str) -> bool {
+    content.push_str(more);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{Event, TaskId};
+
+    use super::*;
+    use crate::{clock::Clock, home::Home, outbox::Quota};
+
+    struct Desk {
+        _folder: tempfile::TempDir,
+        outbox: Outbox,
+        attempt: Running,
+        reporter: Reporter,
+    }
+
+    fn desk(stream: Stream) -> Desk {
+        let folder = tempfile::tempdir().expect("a folder");
+        let clock = Clock::fixed(protocol::Instant(1));
+        let outbox = Outbox::open(folder.path().join("o"), Quota::default(), clock).expect("an outbox");
+        let attempt = Running { task_id: TaskId::new(1), attempt: 1 };
+        outbox.begin(&attempt, "a");
+        let shaper = Shaper::new(Home::at(folder.path()), attempt.task_id.clone());
+        let done = CancellationToken::new();
+        let reporter = Reporter::start(attempt.clone(), "a", stream, outbox.clone(), shaper, done);
+        Desk { _folder: folder, outbox, attempt, reporter }
+    }
+
+    impl Desk {
+        fn events(&self) -> Vec<AgentStreamEvent> {
+            let batch = self.outbox.read(&self.attempt, 1, 1 << 20);
+            let items = batch.map(|batch| batch.items).unwrap_or_default();
+            let events = items.iter().map(|item| protocol::parse_event(item).expect("an event"));
+            let inner = |event: Event| match event.body {
+                EventBody::Progress { event } => event.event,
+                other => panic!("{other:?}"),
+            };
+            events.map(inner).collect()
+        }
+    }
+
+    fn text(content: &str) -> AgentStreamEvent {
+        AgentStreamEvent::TextDelta { content: content.to_owned() }
+    }
+
+    fn output(call: &str, content: &str) -> AgentStreamEvent {
+        AgentStreamEvent::ToolOutput { call_id: call.to_owned(), content: content.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn the_first_delta_goes_at_once_and_the_others_together() {
+        let desk = desk(Stream::Full);
+        let sink = desk.reporter.sink();
+        let mut bell = desk.outbox.bell();
+        for word in ["a", "b", "c"] {
+            sink.emit(text(word)).await;
+        }
+        assert_eq!(desk.events()[0], text("a"));
+        while !desk.outbox.has(&desk.attempt, 2) {
+            bell.changed().await.expect("rang");
+        }
+        assert_eq!(desk.events(), [text("a"), text("bc")]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_passed_by_what_came_later() {
+        let desk = desk(Stream::Full);
+        let sink = desk.reporter.sink();
+        let state = AgentStreamEvent::StateChange { state: protocol::ActivityState::Tool };
+        for event in
+            [text("a"), text("b"), output("1", "x"), output("2", "y"), output("1", "z"), state.clone(), text("c")]
+        {
+            sink.emit(event).await;
+        }
+        desk.reporter.flush();
+        assert_eq!(desk.events(), [text("a"), text("b"), output("1", "xz"), output("2", "y"), state, text("c")]);
+    }
+
+    #[tokio::test]
+    async fn only_what_was_asked_for_is_reported() {
+        for (stream, expected) in [(Stream::None, 0), (Stream::Text, 1), (Stream::Full, 2)] {
+            let desk = desk(stream);
+            desk.reporter.sink().emit(text("a")).await;
+            desk.reporter.sink().emit(output("1", "x")).await;
+            desk.reporter.flush();
+            assert_eq!(desk.events().len(), expected);
+        }
+    }
+}
