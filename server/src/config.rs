@@ -1,6 +1,9 @@
-//! What `serve` was told: flags, environment, file, defaults, in this order.
+//! What `serve` was told: flags, environment, file, defaults, in this order. `cli` reads it; here it is checked.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 /// The checked configuration of a running Board.
 #[derive(Clone, Debug)]
@@ -11,6 +14,186 @@ pub struct Config {
     pub data: PathBuf,
     /// Without a trailing slash; what links, cookies and accepted hosts follow.
     pub public_url: Option<String>,
-    /// Peers whose `X-Forwarded-*` is believed, as CIDR.
-    pub trusted_proxies: Vec<String>,
+    /// Certificate chain and key, both PEM.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// A key that others gave; without it the Board keeps its own in `{data}/keys`.
+    pub signing_key_file: Option<PathBuf>,
+    /// Peers whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Cidr>,
+}
+
+/// Why a configuration is refused: exit code 78.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadConfig(pub String);
+
+impl Config {
+    /// What a Board on this machine, for this machine, has.
+    pub fn local(data: PathBuf) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
+            database_url: sqlite_in(&data),
+            data,
+            public_url: None,
+            tls: None,
+            signing_key_file: None,
+            trusted_proxies: Vec::new(),
+        }
+    }
+
+    /// Refuses what would expose passwords or cannot work.
+    pub fn check(&self) -> Result<(), BadConfig> {
+        let secure = self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
+        if !self.listen.ip().is_loopback() && self.tls.is_none() && !secure {
+            let why = "other machines could reach it, and passwords would cross the network in the clear";
+            return Err(BadConfig(format!(
+                "--listen {}: {why}; give --tls-cert and --tls-key, or --public-url https://… of the proxy in front",
+                self.listen
+            )));
+        }
+        if let Some(url) = &self.public_url {
+            let authority = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+            if authority.is_none_or(|a| a.is_empty() || a.contains(['/', '?', '#', '@', ' '])) {
+                let form = "https://host or https://host:port, nothing after it";
+                return Err(BadConfig(format!("--public-url {url}: expected {form}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where people and vibers reach this Board, without a trailing slash.
+    pub fn base_url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.public_url.clone().unwrap_or_else(|| match self.listen.ip() {
+            IpAddr::V6(ip) if ip.is_loopback() => format!("{scheme}://[::1]:{}", self.listen.port()),
+            _ => format!("{scheme}://127.0.0.1:{}", self.listen.port()),
+        })
+    }
+
+    /// Whether browsers reach it by https: what cookies follow.
+    pub fn secure(&self) -> bool {
+        self.base_url().starts_with("https://")
+    }
+
+    /// The hosts it answers to, in lower case, as a browser sends them.
+    pub fn hosts(&self) -> Vec<String> {
+        let with_default_port = |host: &str, port: &str| vec![host.to_owned(), format!("{host}:{port}")];
+        if let Some(url) = &self.public_url {
+            let (authority, port) = match url.strip_prefix("https://") {
+                Some(authority) => (authority, "443"),
+                None => (url.strip_prefix("http://").unwrap_or(url), "80"),
+            };
+            let authority = authority.to_ascii_lowercase();
+            let bare = authority.strip_suffix(&format!(":{port}")).unwrap_or(&authority);
+            return if has_port(bare) { vec![bare.to_owned()] } else { with_default_port(bare, port) };
+        }
+        let default = if self.tls.is_some() { 443 } else { 80 };
+        let names = ["localhost", "127.0.0.1", "[::1]"];
+        let port = self.listen.port();
+        names
+            .iter()
+            .flat_map(|name| match port == default {
+                true => with_default_port(name, &port.to_string()),
+                false => vec![format!("{name}:{port}")],
+            })
+            .collect()
+    }
+
+    /// The origins of its own pages, as browsers write them: never with a default port.
+    pub fn origins(&self) -> Vec<String> {
+        let scheme = if self.secure() { "https" } else { "http" };
+        let default = if self.secure() { ":443" } else { ":80" };
+        self.hosts().iter().filter(|host| !host.ends_with(default)).map(|host| format!("{scheme}://{host}")).collect()
+    }
+}
+
+fn has_port(authority: &str) -> bool {
+    authority.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The address of the SQLite database in a data folder.
+pub fn sqlite_in(data: &std::path::Path) -> String {
+    let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
+    format!("sqlite://{}", data.join("board.db").display())
+}
+
+/// A range of addresses: `10.0.0.0/8`, `::1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    ip: IpAddr,
+    bits: u32,
+}
+
+impl Cidr {
+    /// Whether the address lies in it.
+    pub fn holds(&self, ip: IpAddr) -> bool {
+        match (self.ip, ip.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                own.to_bits().checked_shr(32 - self.bits) == ip.to_bits().checked_shr(32 - self.bits)
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => {
+                own.to_bits().checked_shr(128 - self.bits) == ip.to_bits().checked_shr(128 - self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::str::FromStr for Cidr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+        let bad = || format!("{text:?} is not an address or a range like 10.0.0.0/8");
+        let ip: IpAddr = ip.parse().map_err(|_| bad())?;
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), str::parse).map_err(|_| bad())?;
+        if bits > most { Err(bad()) } else { Ok(Self { ip, bits }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(listen: &str, public_url: Option<&str>) -> Config {
+        let mut config = Config::local("/tmp/x".into());
+        config.listen = listen.parse().expect("an address");
+        config.public_url = public_url.map(str::to_owned);
+        config
+    }
+
+    #[test]
+    fn an_open_port_needs_tls_or_an_https_proxy() {
+        assert!(config("127.0.0.1:7400", None).check().is_ok());
+        assert!(config("0.0.0.0:7400", None).check().is_err());
+        assert!(config("0.0.0.0:7400", Some("http://board.example")).check().is_err());
+        assert!(config("0.0.0.0:7400", Some("https://board.example")).check().is_ok());
+        for url in ["board.example", "https://", "https://b/x", "https://u@b", "ftp://b"] {
+            assert!(config("127.0.0.1:1", Some(url)).check().is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_origins_are_exact() {
+        let local = config("127.0.0.1:7400", None);
+        assert_eq!(local.hosts(), ["localhost:7400", "127.0.0.1:7400", "[::1]:7400"]);
+        assert_eq!(local.origins()[0], "http://localhost:7400");
+        let public = config("127.0.0.1:7400", Some("https://Board.Example"));
+        assert_eq!(public.hosts(), ["board.example", "board.example:443"]);
+        assert_eq!(public.origins(), ["https://board.example"]);
+        assert_eq!(config("127.0.0.1:7400", Some("https://b:8443")).hosts(), ["b:8443"]);
+    }
+
+    #[test]
+    fn a_range_holds_its_addresses() {
+        let range: Cidr = "10.1.0.0/16".parse().expect("a range");
+        assert!(range.holds("10.1.2.3".parse().expect("ip")) && !range.holds("10.2.0.1".parse().expect("ip")));
+        assert!(range.holds("::ffff:10.1.2.3".parse().expect("ip")));
+        let all: Cidr = "::/0".parse().expect("a range");
+        assert!(all.holds("2001:db8::1".parse().expect("ip")) && !all.holds("10.0.0.1".parse().expect("ip")));
+        for bad in ["10.0.0.0/33", "x", "10.0.0.0/", ""] {
+            assert!(bad.parse::<Cidr>().is_err(), "{bad}");
+        }
+    }
 }

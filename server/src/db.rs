@@ -9,6 +9,15 @@ pub mod events;
 pub mod idempotency;
 pub mod join_tokens;
 pub mod messages;
+pub mod audit;
+pub mod board;
+pub mod invitations;
+pub mod logins;
+pub mod members;
+pub mod operators;
+pub mod teams;
+pub mod tokens;
+
 mod migrate;
 pub mod read_marks;
 mod row;

@@ -1,11 +1,16 @@
 //! The Board: signs operators in, keeps teams apart, routes work to vibers, and keeps what they report.
 
+pub mod actions;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod db;
 pub mod domain;
 pub mod error;
+pub mod guard;
 pub mod hub;
+pub mod lifecycle;
 pub mod live;
+pub mod secret;
 pub mod state;
 pub mod web;

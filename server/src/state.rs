@@ -2,7 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::{clock::Clock, config::Config, db::Db, hub::Hub};
+use protocol::{LoginId, OperatorId};
+
+use crate::{
+    clock::Clock,
+    config::Config,
+    db::Db,
+    domain::{Login, Operator, Role, Team, Token},
+    guard::{Cache, Keys, Passwords, Throttle},
+    hub::Hub,
+    lifecycle::Lifecycle,
+};
 
 /// A running Board.
 #[derive(Clone)]
@@ -11,4 +21,55 @@ pub struct Board {
     pub hub: Hub,
     pub clock: Clock,
     pub config: Arc<Config>,
+    pub guard: Arc<Guard>,
+    pub shutdown: Lifecycle,
+}
+
+/// What signing in needs, and what was just read about who is signed in.
+#[derive(Debug)]
+pub struct Guard {
+    pub keys: Keys,
+    pub passwords: Passwords,
+    pub throttle: Throttle,
+    /// Standing logins; `None` for one that does not stand.
+    pub logins: Cache<LoginId, Option<Arc<(Login, Operator)>>>,
+    /// An operator's team by slug.
+    pub members: Cache<(OperatorId, String), Option<Arc<(Team, Role)>>>,
+    /// Tokens by the hash of their secret.
+    pub tokens: Cache<String, Option<Arc<(Team, Token)>>>,
+}
+
+impl Guard {
+    /// With nothing read yet.
+    pub fn new(keys: Keys) -> Self {
+        Self {
+            keys,
+            passwords: Passwords::new(),
+            throttle: Throttle::default(),
+            logins: Cache::default(),
+            members: Cache::default(),
+            tokens: Cache::default(),
+        }
+    }
+
+    /// A login, membership, role, team or token changed: everybody is read again.
+    pub fn forget(&self) {
+        self.logins.forget();
+        self.members.forget();
+        self.tokens.forget();
+    }
+}
+
+impl Board {
+    /// A Board over an open database. Starts nothing.
+    pub fn new(config: Config, db: Db, keys: Keys, clock: Clock) -> Self {
+        Self {
+            db,
+            hub: Hub::default(),
+            clock,
+            config: Arc::new(config),
+            guard: Arc::new(Guard::new(keys)),
+            shutdown: Lifecycle::default(),
+        }
+    }
 }

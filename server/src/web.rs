@@ -1,6 +1,28 @@
 //! Pages, fragments, the JSON API and the daemons' door: everything that speaks HTTP.
 
+pub mod accounts;
 pub mod assets;
+pub mod cookie;
+pub mod extract;
+pub mod layers;
 pub mod links;
 pub mod markdown;
+pub mod respond;
 pub mod view;
+
+use axum::Router;
+
+pub use extract::{Administering, Caller, Operating, Owning, SignedIn, Viewing};
+pub use respond::{Rejection, html, html_with};
+
+use crate::{error::Error, state::Board};
+
+/// Everything this Board answers to.
+pub fn router(board: Board) -> Router {
+    let routes = Router::new()
+        .merge(accounts::routes())
+        .merge(assets::routes())
+        .fallback(async || Rejection(Error::NotFound))
+        .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
+    layers::around(routes, &board).with_state(board)
+}

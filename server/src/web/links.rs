@@ -94,3 +94,33 @@ pub fn account() -> &'static str {
 pub fn theme() -> &'static str {
     "/account/theme"
 }
+
+/// Sign-in, and where to go after it.
+pub fn sign_in(next: Option<&str>) -> String {
+    match next.filter(|next| *next != "/") {
+        Some(next) => format!("/login?next={}", escape(next)),
+        None => "/login".to_owned(),
+    }
+}
+
+/// A text as the value of a query's parameter.
+pub fn escape(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => out.push(byte.into()),
+            _ => write!(out, "%{byte:02X}").expect("writing to a String succeeds"),
+        }
+        out
+    })
+}
+
+/// Where the first owner is made.
+pub fn setup(code: &str) -> String {
+    format!("/setup/{code}")
+}
+
+/// Where an invitation is taken.
+pub fn invitation(code: &str) -> String {
+    format!("/invite/{code}")
+}

@@ -1,0 +1,192 @@
+//! Teams: making, naming, suspending and deleting them.
+
+use protocol::{Instant, TeamId};
+
+use super::accounts::check_name;
+use crate::{
+    db,
+    domain::{By, Team},
+    error::{Error, Result},
+    hub::{News, Revoked},
+    state::Board,
+};
+
+/// Longest slug, characters.
+const SLUG: usize = 40;
+
+/// A team, not yet kept.
+pub fn new(now: Instant, slug: &str, name: &str) -> Team {
+    Team {
+        id: TeamId::new(now.0),
+        slug: slug.to_owned(),
+        name: name.to_owned(),
+        claimed_at: None,
+        suspended_at: None,
+        lost_after_ms: 900_000,
+        retention_days: 30,
+        created_at: now,
+    }
+}
+
+/// Whether a text can be a team's slug: lower-case letters, digits and inner hyphens.
+pub fn is_slug(text: &str) -> bool {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=SLUG).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// The slug that a name asks for, if it has any letter or digit in it.
+pub fn slug_of(name: &str) -> Option<String> {
+    let mut slug = String::new();
+    for c in name.to_lowercase().chars() {
+        match c {
+            'a'..='z' | '0'..='9' => slug.push(c),
+            'à'..='å' => slug.push('a'),
+            'è'..='ë' => slug.push('e'),
+            'ì'..='ï' => slug.push('i'),
+            'ò'..='ö' | 'ø' => slug.push('o'),
+            'ù'..='ü' => slug.push('u'),
+            'ç' => slug.push('c'),
+            'ñ' => slug.push('n'),
+            'ß' => slug.push_str("ss"),
+            _ if slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    slug.truncate(SLUG);
+    let slug = slug.trim_matches('-').to_owned();
+    (!slug.is_empty()).then_some(slug)
+}
+
+/// A new team without anybody in it.
+pub async fn add(board: &Board, by: &By, slug: &str, name: &str) -> Result<Team> {
+    check_slug(slug)?;
+    let team = new(board.clock.now(), slug, &check_name(name)?);
+    let (made, by) = (team.clone(), by.clone());
+    let done = board.db.write(move |tx| {
+        let (team, by) = (made.clone(), by.clone());
+        Box::pin(async move {
+            db::teams::insert(tx, &team).await?;
+            let (now, slug) = (team.created_at, &team.slug);
+            db::audit::append(tx, &team.id, now, &by, "team.add", slug, &team.name, None, Some(slug)).await
+        })
+    });
+    done.await.map_err(|error| taken(error.into()))?;
+    Ok(team)
+}
+
+/// What the settings page changes.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub slug: String,
+    pub name: String,
+    pub lost_after_minutes: i64,
+    pub retention_days: i64,
+}
+
+/// Changes a team's name, slug and limits.
+pub async fn update(board: &Board, by: &By, team: &Team, change: Change) -> Result<Team> {
+    check_slug(&change.slug)?;
+    let name = check_name(&change.name)?;
+    if !(0..=7 * 24 * 60).contains(&change.lost_after_minutes) {
+        return Err(Error::unacceptable("bad_lost_after", "Silence may last 0 (for ever) to 10080 minutes."));
+    }
+    if !(1..=3650).contains(&change.retention_days) {
+        return Err(Error::unacceptable("bad_retention", "Events are kept for 1 to 3650 days."));
+    }
+    let changed = Team {
+        slug: change.slug,
+        name,
+        lost_after_ms: change.lost_after_minutes * 60_000,
+        retention_days: change.retention_days,
+        ..team.clone()
+    };
+    let (was, is, by, now) = (words(team), changed.clone(), by.clone(), board.clock.now());
+    let done = board.db.write(move |tx| {
+        let (was, is, by) = (was.clone(), is.clone(), by.clone());
+        Box::pin(async move {
+            db::teams::update(tx, &is).await?;
+            let after = words(&is);
+            db::audit::append(tx, &is.id, now, &by, "team.update", &is.slug, &after, Some(&was), Some(&after)).await
+        })
+    });
+    done.await.map_err(|error| taken(error.into()))?;
+    board.guard.forget();
+    board.hub.ring(&team.id, News::Team);
+    Ok(changed)
+}
+
+/// Shuts a team, or opens it again: nobody and no viber gets in meanwhile.
+pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Result<()> {
+    let (id, by, now) = (team.id.clone(), by.clone(), board.clock.now());
+    board
+        .db
+        .write(move |tx| {
+            let (id, by) = (id.clone(), by.clone());
+            Box::pin(async move {
+                db::teams::suspend(tx, &id, suspended.then_some(now)).await?;
+                let action = if suspended { "team.suspend" } else { "team.resume" };
+                db::audit::append(tx, &id, now, &by, action, id.as_str(), "", None, None).await
+            })
+        })
+        .await?;
+    everyone_out(board, &team.id);
+    Ok(())
+}
+
+/// Deletes a team and all that is in it. There is no way back.
+pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
+    let id = team.id.clone();
+    board
+        .db
+        .write(move |tx| {
+            let id = id.clone();
+            Box::pin(async move { db::teams::delete(tx, &id).await })
+        })
+        .await?;
+    // The team's audit went with it: this line is what remains.
+    tracing::warn!(team.id = %team.id, team.slug = team.slug, actor = by.actor.id(), "team deleted");
+    everyone_out(board, &team.id);
+    Ok(())
+}
+
+fn everyone_out(board: &Board, team: &TeamId) {
+    board.guard.forget();
+    board.hub.ring(team, News::Revoked(Revoked::Everyone));
+}
+
+fn check_slug(slug: &str) -> Result<()> {
+    if is_slug(slug) {
+        return Ok(());
+    }
+    let rule = "The address of a team consists of a-z, 0-9 and inner hyphens, at most 40 of them.";
+    Err(Error::unacceptable("bad_slug", rule))
+}
+
+fn taken(error: Error) -> Error {
+    match error {
+        Error::Conflict { .. } => Error::unacceptable("slug_taken", "Another team has this address."),
+        other => other,
+    }
+}
+
+fn words(team: &Team) -> String {
+    let minutes = team.lost_after_ms / 60_000;
+    format!("{} {:?} lost after {minutes} min, kept {} days", team.slug, team.name, team.retention_days)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_slugs() {
+        assert_eq!(slug_of("Fernworks").as_deref(), Some("fernworks"));
+        assert_eq!(slug_of("  Ærø & Sons, Ltd. ").as_deref(), Some("ro-sons-ltd"));
+        assert_eq!(slug_of("Müller/Söhne").as_deref(), Some("muller-sohne"));
+        assert_eq!(slug_of("日本"), None);
+        assert!(slug_of(&"x-".repeat(60)).is_some_and(|slug| is_slug(&slug)));
+        for bad in ["", "-a", "a-", "A", "a/b", "..", "a b", &"a".repeat(41)] {
+            assert!(!is_slug(bad), "{bad}");
+        }
+    }
+}

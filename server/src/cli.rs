@@ -1,0 +1,221 @@
+//! The command line: parsing, where its values come from, exit codes.
+//!
+//! 0 done, 1 failed, 2 usage, 78 configuration (sysexits' EX_CONFIG).
+
+mod console;
+mod file;
+mod open;
+mod people;
+mod serve;
+mod serving;
+
+use std::{fmt, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{BadConfig, Cidr, Config};
+
+/// The Board: gives work to AI agents on your own machines, and shows what they do.
+#[derive(Debug, Parser)]
+#[command(name = "viber-board", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    store: Store,
+}
+
+/// Where the Board keeps what it knows: the same for every verb.
+#[derive(Clone, Debug, Args)]
+pub struct Store {
+    /// Folder of keys, of the SQLite database, and of config.yaml
+    #[arg(long, global = true, env = "VIBER_BOARD_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// sqlite:///path or postgres://user@host/name; SQLite in the data folder when absent
+    #[arg(long, global = true, env = "VIBER_BOARD_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// How log lines look
+    #[arg(long, global = true, env = "VIBER_BOARD_LOG", value_name = "FORM")]
+    log: Option<LogForm>,
+}
+
+/// How log lines look on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogForm {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the Board
+    Serve(Serve),
+    /// Print a one-use link that makes the first owner
+    SetupLink,
+}
+
+/// What only `serve` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Serve {
+    /// Address and port [default: 127.0.0.1:7400]
+    #[arg(long, env = "VIBER_BOARD_LISTEN", value_name = "ADDRESS")]
+    listen: Option<std::net::SocketAddr>,
+    /// Where people and vibers reach it, when that is not the address it listens on
+    #[arg(long, env = "VIBER_BOARD_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
+    /// Certificate chain (PEM)
+    #[arg(long, env = "VIBER_BOARD_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, env = "VIBER_BOARD_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Key that signs session cookies, shared by replicas; the Board makes its own when absent
+    #[arg(long, env = "VIBER_BOARD_SIGNING_KEY_FILE", value_name = "FILE")]
+    signing_key_file: Option<PathBuf>,
+    /// Proxy whose X-Forwarded-For is believed; may be given several times
+    #[arg(long, env = "VIBER_BOARD_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
+    trusted_proxy: Vec<Cidr>,
+}
+
+/// How a verb fails.
+#[derive(Debug)]
+pub enum Failure {
+    /// Exit 1.
+    Failed(String),
+    /// Exit 2.
+    Usage(String),
+    /// Exit 78.
+    Config(String),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Config(_) => 78,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(why) | Self::Usage(why) | Self::Config(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl From<BadConfig> for Failure {
+    fn from(bad: BadConfig) -> Self {
+        Self::Config(bad.0)
+    }
+}
+
+impl From<crate::error::Error> for Failure {
+    fn from(error: crate::error::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<crate::db::Error> for Failure {
+    fn from(error: crate::db::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// Parses the command line and does what it says.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // Nobody is left to tell when even printing fails.
+            error.print().ok();
+            return ExitCode::from(code);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&Failure::Failed(format!("cannot start: {error}"))),
+    };
+    match runtime.block_on(dispatch(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure),
+    }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    console::complain(failure);
+    ExitCode::from(failure.code())
+}
+
+async fn dispatch(cli: Cli) -> Result<(), Failure> {
+    let (flags, verb) = match cli.verb {
+        Verb::Serve(flags) => (flags, None),
+        verb => (Serve::default(), Some(verb)),
+    };
+    let (config, log) = settle(cli.store, flags)?;
+    console::log(log.unwrap_or(LogForm::Text), verb.is_none());
+    let Some(verb) = verb else { return serve::run(config).await };
+    match verb {
+        Verb::Serve(_) => serve::run(config).await,
+        Verb::SetupLink => people::setup_link(&config).await,
+    }
+}
+
+/// Flags and environment (clap's part) over the file over defaults.
+fn settle(store: Store, flags: Serve) -> Result<(Config, Option<LogForm>), Failure> {
+    let data = store.data.unwrap_or_else(|| PathBuf::from("data"));
+    let file = file::read(&data)?;
+    let mut config = Config::local(data);
+    if let Some(url) = store.database_url.or(file.database_url) {
+        config.database_url = url;
+    }
+    let url = &config.database_url;
+    if !["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(Failure::Config("--database-url: expected sqlite:///path or postgres://…".into()));
+    }
+    if let Some(listen) = flags.listen.or(file.listen) {
+        config.listen = listen;
+    }
+    let public_url = flags.public_url.or(file.public_url);
+    config.public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
+    config.tls = flags.tls_cert.zip(flags.tls_key).or(file.tls_cert.zip(file.tls_key));
+    config.signing_key_file = flags.signing_key_file.or(file.signing_key_file);
+    config.trusted_proxies = if flags.trusted_proxy.is_empty() { file.trusted_proxy } else { flags.trusted_proxy };
+    Ok((config, store.log.or(file.log)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_flags_beat_the_file() {
+        Cli::command().debug_assert();
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = |url: Option<&str>| Store {
+            data: Some(folder.path().to_owned()),
+            database_url: url.map(str::to_owned),
+            log: None,
+        };
+        std::fs::write(folder.path().join("config.yaml"), "listen: 127.0.0.1:9\nlog: json\n").expect("a file");
+        let (config, log) = settle(store(None), Serve::default()).expect("settled");
+        assert_eq!((config.listen.port(), log), (9, Some(LogForm::Json)));
+        let flags = Serve { listen: "127.0.0.1:10".parse().ok(), ..Serve::default() };
+        assert_eq!(settle(store(None), flags).expect("settled").0.listen.port(), 10);
+        assert!(matches!(settle(store(Some("mysql://x")), Serve::default()), Err(Failure::Config(_))));
+        std::fs::write(folder.path().join("config.yaml"), "lisen: 127.0.0.1:9\n").expect("a file");
+        let Err(Failure::Config(why)) = settle(store(None), Serve::default()) else { panic!("an unknown key passed") };
+        assert!(why.contains("lisen") && why.contains("config.yaml"), "{why}");
+    }
+}

@@ -1,0 +1,48 @@
+//! What the programs print: results on stdout, everything else on stderr.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use tracing_subscriber::EnvFilter;
+
+use super::{Failure, LogForm};
+
+/// Prints a line of the result. A reader that went away ends the output, not the verb.
+pub fn say(line: impl std::fmt::Display) {
+    writeln!(std::io::stdout(), "{}", escaped(&line.to_string())).ok();
+}
+
+/// Prints a remark.
+pub fn remark(line: impl std::fmt::Display) {
+    writeln!(std::io::stderr(), "{}", escaped(&line.to_string())).ok();
+}
+
+/// Says why a verb failed.
+pub fn complain(failure: &Failure) {
+    remark(format_args!("viber-board: {failure}"));
+}
+
+/// Names and errors may carry control characters; a terminal must not obey them.
+fn escaped(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Sends log lines to stderr. `RUST_LOG` narrows them; `serve` tells more than the other verbs.
+pub fn log(form: LogForm, serving: bool) {
+    let usual = if serving { "info,sqlx=warn,hyper=warn,h2=warn" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    // A test process may have one already.
+    match form {
+        LogForm::Text => lines.with_target(false).try_init().ok(),
+        LogForm::Json => lines.json().flatten_event(true).with_current_span(true).try_init().ok(),
+    };
+    let hook = std::panic::take_hook();
+    if form == LogForm::Json {
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(place, "panic");
+        }));
+    } else {
+        std::panic::set_hook(hook);
+    }
+}

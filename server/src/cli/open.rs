@@ -1,0 +1,59 @@
+//! Opening what a verb works on: data folder, keys, database.
+
+use std::{fs, os::unix::fs::{DirBuilderExt as _, PermissionsExt as _}, path::Path};
+
+use super::Failure;
+use crate::{clock::Clock, config::Config, db::{self, Db}, guard::Keys, state::Board};
+
+/// Makes the data folder, closed to others.
+pub fn data_folder(data: &Path) -> Result<(), Failure> {
+    let wrong = |error: std::io::Error| Failure::Config(format!("--data {}: {error}", data.display()));
+    if !data.exists() {
+        return fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(wrong);
+    }
+    let mode = fs::metadata(data).map_err(wrong)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        // Ours to close: it holds keys. A folder of somebody else's says so itself.
+        fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// The keys that sign: a configured file's, or the Board's own.
+pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, Failure> {
+    let keys = match &config.signing_key_file {
+        Some(file) => Keys::from_file(file),
+        None => Keys::kept(&config.data.join("keys"), clock.now().0),
+    };
+    keys.map_err(|bad| {
+        let setting = if config.signing_key_file.is_some() { "--signing-key-file: " } else { "" };
+        Failure::Config(format!("{setting}{bad}"))
+    })
+}
+
+/// The database, its schema brought up to date; one that is newer than this binary is a matter of configuration.
+pub async fn database(config: &Config) -> Result<Db, Failure> {
+    let db = Db::connect(&config.database_url).await.map_err(unreachable)?;
+    let found = db::version(&db).await.map_err(unreachable)?;
+    if found > db::newest() {
+        let advice = "use the newer viber-board, or restore a backup";
+        let newest = db::newest();
+        return Err(Failure::Config(format!(
+            "the database has schema version {found}, this binary knows only {newest}: {advice}"
+        )));
+    }
+    db.close().await;
+    Db::open(&config.database_url).await.map_err(unreachable)
+}
+
+fn unreachable(error: db::Error) -> Failure {
+    Failure::Failed(format!("the database cannot be opened: {error}"))
+}
+
+/// A Board for a verb of the console: nothing of it runs.
+pub async fn board(config: &Config) -> Result<Board, Failure> {
+    data_folder(&config.data)?;
+    let clock = Clock::System;
+    let keys = keys(config, &clock)?;
+    Ok(Board::new(config.clone(), database(config).await?, keys, clock))
+}

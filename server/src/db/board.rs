@@ -1,0 +1,37 @@
+//! Facts about this Board as a whole.
+
+use super::{Error, Tx};
+
+/// Hash of the setup code that still works.
+pub const SETUP_CODE: &str = "setup_code";
+
+/// A fact.
+pub async fn fact(tx: &mut Tx, key: &str) -> Result<Option<String>, Error> {
+    tx.row("SELECT value FROM board WHERE key = $1", crate::args![key]).await?.map(|row| row.text("value")).transpose()
+}
+
+/// Sets a fact.
+pub async fn set_fact(tx: &mut Tx, key: &str, value: &str) -> Result<(), Error> {
+    let sql = "INSERT INTO board (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    tx.execute(sql, crate::args![key, value]).await.map(drop)
+}
+
+/// Takes a fact away if it still has this value; says whether it had.
+pub async fn take_fact(tx: &mut Tx, key: &str, value: &str) -> Result<bool, Error> {
+    Ok(tx.execute("DELETE FROM board WHERE key = $1 AND value = $2", crate::args![key, value]).await? == 1)
+}
+
+/// Takes a fact away.
+pub async fn drop_fact(tx: &mut Tx, key: &str) -> Result<(), Error> {
+    tx.execute("DELETE FROM board WHERE key = $1", crate::args![key]).await.map(drop)
+}
+
+/// Size of the database in bytes, as its engine counts it.
+pub async fn size(tx: &mut Tx) -> Result<u64, Error> {
+    let sql = if tx.is_sqlite() {
+        "SELECT page_count * page_size AS n FROM pragma_page_count(), pragma_page_size()"
+    } else {
+        "SELECT pg_database_size(current_database()) AS n"
+    };
+    tx.row(sql, &[]).await?.map_or(Ok(0), |row| row.count("n"))
+}

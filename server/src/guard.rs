@@ -1,0 +1,14 @@
+//! What stands between a request and an account: signing keys, password hashes, throttles, and what was just read.
+//!
+//! Knows neither SQL nor HTTP.
+
+pub mod cache;
+pub mod jwt;
+pub mod keys;
+pub mod passwords;
+pub mod throttle;
+
+pub use cache::Cache;
+pub use keys::Keys;
+pub use passwords::Passwords;
+pub use throttle::Throttle;

@@ -1,0 +1,84 @@
+//! What was read about a credential, for at most two seconds.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, PoisonError},
+};
+
+/// How long an answer stands, milliseconds: what bounds the delay of a revocation made elsewhere.
+pub const TTL_MS: i64 = 2_000;
+/// Entries; beyond that the cache starts anew.
+const CAPACITY: usize = 8_192;
+
+/// A bounded map whose entries expire. `forget` drops everything at once, also what is being read meanwhile.
+#[derive(Debug)]
+pub struct Cache<K, V> {
+    inner: Mutex<Inner<K, V>>,
+}
+
+#[derive(Debug)]
+struct Inner<K, V> {
+    /// Counts the calls of `forget`, so that a read that began before one is not kept after it.
+    age: u64,
+    entries: HashMap<K, (i64, V)>,
+}
+
+/// Proof of when a read began.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun(u64);
+
+impl<K: Eq + Hash, V: Clone> Cache<K, V> {
+    /// What is known about `key` at `now` (monotonic milliseconds), or when the read that finds out began.
+    pub fn look(&self, key: &K, now: i64) -> Result<V, Begun> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        match inner.entries.get(key) {
+            Some((until, value)) if *until > now => Ok(value.clone()),
+            _ => Err(Begun(inner.age)),
+        }
+    }
+
+    /// Keeps what a read found, unless something was revoked since it began.
+    pub fn keep(&self, begun: Begun, key: K, now: i64, value: V) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.age != begun.0 {
+            return;
+        }
+        if inner.entries.len() >= CAPACITY {
+            inner.entries.clear();
+        }
+        inner.entries.insert(key, (now + TTL_MS, value));
+    }
+
+    /// A revocation: everything is read again.
+    pub fn forget(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.age += 1;
+        inner.entries.clear();
+    }
+}
+
+impl<K, V> Default for Cache<K, V> {
+    fn default() -> Self {
+        Self { inner: Mutex::new(Inner { age: 0, entries: HashMap::new() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stands_two_seconds_and_a_revocation_beats_a_read_under_way() {
+        let cache = Cache::<&str, u8>::default();
+        let begun = cache.look(&"a", 0).expect_err("nothing yet");
+        cache.keep(begun, "a", 0, 1);
+        assert_eq!(cache.look(&"a", TTL_MS - 1).ok(), Some(1));
+        assert!(cache.look(&"a", TTL_MS).is_err());
+        let begun = cache.look(&"b", 0).expect_err("nothing yet");
+        cache.forget();
+        cache.keep(begun, "b", 0, 2);
+        assert!(cache.look(&"b", 0).is_err(), "the read began before the revocation");
+        assert!(cache.look(&"a", 0).is_err());
+    }
+}

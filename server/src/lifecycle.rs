@@ -1,0 +1,58 @@
+//! How the Board ends: a soft stop drains, a hard one ends what is left.
+
+use std::time::Duration;
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long a drain may take before what is left is ended.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// Shared by everything that runs longer than a request.
+#[derive(Clone, Debug, Default)]
+pub struct Lifecycle {
+    /// No new work: streams and links say goodbye and end.
+    pub soft: CancellationToken,
+    /// End now.
+    pub hard: CancellationToken,
+    /// Every spawned task, so that an end can wait for them.
+    pub tracker: TaskTracker,
+}
+
+impl Lifecycle {
+    /// Runs `work` until it ends or the hard stop comes. Every task of the Board is started with it.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let hard = self.hard.clone();
+        drop(self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = hard.cancelled() => {}
+                () = work => {}
+            }
+        }));
+    }
+
+    /// Waits for the first SIGTERM or SIGINT, then stops softly; the second stops hard.
+    pub async fn watch_signals(self) -> std::io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        for stop in [&self.soft, &self.hard] {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            tracing::info!(hard = self.soft.is_cancelled(), "asked to stop");
+            stop.cancel();
+        }
+        Ok(())
+    }
+
+    /// Waits until every task ended: at most `DRAIN` after the soft stop, then hard.
+    pub async fn drained(&self) {
+        self.tracker.close();
+        if tokio::time::timeout(DRAIN, self.tracker.wait()).await.is_err() {
+            tracing::warn!(tasks = self.tracker.len(), "the drain took too long; ending what is left");
+            self.hard.cancel();
+            self.tracker.wait().await;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Accounts in the browser: first run, sign-in, invitations, one's own account.
+
+mod next;
+mod setup;
+mod sign_in;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+
+use super::{Rejection, SignedIn, cookie::Cookie, links};
+use crate::{
+    db,
+    domain::{Login, Operator},
+    guard::jwt,
+    state::Board,
+};
+
+/// The routes outside the teams.
+pub fn routes() -> Router<Board> {
+    Router::new()
+        .route("/", get(enter))
+        .route("/setup/{code}", get(setup::page).post(setup::claim))
+        .route("/login", get(sign_in::page).post(sign_in::sign_in))
+        .route("/logout", post(sign_in::sign_out))
+}
+
+/// The first of one's teams.
+async fn enter(State(board): State<Board>, signed_in: SignedIn) -> Result<Response, Rejection> {
+    let id = signed_in.operator.id;
+    let teams = board.db.read(move |tx| Box::pin(async move { db::teams::of_operator(tx, &id).await })).await?;
+    let open = teams.into_iter().find(|(team, _)| team.suspended_at.is_none());
+    let to = open.map_or_else(|| links::account().to_owned(), |(team, _)| links::home(&team.slug));
+    Ok(Redirect::to(&to).into_response())
+}
+
+/// Sends a browser on with a fresh session cookie. Whatever it carried before is replaced.
+fn welcome(board: &Board, login: &Login, operator: &Operator, to: &str) -> Response {
+    let token = jwt::sign(&board.guard.keys, &login.id, &operator.id, board.clock.now());
+    with_cookie(Cookie::Login.set(&token, &board.config), to)
+}
+
+/// 303 to a page, with a cookie.
+pub(super) fn with_cookie(cookie: HeaderValue, to: &str) -> Response {
+    ([(header::SET_COOKIE, cookie)], Redirect::to(to)).into_response()
+}
+
+/// The name of this Board as people know it: the host in its address.
+fn host(board: &Board) -> String {
+    let url = board.config.base_url();
+    url.split_once("://").map_or(url.clone(), |(_, host)| host.to_owned())
+}

@@ -1,0 +1,106 @@
+//! Signing in and out.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use super::{host, next, welcome, with_cookie};
+use crate::{
+    actions::accounts,
+    error::Error,
+    state::Board,
+    web::{Rejection, SignedIn, cookie::Cookie, extract::Device, html, html_with, respond, view::filters},
+};
+
+#[derive(Template, Default)]
+#[template(path = "accounts/sign_in.html")]
+struct Page {
+    host: String,
+    email: String,
+    next: String,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    next: String,
+}
+
+/// The form. Whoever is signed in already goes on.
+pub(super) async fn page(
+    State(board): State<Board>,
+    Query(asked): Query<Asked>,
+    signed_in: Option<SignedIn>,
+) -> Result<Response, Rejection> {
+    let next = next::safe(&asked.next).to_owned();
+    if signed_in.is_some() {
+        return Ok(Redirect::to(&next).into_response());
+    }
+    Ok(html(&Page { host: host(&board), next, ..Page::default() })?.into_response())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Credentials {
+    email: String,
+    password: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// A new login, whatever the browser carried before.
+pub(super) async fn sign_in(
+    State(board): State<Board>,
+    device: Device,
+    Form(typed): Form<Credentials>,
+) -> Result<Response, Rejection> {
+    let Device { user_agent, address } = device;
+    let attempt = accounts::Attempt { email: typed.email.clone(), password: typed.password, address, user_agent };
+    match accounts::sign_in(&board, attempt).await {
+        Ok((login, operator)) => Ok(welcome(&board, &login, &operator, next::safe(&typed.next))),
+        Err(error @ (Error::Unacceptable { .. } | Error::Throttled { .. })) => {
+            let told = match &error {
+                Error::Throttled { retry_after } => {
+                    format!("Too many tries. The next one is possible in {}.", words(*retry_after))
+                }
+                other => other.to_string(),
+            };
+            let next = next::safe(&typed.next).to_owned();
+            let page = Page { host: host(&board), email: typed.email, next, error: Some(told) };
+            // Unknown address and wrong password are the same answer to the letter.
+            let status = match respond::status(&error) {
+                StatusCode::UNPROCESSABLE_ENTITY if respond::code(&error) == "bad_credentials" => StatusCode::UNAUTHORIZED,
+                other => other,
+            };
+            let mut answer = html_with(status, &page)?;
+            if let Error::Throttled { retry_after } = error {
+                answer.headers_mut().insert(axum::http::header::RETRY_AFTER, retry_after.into());
+            }
+            Ok(answer)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends this device's login.
+pub(super) async fn sign_out(State(board): State<Board>, signed_in: Option<SignedIn>) -> Result<Response, Rejection> {
+    if let Some(SignedIn { operator, login, .. }) = signed_in {
+        match accounts::end_login(&board, &operator.id, &login.id).await {
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(with_cookie(Cookie::Login.clear(&board.config), "/login"))
+}
+
+fn words(seconds: u64) -> String {
+    match seconds {
+        0..=90 => format!("{seconds} s"),
+        _ => format!("{} min", seconds.div_ceil(60)),
+    }
+}

@@ -1,0 +1,213 @@
+//! Authority is an extractor: a handler that takes `Operating` runs only for somebody who may operate in that team.
+//!
+//! `Viewing`, `Operating`, `Administering`, `Owning` need a team: the one in a page's path, an API token's, or the one
+//! that `X-Team` names beside a cookie. A team one is not in does not exist. `SignedIn` needs none.
+
+mod identity;
+
+use std::{ops::Deref, sync::Arc};
+
+use axum::{
+    extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts},
+    http::{Method, request::Parts},
+};
+
+use super::{layers, respond::Rejection};
+use crate::{
+    db,
+    domain::{Actor, By, Login, Operator, Role, Team, Token},
+    error::Error,
+    state::Board,
+};
+
+/// Who asks, in which team, as what.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub team: Team,
+    pub by: By,
+    pub role: Role,
+    /// `None` for an API token.
+    pub operator: Option<Operator>,
+    credential: Credential,
+}
+
+#[derive(Clone, Debug)]
+enum Credential {
+    Login(Arc<(Login, Operator)>),
+    /// The hash of its secret.
+    Token(String),
+}
+
+impl Caller {
+    /// Whether the credential still lets its holder look at this team: long answers ask now and then. At most two
+    /// seconds old.
+    pub async fn still(&self, board: &Board) -> bool {
+        let found = match &self.credential {
+            Credential::Login(login) => match identity::login(board, &login.0.id).await {
+                Ok(Some(login)) => identity::member(board, &login.1.id, &self.team.slug).await.map(|m| m.is_some()),
+                Ok(None) => Ok(false),
+                Err(error) => Err(error),
+            },
+            Credential::Token(hash) => identity::token(board, hash).await.map(|token| token.is_some()),
+        };
+        // A database that is away revokes nobody.
+        found.unwrap_or(true)
+    }
+
+    async fn find(parts: &mut Parts, board: &Board) -> Result<Self, Error> {
+        let api = parts.uri.path().starts_with("/api/");
+        if api && let Some(secret) = identity::bearer(&parts.headers)? {
+            let hash = crate::secret::hash(secret);
+            let found = identity::token(board, &hash).await?.ok_or(Error::Unauthenticated)?;
+            return Self::token(&found, hash, address(parts));
+        }
+        let login = identity::signed_in(parts, board).await?;
+        let slug = identity::slug(parts).await?;
+        let found = identity::member(board, &login.1.id, &slug).await?.ok_or(Error::NotFound)?;
+        let (team, role) = (&found.0, found.1);
+        open(team)?;
+        Ok(Self {
+            team: team.clone(),
+            by: By { actor: actor(&login), address: address(parts) },
+            role,
+            operator: Some(login.1.clone()),
+            credential: Credential::Login(login),
+        })
+    }
+
+    fn token(found: &(Team, Token), hash: String, address: String) -> Result<Self, Error> {
+        let (team, token) = found;
+        open(team)?;
+        let actor = Actor::Token { id: token.id.clone(), name: token.name.clone() };
+        Ok(Self {
+            team: team.clone(),
+            by: By { actor, address },
+            role: token.role,
+            operator: None,
+            credential: Credential::Token(hash),
+        })
+    }
+
+    /// Refuses a role that is too low, and leaves a trace of who tried what.
+    async fn at_least(self, role: Role, parts: &Parts, board: &Board) -> Result<Self, Error> {
+        if self.role >= role {
+            return Ok(self);
+        }
+        let route = parts.extensions.get::<MatchedPath>().map_or("-", MatchedPath::as_str);
+        let (object, detail) = (format!("{} {route}", parts.method), format!("{} needs {role}", self.role));
+        let (team, by, now) = (self.team.id.clone(), self.by.clone(), board.clock.now());
+        if parts.method != Method::GET {
+            board
+                .db
+                .write(move |tx| {
+                    let (team, by, object, detail) = (team.clone(), by.clone(), object.clone(), detail.clone());
+                    Box::pin(async move {
+                        db::audit::append(tx, &team, now, &by, "refused", &object, &detail, None, None).await
+                    })
+                })
+                .await?;
+        }
+        Err(Error::Forbidden(match role {
+            Role::Viewer => "you need to be a member of this team",
+            Role::Operator => "viewers can look but not act; ask an admin of the team for the role operator",
+            Role::Admin => "this needs the role admin in the team",
+            Role::Owner => "this needs the role owner in the team",
+        }))
+    }
+}
+
+fn open(team: &Team) -> Result<(), Error> {
+    if team.suspended_at.is_some() { Err(Error::Forbidden("this team is suspended")) } else { Ok(()) }
+}
+
+fn actor(login: &(Login, Operator)) -> Actor {
+    Actor::Operator { id: login.1.id.clone(), name: login.1.name.clone(), login: login.0.id.clone() }
+}
+
+/// The sender's address, as the layers found it.
+pub fn address(parts: &Parts) -> String {
+    parts.extensions.get::<layers::Address>().map_or_else(String::new, |address| address.0.clone())
+}
+
+macro_rules! roles {
+    ($($(#[$doc:meta])* $name:ident = $role:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name(pub Caller);
+
+        impl Deref for $name {
+            type Target = Caller;
+
+            fn deref(&self) -> &Caller {
+                &self.0
+            }
+        }
+
+        impl FromRequestParts<Board> for $name {
+            type Rejection = Rejection;
+
+            async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Self, Rejection> {
+                let caller = Caller::find(parts, board).await?;
+                Ok(Self(caller.at_least(Role::$role, parts, board).await?))
+            }
+        }
+    )*};
+}
+
+roles! {
+    /// May look.
+    Viewing = Viewer;
+    /// May give work and step in.
+    Operating = Operator;
+    /// May change vibers, members and tokens.
+    Administering = Admin;
+    /// May change owners and the team itself.
+    Owning = Owner;
+}
+
+/// An operator with a good login, in whatever teams.
+#[derive(Clone, Debug)]
+pub struct SignedIn {
+    pub operator: Operator,
+    pub login: Login,
+    pub by: By,
+}
+
+impl FromRequestParts<Board> for SignedIn {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Self, Rejection> {
+        let found = identity::signed_in(parts, board).await?;
+        let by = By { actor: actor(&found), address: address(parts) };
+        Ok(Self { operator: found.1.clone(), login: found.0.clone(), by })
+    }
+}
+
+impl OptionalFromRequestParts<Board> for SignedIn {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Option<Self>, Rejection> {
+        match <Self as FromRequestParts<Board>>::from_request_parts(parts, board).await {
+            Ok(signed_in) => Ok(Some(signed_in)),
+            Err(Rejection(Error::Unauthenticated)) => Ok(None),
+            Err(rejection) => Err(rejection),
+        }
+    }
+}
+
+/// The browser and address of somebody who is about to sign in.
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub user_agent: String,
+    pub address: String,
+}
+
+impl<S: Sync> FromRequestParts<S> for Device {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let agent = parts.headers.get(axum::http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+        let user_agent = agent.unwrap_or("").chars().take(300).collect();
+        Ok(Self { user_agent, address: address(parts) })
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading credentials: a cookie's login, a token, a team's slug. What was read stands for two seconds.
+
+use std::sync::Arc;
+
+use axum::{
+    RequestPartsExt as _,
+    extract::RawPathParams,
+    http::{HeaderMap, header, request::Parts},
+};
+use protocol::{Instant, LoginId, OperatorId};
+
+use crate::{
+    actions::accounts,
+    db,
+    domain::{Login, Operator, Role, Team, Token},
+    error::Error,
+    guard::jwt,
+    state::Board,
+    web::{cookie::Cookie, layers::Renewal},
+};
+
+/// How often a use is written down, milliseconds.
+const NOTE_MS: i64 = 60_000;
+
+/// The secret of an `Authorization: Bearer` header. Another scheme, or two headers, is a credential that is not good.
+pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    match (all.next(), all.next()) {
+        (None, _) => Ok(None),
+        (Some(one), None) => {
+            let text = one.to_str().map_err(|_| Error::Unauthenticated)?;
+            let (scheme, secret) = text.split_once(' ').ok_or(Error::Unauthenticated)?;
+            if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(secret.trim())) } else { Err(Error::Unauthenticated) }
+        }
+        _ => Err(Error::Unauthenticated),
+    }
+}
+
+/// The login of a request's cookie; leaves the renewed cookie for the answer.
+pub async fn signed_in(parts: &Parts, board: &Board) -> Result<Arc<(Login, Operator)>, Error> {
+    let token = Cookie::Login.read(&parts.headers, &board.config).ok_or(Error::Unauthenticated)?;
+    let now = board.clock.now();
+    let said = jwt::read(&board.guard.keys, token, now).ok_or(Error::Unauthenticated)?;
+    let found = login(board, &said.login).await?.ok_or(Error::Unauthenticated)?;
+    if found.1.id != said.operator {
+        return Err(Error::Unauthenticated);
+    }
+    if said.stale && let Some(renewal) = parts.extensions.get::<Renewal>() {
+        let token = jwt::sign(&board.guard.keys, &said.login, &said.operator, now);
+        renewal.set(Cookie::Login.set(&token, &board.config));
+    }
+    Ok(found)
+}
+
+/// A login that stands. Notes its use, at most once a minute.
+pub async fn login(board: &Board, id: &LoginId) -> Result<Option<Arc<(Login, Operator)>>, Error> {
+    let cache = &board.guard.logins;
+    let begun = match cache.look(id, board.clock.monotonic()) {
+        Ok(found) => return Ok(found),
+        Err(begun) => begun,
+    };
+    let now = board.clock.now();
+    let key = id.clone();
+    let found = board.db.read(move |tx| Box::pin(async move { db::logins::standing(tx, &key, now).await })).await?;
+    let found = found.map(Arc::new);
+    cache.keep(begun, id.clone(), board.clock.monotonic(), found.clone());
+    if let Some(found) = &found
+        && now.0 - found.0.seen_at.0 >= NOTE_MS
+    {
+        let (board, id) = (board.clone(), id.clone());
+        let note = board.clone();
+        board.shutdown.spawn(async move {
+            if let Err(error) = accounts::seen(&note, &id, Instant(now.0 - NOTE_MS)).await {
+                tracing::warn!(%error, "the use of a login could not be noted");
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// The team of this slug, if the operator is in it.
+pub async fn member(board: &Board, operator: &OperatorId, slug: &str) -> Result<Option<Arc<(Team, Role)>>, Error> {
+    let cache = &board.guard.members;
+    let key = (operator.clone(), slug.to_owned());
+    let begun = match cache.look(&key, board.clock.monotonic()) {
+        Ok(found) => return Ok(found),
+        Err(begun) => begun,
+    };
+    let (operator, slug) = key.clone();
+    let read = board.db.read(move |tx| Box::pin(async move { db::members::of_slug(tx, &operator, &slug).await }));
+    let found = read.await?.map(Arc::new);
+    cache.keep(begun, key, board.clock.monotonic(), found.clone());
+    Ok(found)
+}
+
+/// The token with this hash. Notes its use, at most once a minute.
+pub async fn token(board: &Board, hash: &str) -> Result<Option<Arc<(Team, Token)>>, Error> {
+    let cache = &board.guard.tokens;
+    let key = hash.to_owned();
+    let begun = match cache.look(&key, board.clock.monotonic()) {
+        Ok(found) => return Ok(found),
+        Err(begun) => begun,
+    };
+    let read = board.db.read(|tx| {
+        let hash = key.clone();
+        Box::pin(async move { db::tokens::by_hash(tx, &hash).await })
+    });
+    let found = read.await?.map(Arc::new);
+    cache.keep(begun, key, board.clock.monotonic(), found.clone());
+    let now = board.clock.now();
+    if let Some(found) = found.as_deref()
+        && found.1.seen_at.is_none_or(|seen| now.0 - seen.0 >= NOTE_MS)
+    {
+        let (note, team, id) = (board.clone(), found.0.id.clone(), found.1.id.clone());
+        board.shutdown.spawn(async move {
+            if let Err(error) = crate::actions::tokens::seen(&note, &team, &id, Instant(now.0 - NOTE_MS)).await {
+                tracing::warn!(%error, "the use of a token could not be noted");
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// The team a request names: `{team}` of a page's path, `X-Team` of an API call.
+pub async fn slug(parts: &mut Parts) -> Result<String, Error> {
+    let text = if parts.uri.path().starts_with("/api/") {
+        let header = parts.headers.get("x-team").ok_or_else(|| Error::Malformed("name the team in X-Team".into()))?;
+        header.to_str().map_err(|_| Error::NotFound)?.to_owned()
+    } else {
+        let path = parts.extract::<RawPathParams>().await.map_err(|_| Error::NotFound)?;
+        let found = path.iter().find(|(name, _)| *name == "team").map(|(_, value)| value.to_owned());
+        found.ok_or(Error::NotFound)?
+    };
+    if crate::actions::teams::is_slug(&text) { Ok(text) } else { Err(Error::NotFound) }
+}

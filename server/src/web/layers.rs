@@ -1,0 +1,190 @@
+//! What every request passes on its way in and out, from the outside: its number, the log line, safety headers, the
+//! form of refusals, panics, the host, the origin, the address, limits, a renewed cookie.
+
+mod origin;
+
+use std::{
+    any::Any,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    csrf::CsrfLayer,
+    limit::RequestBodyLimitLayer,
+    timeout::RequestBodyTimeoutLayer,
+};
+use tracing::Instrument;
+
+use super::{cookie::Cookie, respond};
+use crate::{config::Config, error::Error, state::Board};
+
+/// Largest body of a request, bytes. A route that takes more says so itself.
+const BODY: usize = 1024 * 1024;
+/// A body that stops arriving for so long is given up.
+const BODY_PAUSE: Duration = Duration::from_secs(10);
+/// No script, style, frame or connection but our own; `manifest` and fonts are not used.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The number of a request: in its log lines, in its refusals, in `x-request-id`.
+#[derive(Clone, Debug)]
+pub struct RequestId(pub String);
+
+/// The address of whoever sent a request: the peer's, or a trusted proxy's word for it.
+#[derive(Clone, Debug, Default)]
+pub struct Address(pub String);
+
+/// Where an extractor leaves the cookie that renews a login.
+#[derive(Clone, Debug, Default)]
+pub struct Renewal(Arc<Mutex<Option<HeaderValue>>>);
+
+impl Renewal {
+    /// The answer will carry this cookie.
+    pub fn set(&self, cookie: HeaderValue) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(cookie);
+    }
+}
+
+/// Puts all of them around the routes. The last one here is the first that a request meets.
+pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
+    let mut own_pages = CsrfLayer::new();
+    for origin in board.config.origins() {
+        own_pages = own_pages.add_trusted_origin(&origin).expect("the configuration was checked");
+    }
+    routes
+        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
+        .layer(RequestBodyLimitLayer::new(BODY))
+        .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
+        .layer(middleware::from_fn_with_state(board.clone(), guard))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn(respond::render))
+        .layer(middleware::from_fn(safety_headers))
+        .layer(middleware::from_fn(number))
+}
+
+/// Host, origin, address, renewal.
+async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> Response {
+    let config = &board.config;
+    // Probes come by address; they learn nothing but that the Board is up.
+    let probe = matches!(request.uri().path(), "/healthz" | "/readyz");
+    if !probe && let Err(bad) = origin::check_host(request.uri(), request.headers(), &config.hosts()) {
+        return match bad {
+            origin::BadHost::Malformed => StatusCode::BAD_REQUEST,
+            origin::BadHost::Foreign => StatusCode::MISDIRECTED_REQUEST,
+        }
+        .into_response();
+    }
+    let asked = origin::Request {
+        method: request.method(),
+        headers: request.headers(),
+        cookie: Cookie::Login.is_in(request.headers(), config),
+        bearer: request.headers().contains_key(header::AUTHORIZATION),
+    };
+    if origin::is_foreign(asked, &config.origins()) {
+        tracing::warn!("refused a request that another site may have caused");
+        return respond::Rejection(Error::CsrfFailed).into_response();
+    }
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+    let address = peer.map(|peer| client(peer, request.headers(), config).to_string()).unwrap_or_default();
+    let renewal = Renewal::default();
+    request.extensions_mut().insert(Address(address));
+    request.extensions_mut().insert(renewal.clone());
+    let mut response = next.run(request).await;
+    let renewed = renewal.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(cookie) = renewed
+        && !response.headers().contains_key(header::SET_COOKIE)
+    {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// The peer, unless it is a trusted proxy: then the last address that no trusted proxy has.
+fn client(peer: IpAddr, headers: &HeaderMap, config: &Config) -> IpAddr {
+    let trusted = |ip: IpAddr| config.trusted_proxies.iter().any(|range| range.holds(ip));
+    if !trusted(peer) {
+        return peer.to_canonical();
+    }
+    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
+    let hops: Vec<_> = lines.flat_map(|line| line.split(',')).map(|hop| hop.trim().parse::<IpAddr>()).collect();
+    let mut last = peer;
+    for hop in hops.into_iter().rev() {
+        let Ok(hop) = hop else { break };
+        last = hop;
+        if !trusted(hop) {
+            break;
+        }
+    }
+    last.to_canonical()
+}
+
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    // The panic hook has logged what and where; the answer tells neither.
+    respond::Rejection(Error::Internal("a handler panicked".into())).into_response()
+}
+
+async fn safety_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let mut put = |name: HeaderName, value: &'static str| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    put(header::CONTENT_SECURITY_POLICY, POLICY);
+    put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    // Not `no-referrer`: browsers would then send `Origin: null` with our own forms.
+    put(header::REFERRER_POLICY, "same-origin");
+    put(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
+    put(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    put(HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()");
+    put(header::CACHE_CONTROL, "no-store");
+    response
+}
+
+/// Numbers a request and writes its one log line. Addresses are logged as routes: some carry secrets.
+async fn number(mut request: Request, next: Next) -> Response {
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    let method: Method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let span = tracing::info_span!("request", request.id = %id, %method, route);
+    let began = Instant::now();
+    async move {
+        let mut response = next.run(request).await;
+        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(status = response.status().as_u16(), duration_ms, "answered");
+        let value = HeaderValue::from_str(&id).expect("hexadecimal digits");
+        response.headers_mut().insert("x-request-id", value);
+        response
+    }
+    .instrument(span)
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_trusted_proxy_is_believed() {
+        let mut config = Config::local("/tmp/x".into());
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", HeaderValue::from_static("1.1.1.1, 9.9.9.9, 10.0.0.7"));
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(client(ip("127.0.0.1"), &headers, &config), ip("127.0.0.1"));
+        config.trusted_proxies = vec!["127.0.0.1".parse().expect("a range"), "10.0.0.0/8".parse().expect("a range")];
+        assert_eq!(client(ip("127.0.0.1"), &headers, &config), ip("9.9.9.9"));
+        assert_eq!(client(ip("8.8.8.8"), &headers, &config), ip("8.8.8.8"));
+        headers.insert("x-forwarded-for", HeaderValue::from_static("junk"));
+        assert_eq!(client(ip("127.0.0.1"), &headers, &config), ip("127.0.0.1"));
+    }
+}

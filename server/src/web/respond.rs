@@ -1,0 +1,255 @@
+//! How a refusal looks: a page, a fragment or problem+json, by who asked.
+//!
+//! A handler answers `Rejection`; the outermost layer, which knows the request, gives it its form. What axum itself
+//! refuses (unknown paths, methods, bodies) gets the same forms.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{
+    body::{Body, to_bytes},
+    extract::Request,
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    middleware::Next,
+    response::{Html, IntoResponse, Response},
+};
+
+use super::{layers::RequestId, links, view::filters};
+use crate::error::Error;
+
+/// A handler's refusal: `?` turns errors into it.
+#[derive(Debug)]
+pub struct Rejection(pub Error);
+
+impl<E: Into<Error>> From<E> for Rejection {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+/// Travels from the handler to the layer.
+#[derive(Clone, Debug)]
+struct Refused(Arc<Error>);
+
+impl IntoResponse for Rejection {
+    fn into_response(self) -> Response {
+        let status = status(&self.0);
+        (status, axum::Extension(Refused(Arc::new(self.0)))).into_response()
+    }
+}
+
+/// The status of an error.
+pub fn status(error: &Error) -> StatusCode {
+    match error {
+        Error::NotFound => StatusCode::NOT_FOUND,
+        Error::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Error::Forbidden(_) | Error::CsrfFailed => StatusCode::FORBIDDEN,
+        Error::Malformed(_) => StatusCode::BAD_REQUEST,
+        Error::Unacceptable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        Error::Conflict { .. } => StatusCode::CONFLICT,
+        Error::WrongMedia(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        Error::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Error::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The stable code of an error.
+pub fn code(error: &Error) -> &'static str {
+    match error {
+        Error::NotFound => "not_found",
+        Error::Unauthenticated => "unauthenticated",
+        Error::Forbidden(_) => "forbidden",
+        Error::CsrfFailed => "csrf_failed",
+        Error::Malformed(_) => "malformed",
+        Error::Unacceptable { code, .. } | Error::Conflict { code, .. } => code,
+        Error::WrongMedia(_) => "unsupported_media_type",
+        Error::TooLarge(_) => "too_large",
+        Error::Throttled { .. } => "throttled",
+        Error::Unavailable { .. } => "unavailable",
+        Error::Internal(_) => "internal",
+    }
+}
+
+/// Who reads the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Program,
+    Fragment,
+    Person,
+}
+
+fn reader(uri: &Uri, headers: &HeaderMap) -> Reader {
+    let path = uri.path();
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if ["/api/", "/ws/", "/healthz", "/readyz", "/metrics"].iter().any(|start| path.starts_with(start)) {
+        Reader::Program
+    } else if headers.contains_key("hx-request") {
+        Reader::Fragment
+    } else if accepts.contains("json") && !accepts.contains("text/html") {
+        Reader::Program
+    } else {
+        Reader::Person
+    }
+}
+
+/// Gives every refusal its form.
+pub async fn render(request: Request, next: Next) -> Response {
+    let reader = reader(request.uri(), request.headers());
+    let (uri, method) = (request.uri().clone(), request.method().clone());
+    let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
+    let response = next.run(request).await;
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    let refused = response.extensions().get::<Refused>().cloned();
+    let told = match (&refused, bare(&response)) {
+        (Some(Refused(error)), _) => Told::of(error),
+        (None, true) => Told::of_status(status, detail(response).await),
+        // A page or document that a handler made itself.
+        (None, false) => return response,
+    };
+    if let Some(Refused(error)) = &refused
+        && let Error::Internal(reason) = &**error
+    {
+        tracing::error!(request.id = id, reason, "internal error");
+    }
+    let mut answer = match (reader, told.code) {
+        (Reader::Person, "unauthenticated") => {
+            let next = if method == Method::GET { uri.path_and_query().map(|p| p.as_str()) } else { None };
+            axum::response::Redirect::to(&links::sign_in(next)).into_response()
+        }
+        (Reader::Fragment, "unauthenticated") => {
+            let to = HeaderValue::from_static("/login");
+            (StatusCode::UNAUTHORIZED, [(header::HeaderName::from_static("hx-redirect"), to)]).into_response()
+        }
+        (Reader::Program, _) => problem(&told, status, &id),
+        (Reader::Fragment, _) => page(status, &Fragment { told: &told, id: &id }),
+        (Reader::Person, _) => page(status, &Page { told: &told, id: &id }),
+    };
+    if let Some(seconds) = told.retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if status == StatusCode::UNAUTHORIZED && reader == Reader::Program {
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    answer
+}
+
+/// Whether nobody gave the refusal a form yet: axum's own are plain text or nothing.
+fn bare(response: &Response) -> bool {
+    response.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"))
+}
+
+/// What axum says about a body it refused; about our own mistakes nothing.
+async fn detail(response: Response) -> String {
+    if response.status().is_server_error() {
+        return String::new();
+    }
+    let bytes = to_bytes(response.into_body(), 4096).await.unwrap_or_default();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// A refusal in words.
+struct Told {
+    code: &'static str,
+    title: &'static str,
+    detail: String,
+    retry_after: Option<u64>,
+}
+
+impl Told {
+    fn of(error: &Error) -> Self {
+        let mut told = Self::of_status(status(error), error.to_string());
+        told.code = code(error);
+        match error {
+            Error::Throttled { retry_after } | Error::Unavailable { retry_after, .. } => {
+                told.retry_after = Some(*retry_after);
+            }
+            Error::Internal(_) => told.detail = String::new(),
+            _ => {}
+        }
+        told
+    }
+
+    fn of_status(status: StatusCode, detail: String) -> Self {
+        let (code, title) = match status.as_u16() {
+            400 => ("malformed", "This request could not be understood"),
+            401 => ("unauthenticated", "Not signed in"),
+            403 => ("forbidden", "Not allowed"),
+            404 => ("not_found", "Not found"),
+            405 => ("method_not_allowed", "This address does not take that method"),
+            408 => ("timeout", "The request took too long to arrive"),
+            409 => ("conflict", "Something else happened meanwhile"),
+            410 => ("gone", "No longer here"),
+            413 => ("too_large", "Too large"),
+            415 => ("unsupported_media_type", "This address does not take that kind of body"),
+            421 => ("misdirected", "This Board does not answer to that name"),
+            422 => ("unacceptable", "That cannot be done"),
+            429 => ("throttled", "Too many requests"),
+            503 => ("unavailable", "Not available right now"),
+            500..=599 => ("internal", "Something went wrong here"),
+            _ => ("refused", "Refused"),
+        };
+        let detail = if status == StatusCode::NOT_FOUND { String::new() } else { detail };
+        Self { code, title, detail, retry_after: None }
+    }
+
+    /// What a person can do now.
+    fn advice(&self) -> &'static str {
+        match self.code {
+            "not_found" => "It does not exist, or it is not in a team of yours.",
+            "csrf_failed" => "Reload the page that you came from and try again.",
+            "throttled" | "unavailable" => "Nothing was changed. Wait a moment, then try again.",
+            "internal" => "Nothing was changed, or all of it was. The Board's log has the details under this number.",
+            _ => "",
+        }
+    }
+}
+
+fn problem(told: &Told, status: StatusCode, id: &str) -> Response {
+    let mut body = serde_json::json!({
+        "type": "about:blank", "title": told.title, "status": status.as_u16(), "code": told.code, "requestId": id,
+    });
+    if !told.detail.is_empty() {
+        body["detail"] = told.detail.as_str().into();
+    }
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], Body::from(body.to_string())).into_response()
+}
+
+fn page(status: StatusCode, template: &impl Template) -> Response {
+    match template.render() {
+        Ok(html) => (status, Html(html)).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the page of a refusal could not be rendered");
+            status.into_response()
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct Page<'a> {
+    told: &'a Told,
+    id: &'a str,
+}
+
+#[derive(Template)]
+#[template(path = "_error.html")]
+struct Fragment<'a> {
+    told: &'a Told,
+    id: &'a str,
+}
+
+/// Renders a page; a template that fails is our fault.
+pub fn html(template: &impl Template) -> Result<Html<String>, Rejection> {
+    template.render().map(Html).map_err(|error| Rejection(Error::Internal(format!("a template: {error}"))))
+}
+
+/// The same with a status: a form that comes back with its errors.
+pub fn html_with(status: StatusCode, template: &impl Template) -> Result<Response, Rejection> {
+    Ok((status, html(template)?).into_response())
+}
+
