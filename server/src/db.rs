@@ -4,16 +4,16 @@
 //! but for those that `tests/it/tidy.rs` lists by name.
 
 pub mod attempts;
+pub mod audit;
+pub mod board;
 pub mod commands;
 pub mod events;
 pub mod idempotency;
-pub mod join_tokens;
-pub mod messages;
-pub mod audit;
-pub mod board;
 pub mod invitations;
+pub mod join_tokens;
 pub mod logins;
 pub mod members;
+pub mod messages;
 pub mod operators;
 pub mod teams;
 pub mod tokens;

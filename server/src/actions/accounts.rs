@@ -100,9 +100,9 @@ pub async fn seen(board: &Board, id: &LoginId, before: Instant) -> Result<()> {
         .db
         .write(move |tx| {
             let id = id.clone();
-            Box::pin(
-                async move { db::logins::seen(tx, &id, now, before, Instant(now.0 + LOGIN_MS)).await.map_err(Error::from) },
-            )
+            Box::pin(async move {
+                db::logins::seen(tx, &id, now, before, Instant(now.0 + LOGIN_MS)).await.map_err(Error::from)
+            })
         })
         .await
 }
@@ -213,7 +213,8 @@ pub async fn disable(board: &Board, by: &By, id: &OperatorId, disabled: bool) ->
                 }
                 db::operators::disable(tx, &who, disabled.then_some(now)).await?;
                 for (team, role) in &teams {
-                    if disabled && *role == crate::domain::Role::Owner && db::members::owners(tx, &team.id).await? == 0 {
+                    if disabled && *role == crate::domain::Role::Owner && db::members::owners(tx, &team.id).await? == 0
+                    {
                         return Err(super::members::last_owner());
                     }
                 }

@@ -30,7 +30,10 @@ fn escaped(text: &str) -> String {
 pub fn log(form: LogForm, serving: bool) {
     let usual = if serving { "info,sqlx=warn,hyper=warn,h2=warn" } else { "warn" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // A test process may have one already.
     match form {
         LogForm::Text => lines.with_target(false).try_init().ok(),

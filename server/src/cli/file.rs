@@ -1,6 +1,9 @@
 //! `{data}/config.yaml`: the lowest layer above the defaults. An unknown key is an error that names it.
 
-use std::{net::SocketAddr, path::{Path, PathBuf}};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 

@@ -1,9 +1,19 @@
 //! Opening what a verb works on: data folder, keys, database.
 
-use std::{fs, os::unix::fs::{DirBuilderExt as _, PermissionsExt as _}, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::Path,
+};
 
 use super::Failure;
-use crate::{clock::Clock, config::Config, db::{self, Db}, guard::Keys, state::Board};
+use crate::{
+    clock::Clock,
+    config::Config,
+    db::{self, Db},
+    guard::Keys,
+    state::Board,
+};
 
 /// Makes the data folder, closed to others.
 pub fn data_folder(data: &Path) -> Result<(), Failure> {

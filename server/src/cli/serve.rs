@@ -62,7 +62,10 @@ async fn greet(board: &Board) -> Result<(), Failure> {
     let url = board.config.base_url();
     tracing::info!(url, version = env!("CARGO_PKG_VERSION"), "serving");
     if let Some(code) = actions::setup::first_start(board).await? {
-        console::say(format_args!("Open this once to make the first account: {url}{}", web::links::setup(code.reveal())));
+        console::say(format_args!(
+            "Open this once to make the first account: {url}{}",
+            web::links::setup(code.reveal())
+        ));
     }
     Ok(())
 }
@@ -100,12 +103,7 @@ async fn listen(board: &Board, listener: std::net::TcpListener, tls: Option<Rust
 }
 
 fn limit(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>) {
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(HEAD)
-        .max_headers(HEADERS);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD).max_headers(HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -63,13 +63,7 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, invitation: &Invitation, hash: &
 }
 
 /// Takes an open invitation; says whether it was open. Of many who try at once, one succeeds.
-pub async fn take(
-    tx: &mut Tx,
-    team: &TeamId,
-    id: &InvitationId,
-    by: &OperatorId,
-    now: Instant,
-) -> Result<bool, Error> {
+pub async fn take(tx: &mut Tx, team: &TeamId, id: &InvitationId, by: &OperatorId, now: Instant) -> Result<bool, Error> {
     let sql = "UPDATE invitations SET used_at = $4, used_by = $3 WHERE team_id = $1 AND invitation_id = $2 \
                AND used_at IS NULL AND revoked_at IS NULL AND expires_at > $4";
     Ok(tx.execute(sql, args![team, id, by, now]).await? == 1)

@@ -69,7 +69,9 @@ impl Keys {
     pub fn from_file(file: &Path) -> Result<Self, BadKey> {
         let content = read(file)?;
         let keys = match std::str::from_utf8(&content) {
-            Ok(text) => text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|l| l.as_bytes().to_vec()).collect(),
+            Ok(text) => {
+                text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|l| l.as_bytes().to_vec()).collect()
+            }
             Err(_) => vec![content],
         };
         Self::checked(file, keys)

@@ -18,10 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use tower_http::{
-    catch_panic::CatchPanicLayer,
-    csrf::CsrfLayer,
-    limit::RequestBodyLimitLayer,
-    timeout::RequestBodyTimeoutLayer,
+    catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer, timeout::RequestBodyTimeoutLayer,
 };
 use tracing::Instrument;
 

@@ -252,4 +252,3 @@ pub fn html(template: &impl Template) -> Result<Html<String>, Rejection> {
 pub fn html_with(status: StatusCode, template: &impl Template) -> Result<Response, Rejection> {
     Ok((status, html(template)?).into_response())
 }
-

@@ -18,8 +18,18 @@ mod tests {
             assert_eq!(safe(good), good);
         }
         for bad in [
-            "", "//evil.test", "/\\evil.test", "https:evil.test", "https://evil.test", "javascript:alert(1)",
-            "/\r\nSet-Cookie: a=b", "/\t/evil.test", "t/home", "/a b", "/\u{e9}", "/a\\b",
+            "",
+            "//evil.test",
+            "/\\evil.test",
+            "https:evil.test",
+            "https://evil.test",
+            "javascript:alert(1)",
+            "/\r\nSet-Cookie: a=b",
+            "/\t/evil.test",
+            "t/home",
+            "/a b",
+            "/\u{e9}",
+            "/a\\b",
         ] {
             assert_eq!(safe(bad), "/", "{bad:?}");
         }

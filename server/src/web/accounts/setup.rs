@@ -63,8 +63,7 @@ pub(super) async fn claim(
     device: Device,
     Form(typed): Form<Typed>,
 ) -> Result<Response, Rejection> {
-    let owner =
-        NewOperator { email: typed.email.clone(), name: typed.name.clone(), password: typed.password };
+    let owner = NewOperator { email: typed.email.clone(), name: typed.name.clone(), password: typed.password };
     let Device { user_agent, address } = device;
     let claim = setup::Claim { owner, team_name: typed.team.clone(), address, user_agent };
     match setup::claim(&board, &code, claim).await {

@@ -74,7 +74,9 @@ pub(super) async fn sign_in(
             let page = Page { host: host(&board), email: typed.email, next, error: Some(told) };
             // Unknown address and wrong password are the same answer to the letter.
             let status = match respond::status(&error) {
-                StatusCode::UNPROCESSABLE_ENTITY if respond::code(&error) == "bad_credentials" => StatusCode::UNAUTHORIZED,
+                StatusCode::UNPROCESSABLE_ENTITY if respond::code(&error) == "bad_credentials" => {
+                    StatusCode::UNAUTHORIZED
+                }
                 other => other,
             };
             let mut answer = html_with(status, &page)?;

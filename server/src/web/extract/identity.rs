@@ -45,7 +45,9 @@ pub async fn signed_in(parts: &Parts, board: &Board) -> Result<Arc<(Login, Opera
     if found.1.id != said.operator {
         return Err(Error::Unauthenticated);
     }
-    if said.stale && let Some(renewal) = parts.extensions.get::<Renewal>() {
+    if said.stale
+        && let Some(renewal) = parts.extensions.get::<Renewal>()
+    {
         let token = jwt::sign(&board.guard.keys, &said.login, &said.operator, now);
         renewal.set(Cookie::Login.set(&token, &board.config));
     }
