@@ -202,7 +202,7 @@ impl Decode for Decoder {
         }
         let usage = self.usage.map(|counts| Usage {
             // The format counts the cached part beside the rest; ours counts it inside.
-            input_tokens: counts.input + counts.read + counts.created,
+            input_tokens: counts.input.saturating_add(counts.read).saturating_add(counts.created),
             output_tokens: counts.output,
             cached_tokens: counts.read,
             cost_usd: None,

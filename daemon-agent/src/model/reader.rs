@@ -136,17 +136,24 @@ impl Reader {
         if self.over {
             return Ok(());
         }
+        let complete = self.decoder.finish().is_some();
         let failed = frame.event == "error" || frame.status.is_some_and(|status| status >= 400);
         let event = match serde_json::from_str::<Value>(data) {
-            Ok(event) => event,
-            Err(_) if failed => return Err(self.origin.classify(frame.status, None, data)),
-            // A fragment after the end of everything, or a gateway's keep-alive that is no event at all.
-            Err(_) if last || self.decoder.finish().is_some() || !data.starts_with('{') => return Ok(()),
-            Err(_) => return Err(self.origin.unavailable("an event of the stream is not JSON")),
+            Ok(event) if failed || is_error(&event) => Err(self.origin.classify(frame.status, None, data)),
+            Ok(event) => Ok(event),
+            Err(_) if failed => Err(self.origin.classify(frame.status, None, data)),
+            // A fragment at the very end, or a gateway's keep-alive that is no event at all.
+            Err(_) if last || !data.starts_with('{') => return Ok(()),
+            Err(_) => Err(self.origin.unavailable("an event of the stream is not JSON")),
         };
-        if failed || is_error(&event) {
-            return Err(self.origin.classify(frame.status, None, data));
-        }
+        // What goes wrong after a finish reason takes nothing from the answer.
+        let event = match event {
+            Ok(event) => event,
+            Err(_) if complete => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
+        self.over = event.get("type").is_some_and(|kind| kind == "message_stop")
+            || (event.get("done") == Some(&Value::Bool(true)) && event.get("choices").is_none());
         let before = out.len();
         self.decoder.take(event, &self.origin, out)?;
         self.said_something |= out.len() > before;

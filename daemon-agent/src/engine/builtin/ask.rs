@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, StepState};
+use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, StepState, Usage, text::head};
 use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 
@@ -20,6 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AHEAD: usize = 64;
 /// Largest delta that is reported as one event, bytes: escaped, it still fits an event.
 const LARGEST_DELTA: usize = 16 * 1024;
+/// Longest id of a call that is kept as the provider sent it, bytes.
+const LONGEST_ID: usize = 64;
+/// Longest name of a tool that is passed on, bytes.
+const LONGEST_NAME: usize = 128;
+/// More tokens than any call can have.
+const MOST_TOKENS: u64 = 1 << 40;
 
 impl Work {
     /// Asks the model with the conversation as it stands.
@@ -72,7 +78,7 @@ impl Work {
         };
         let mut rest = plain(&text);
         while !rest.is_empty() {
-            let later = rest.split_off(protocol::text::head(&rest, LARGEST_DELTA).len());
+            let later = rest.split_off(head(&rest, LARGEST_DELTA).len());
             let content = std::mem::replace(&mut rest, later);
             let event = if is_text {
                 AgentStreamEvent::TextDelta { content }
@@ -86,6 +92,7 @@ impl Work {
     /// Takes note of a complete answer.
     async fn said(&mut self, mut answer: Answer, thought: &str) -> Answer {
         answer.message.text = plain(&answer.message.text);
+        answer.usage = believable(answer.usage);
         self.name_calls(&mut answer);
         self.emit(AgentStreamEvent::Usage(answer.usage.clone())).await;
         self.usage.add(&answer.usage);
@@ -99,12 +106,16 @@ impl Work {
         answer
     }
 
-    /// Gives every call an id of its own: some providers send none, or the same again in every answer.
+    /// Gives every call an id of its own, since some providers send none, the same again in every answer, or text that
+    /// another would refuse; and bounds its name, which is as free as anything else that a model writes.
     fn name_calls(&mut self, answer: &mut Answer) {
         let task = self.run.submit.task_id.as_str();
         let task = &task[task.len() - 8..];
         for (i, call) in answer.message.calls.iter_mut().enumerate() {
-            if call.id.is_empty() || self.ids.contains(&call.id) {
+            call.name = plain(head(&call.name, LONGEST_NAME));
+            let usable =
+                (1..=LONGEST_ID).contains(&call.id.len()) && call.id.bytes().all(|byte| byte.is_ascii_graphic());
+            if !usable || self.ids.contains(&call.id) {
                 call.id = format!("call_{task}_{}_{i}", self.step);
             }
             self.ids.insert(call.id.clone());
@@ -139,6 +150,17 @@ fn pause(failure: &Failure, attempt: u32) -> Duration {
     let jitter = rand::random_range(0.0..0.25);
     let least = failure.wait.unwrap_or(PAUSE * 2u32.saturating_pow(attempt - 1).min(16) * 3 / 4);
     least.mul_f64(1.0 + jitter)
+}
+
+/// Counts that can be added up and stored, whatever a provider tells.
+fn believable(usage: Usage) -> Usage {
+    Usage {
+        input_tokens: usage.input_tokens.min(MOST_TOKENS),
+        output_tokens: usage.output_tokens.min(MOST_TOKENS),
+        cached_tokens: usage.cached_tokens.min(usage.input_tokens).min(MOST_TOKENS),
+        cost_usd: usage.cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0),
+        source: usage.source,
+    }
 }
 
 /// Databases and terminals have no use for NUL.

@@ -243,6 +243,23 @@ async fn a_flood_of_calls_is_cut_and_every_call_is_answered() {
 }
 
 #[tokio::test]
+async fn whatever_a_provider_makes_up_stays_within_bounds() {
+    let strange = json!({ "index": 0, "id": "x\u{0}".repeat(9000), "function": { "name": "n".repeat(300_000), "arguments": "{}" } });
+    let mut end = ends("stop");
+    end["usage"] = json!({ "prompt_tokens": u64::MAX, "completion_tokens": u64::MAX, "cost": -1 });
+    let first = Reply::chunks(&[delta(json!({ "content": "a\u{0}b", "tool_calls": [strange] })), end.clone()]);
+    let last = Reply::chunks(&[delta(json!({ "content": "é".repeat(200_000) })), end]);
+    let endpoint = Endpoint::start(vec![first, last]).await;
+    let stage = Stage::new(&endpoint);
+    let result = result(run(stage.run("x")).await);
+    assert!(result.text.len() <= protocol::limits::MAX_RESULT_TEXT && result.usage.cost_usd.is_none());
+    for event in stage.events() {
+        let text = serde_json::to_string(&event).expect("JSON");
+        assert!(text.len() < 100_000 && !text.contains("\\u0000"), "{}", &text[..200]);
+    }
+}
+
+#[tokio::test]
 async fn a_withdrawn_answer_is_a_discarded_step() {
     let half = Reply::stream(&format!("data: {}\n\n", delta(json!({ "content": "half an ans" }))));
     let limited = Reply::refusal(429, r#"{"error":{"message":"slow down"}}"#).header("Retry-After", "0");

@@ -146,6 +146,21 @@ async fn broken_connections_are_worth_another_try_unless_the_answer_was_complete
 }
 
 #[tokio::test]
+async fn a_stream_that_says_it_is_over_is_not_waited_for() {
+    let anthropic = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n";
+    for (api, body) in [
+        (Api::Anthropic, anthropic),
+        (Api::Ollama, "{\"done\":true}\n"),
+        (Api::OpenAi, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"),
+    ] {
+        let endpoint = Endpoint::start(vec![Reply::stream(body).silent()]).await;
+        let http = http(&endpoint, api);
+        let answer = timeout(AFTERWARDS / 2, call(&http)).await.expect("at once").1;
+        assert_eq!(answer.expect("an answer").finish, Finish::Stop);
+    }
+}
+
+#[tokio::test]
 async fn nobody_there_says_where() {
     let provider =
         Provider { api: Api::OpenAi, base_url: "http://127.0.0.1:9/v1".to_owned(), api_key: None, warning: None };

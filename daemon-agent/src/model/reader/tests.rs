@@ -108,6 +108,8 @@ fn how_a_stream_may_end() {
         let failure = read(Api::OpenAi, &body).expect_err("no whole answer");
         assert_eq!((failure.code, failure.retryable), (ErrorCode::ProviderUnavailable, true), "{body}");
     }
+    let late = sse(&[ends("stop"), json!({ "error": { "message": "overloaded" } })]);
+    assert_eq!(finish(format!("{word}{late}data: {{\"cho\n\n")), Ok(Finish::Stop), "too late to fail");
     let (text, ..) = read(Api::OpenAi, &format!("{}{done}", sse(&[ends("stop")]))).expect("an empty answer is one");
     assert_eq!(text, "");
 }
