@@ -35,8 +35,9 @@ pub struct Rules {
     pub write: Vec<PathBuf>,
 }
 
-/// What in a home is the daemon's alone: credential and journal, configuration, keys.
-pub const PRIVATE: [&str; 4] = ["state", "config.yaml", ".env", "secrets"];
+/// What in a home is the daemon's alone: credential and journal, configuration, keys; the last two are where the
+/// predecessor kept its keys.
+pub const PRIVATE: [&str; 6] = ["state", "config.yaml", ".env", "secrets", "openai.yaml", "config.json"];
 
 #[cfg(target_os = "linux")]
 pub use linux::{confine_this_thread, keep_memory_private, status};

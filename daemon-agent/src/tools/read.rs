@@ -8,7 +8,7 @@ use super::{
     args::Args,
     fit::{self, Lines},
     paths::Roots,
-    work::Work,
+    work::{Bounded, Work},
 };
 
 /// Lines a call reads when it does not say how many.
@@ -26,7 +26,8 @@ pub fn run(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
     let limit = args.count("limit")?.unwrap_or(MAX_LINES).min(MAX_LINES);
     let told = |error: io::Error| format!("{path}: {error}");
 
-    let (mut file, found) = roots.read(path)?;
+    let (file, found) = roots.read(path)?;
+    let mut file = Bounded { inner: file, work };
     let mut start = Vec::new();
     file.by_ref().take(SNIFF).read_to_end(&mut start).map_err(told)?;
     if start.contains(&0) {
@@ -37,9 +38,6 @@ pub fn run(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
     let mut number = 0;
     while let Some(line) = next_line(&mut reader).map_err(told)? {
         number += 1;
-        if number % 1024 == 0 {
-            work.go_on()?;
-        }
         if number < first {
             continue;
         }

@@ -13,7 +13,7 @@ use super::{
     fit::{self, Lines},
     paths::{Found, Roots},
     walk::{self, Next},
-    work::Work,
+    work::{Bounded, Work},
 };
 
 /// Most entries that a listing or `glob` shows.
@@ -123,10 +123,10 @@ pub fn grep(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> 
     let mut count = 0;
     let mut search = |file: &Found| {
         let mut full = false;
-        search_file(roots, &mut searcher, &matcher, file, |line| {
+        search_file(roots, &mut searcher, &matcher, (file, work), |line| {
             count += 1;
             full = count > MAX_MATCHES || !shown.push(line);
-            !full && work.go_on().is_ok()
+            !full
         });
         full
     };
@@ -155,7 +155,7 @@ fn search_file(
     roots: &Roots,
     searcher: &mut Searcher,
     matcher: &grep_regex::RegexMatcher,
-    file: &Found,
+    (file, work): (&Found, &Work),
     mut take: impl FnMut(&str) -> bool,
 ) {
     let Ok(content) = file.open() else { return };
@@ -165,7 +165,7 @@ fn search_file(
         Ok(take(&format!("{name}:{number}:{line}")))
     });
     // A file that cannot be read further has told what it could.
-    let _ = searcher.search_file(matcher, &content, sink);
+    let _ = searcher.search_reader(matcher, Bounded { inner: content, work }, sink);
 }
 
 fn folder(roots: &Roots, path: &str) -> Result<Found, String> {

@@ -27,6 +27,8 @@ pub use place::Scratch;
 const MAX_TIMEOUT: u64 = 3_600;
 /// The longest single argument that Linux starts a program with, bytes (MAX_ARG_STRLEN), less some room.
 const MAX_COMMAND: usize = 120 * 1024;
+/// A supervisor that is not there by then hangs on a file system; it ends itself when nobody listens.
+const START: Duration = Duration::from_secs(10);
 /// With everything dead the output ends at once; if somebody outside still holds the pipe, it is left behind.
 const LAST_OUTPUT: Duration = Duration::from_secs(3);
 
@@ -58,9 +60,11 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         Ok(command) => command,
         Err(why) => return Outcome::refused(why),
     };
-    let (mut held, pipe) = match Held::start(command).await {
-        Ok(started) => started,
-        Err(error) => return Outcome::refused(error.to_string()),
+    // A stop meanwhile is seen right after: only what was started can be ended.
+    let (mut held, pipe) = match timeout(START, Held::start(command)).await {
+        Ok(Ok(started)) => started,
+        Ok(Err(error)) => return Outcome::refused(error.to_string()),
+        Err(_) => return Outcome::refused("the command could not be started: the file system does not answer"),
     };
     let mut output = Output::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()));
     let mut live = Live::new(toolbox.context.sink.clone(), call_id);

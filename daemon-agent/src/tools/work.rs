@@ -1,6 +1,9 @@
 //! How long a tool that works inside the daemon may take.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{self, Read},
+    time::{Duration, Instant},
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -27,5 +30,35 @@ impl Work {
             return Err(format!("it took longer than {} seconds", self.seconds));
         }
         Ok(())
+    }
+}
+
+/// Reads no further than the work may go on: a huge file, or one on a slow disk, must not outlast its call.
+#[derive(Debug)]
+pub struct Bounded<'a, R> {
+    pub inner: R,
+    pub work: &'a Work,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.work.go_on().map_err(io::Error::other)?;
+        self.inner.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endless_read_ends_with_the_work() {
+        let stop = CancellationToken::new();
+        let work = Work::within(60, stop.clone());
+        let mut endless = Bounded { inner: io::repeat(0), work: &work };
+        assert_eq!(endless.read(&mut [0; 16]).expect("goes on"), 16);
+        stop.cancel();
+        assert_eq!(endless.read(&mut [0; 16]).expect_err("stopped").to_string(), "stopped");
+        assert!(Work::within(0, CancellationToken::new()).go_on().is_err_and(|why| why.contains("0 seconds")));
     }
 }

@@ -149,3 +149,10 @@ async fn when_the_supervisor_is_killed_the_daemon_ends_what_is_left() {
     assert!(ended.killed >= 2 && ended.left == 0, "{ended:?}");
     assert!(pids.iter().all(|pid| !alive(*pid)));
 }
+
+#[test]
+fn the_running_program_can_start_itself_also_with_its_memory_closed() {
+    daemon_agent::sandbox::keep_memory_private().expect("allowed for every process");
+    let own = std::process::Command::new(daemon_agent::hold::own_program()).arg("--list").output().expect("started");
+    assert!(String::from_utf8_lossy(&own.stdout).contains("the_running_program_can_start_itself"));
+}

@@ -31,6 +31,8 @@ pub struct Machine {
 
 impl Machine {
     pub fn new() -> Self {
+        // As the daemon does: whatever the tools need of /proc has to work then too.
+        daemon_agent::sandbox::keep_memory_private().expect("allowed for every process");
         let root = tempfile::tempdir().expect("a folder");
         for folder in
             ["space", "home/workspace", "home/state", "home/secrets", "home/agents", "home/artifacts", "other"]
