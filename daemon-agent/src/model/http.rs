@@ -31,9 +31,11 @@ use crate::{
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(15);
 /// Silence between two pieces of an answer; keep-alives end it.
-const IDLE: Duration = Duration::from_secs(120);
-/// A local model may have to be loaded and has to read everything before its first word.
-const IDLE_LOCAL: Duration = Duration::from_secs(600);
+const IDLE: Duration = Duration::from_secs(90);
+/// Silence before the first piece: some models think for minutes without a word.
+const FIRST: Duration = Duration::from_secs(300);
+/// A local model may have to be loaded besides, and reads a long conversation slowly.
+const FIRST_LOCAL: Duration = Duration::from_secs(600);
 /// What may still follow a finish reason (usage, the end mark).
 const AFTERWARDS: Duration = Duration::from_secs(3);
 /// One call as a whole: keep-alives do not hold it for ever.
@@ -53,7 +55,8 @@ pub(super) struct Http {
     key: Option<String>,
     client: Client,
     clock: Clock,
-    pub(super) idle: Duration,
+    first: Duration,
+    idle: Duration,
 }
 
 impl Http {
@@ -80,7 +83,7 @@ impl Http {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
-        let idle = if local || provider.api == Api::Ollama { IDLE_LOCAL } else { IDLE };
+        let first = if local || provider.api == Api::Ollama { FIRST_LOCAL } else { FIRST };
         Ok(Self {
             provider: id.to_owned(),
             api: provider.api,
@@ -90,7 +93,8 @@ impl Http {
             key,
             client,
             clock: Clock::system(),
-            idle,
+            first,
+            idle: IDLE,
         })
     }
 
@@ -126,10 +130,10 @@ impl Http {
         let origin = self.origin(&request.model, tokens::estimate(&body), request.context_window);
         let until = Instant::now() + WHOLE;
         let sending = self.client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body).send();
-        let response = match timeout(self.idle, sending).await {
+        let response = match timeout(self.first, sending).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.unreachable(&origin, &error)),
-            Err(_) => return Err(origin.unavailable(format_args!("no answer for {} s", self.idle.as_secs()))),
+            Err(_) => return Err(origin.unavailable(format_args!("no answer for {} s", self.first.as_secs()))),
         };
         if !response.status().is_success() {
             return Err(self.refusal(response, &origin).await);
@@ -146,7 +150,11 @@ impl Http {
     ) -> Result<Answer, Failure> {
         let mut reader = Reader::new(self.api, origin.clone());
         loop {
-            let patience = if reader.finished() { AFTERWARDS } else { self.idle };
+            let patience = match (reader.finished(), reader.begun()) {
+                (true, _) => AFTERWARDS,
+                (false, true) => self.idle,
+                (false, false) => self.first,
+            };
             let piece = match timeout_at(until.min(Instant::now() + patience), response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
                 Ok(Ok(None)) => break,

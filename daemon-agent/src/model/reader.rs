@@ -86,6 +86,11 @@ impl Reader {
         Ok(out)
     }
 
+    /// Whether anything has come yet.
+    pub fn begun(&self) -> bool {
+        self.read > 0
+    }
+
     /// Whether the end was announced; nothing but usage can follow a finish reason.
     pub fn finished(&self) -> bool {
         self.over || self.decoder.finish().is_some()

@@ -117,7 +117,8 @@ async fn silence_is_given_up_and_comments_are_no_silence() {
         (0..6).fold(Reply::stream(""), |reply, _| reply.then(Duration::from_millis(100), ": still here\n\n"));
     let patient = comments.then(Duration::ZERO, &format!("data: {}\n\ndata: {}\n\n", word("worth it"), stop()));
     let endpoint = Endpoint::start(vec![quiet, patient]).await;
-    let http = Http { idle: Duration::from_millis(300), ..http(&endpoint, Api::OpenAi) };
+    let http =
+        Http { first: Duration::from_millis(300), idle: Duration::from_millis(300), ..http(&endpoint, Api::OpenAi) };
     let (deltas, answer) = call(&http).await;
     let failure = answer.expect_err("silence");
     assert_eq!((deltas.len(), failure.code, failure.retryable), (1, ErrorCode::ProviderUnavailable, true));
