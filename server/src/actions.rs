@@ -3,8 +3,17 @@
 //! Each opens one change, writes the audit inside it, and rings the hub after the commit.
 
 pub mod accounts;
+mod after;
 pub mod invitations;
 pub mod members;
+mod offer;
+pub mod reconcile;
+pub mod record;
+pub mod sessions;
 pub mod setup;
+pub mod tasks;
 pub mod teams;
 pub mod tokens;
+pub mod vibers;
+
+pub use after::After;

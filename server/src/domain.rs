@@ -1,7 +1,9 @@
 //! Pure data: what teams, sessions, tasks and vibers are, and which transitions they allow. No I/O.
 
 pub mod actor;
+pub mod assemble;
 pub mod committed;
+pub mod name;
 pub mod once;
 pub mod people;
 pub mod session;

@@ -82,16 +82,7 @@ impl Http {
         if local {
             client = client.no_proxy();
         }
-        if url.scheme() == "http" {
-            // Without this a machine that has no CA certificates could not even use its own Ollama.
-            client = client.tls_certs_only([]);
-        }
-        let client = client.build().map_err(|error| {
-            let suggestion =
-                Some("Install the system's CA certificates (the package ca-certificates) on the viber.".to_owned());
-            let message = format!("{id}: no HTTPS client can be made ({})", root_cause(&error));
-            Failure { suggestion, ..plain(ErrorCode::Internal, message) }
-        })?;
+        let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
         let first = if local || provider.api == Api::Ollama { FIRST_LOCAL } else { FIRST };
         Ok(Self {
             provider: id.to_owned(),

@@ -1,6 +1,6 @@
 //! Attempts: one delivery of a task each. `last_seq` is the duplicate and gap check of its events.
 
-use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
+use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, Usage, ViberId};
 
 use super::{Error, Row, Tx};
 use crate::{
@@ -57,12 +57,14 @@ pub struct Held {
     /// The task's newest attempt.
     pub newest: u32,
     pub state: TaskState,
+    /// Tokens and money of the newest attempt so far.
+    pub usage: Usage,
 }
 
 /// An attempt with its task; `None` when the team has none such.
 pub async fn held(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Result<Option<Held>, Error> {
     let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.message_id, a.message_seq, a.outcome, t.session_id, \
-               t.agent_id, t.attempt AS newest, t.state FROM attempts a \
+               t.agent_id, t.attempt AS newest, t.state, t.usage FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
                WHERE a.team_id = $1 AND a.task_id = $2 AND a.attempt = $3";
     let Some(row) = tx.row(sql, args![team, task, number]).await? else { return Ok(None) };
@@ -77,6 +79,7 @@ pub async fn held(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Res
         agent_id: row.text("agent_id")?,
         newest: self::number(&row, "newest")?,
         state: row.parse("state")?,
+        usage: row.json("usage")?,
     }))
 }
 

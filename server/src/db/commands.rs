@@ -68,6 +68,12 @@ pub async fn submit_of(
     tx.row(sql, args![team, viber, task, attempt]).await?.as_ref().map(stored).transpose()
 }
 
+/// Whether the viber was ever told of the task: then its reports are no lie, even when the task was deleted.
+pub async fn named(tx: &mut Tx, team: &TeamId, viber: &ViberId, task: &TaskId) -> Result<bool, Error> {
+    let sql = "SELECT 1 AS n FROM commands WHERE team_id = $1 AND viber_id = $2 AND task_id = $3 LIMIT 1";
+    Ok(tx.row(sql, args![team, viber, task]).await?.is_some())
+}
+
 /// The daemon has everything up to `cmd_seq` on disk.
 pub async fn ack(tx: &mut Tx, team: &TeamId, viber: &ViberId, cmd_seq: u64, now: Instant) -> Result<u64, Error> {
     let sql = "UPDATE commands SET acked_at = $4 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $3 \

@@ -118,6 +118,11 @@ pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Resul
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
 }
 
+/// Whether the id belongs to a task of any team: ids of announced tasks are made by machines.
+pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, Error> {
+    Ok(tx.row("SELECT 1 AS n FROM tasks WHERE task_id = $1", args![id]).await?.is_some())
+}
+
 /// A new task.
 pub async fn insert(tx: &mut Tx, team: &TeamId, task: &Task, now: Instant) -> Result<bool, Error> {
     let sql = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, \

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use protocol::{EventBody, Instant, TaskId};
+use protocol::{ErrorCode, EventBody, Instant, TaskError, TaskId};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -87,7 +87,26 @@ impl Report {
             return Ok(Self { seq: whole.seq, first, at: whole.at, body: Some(whole.body) });
         }
         let Seq { seq } = serde_json::from_str(json)?;
-        Ok(Self { seq, first: seq, at: None, body: None })
+        Ok(Self { seq, first: seq, at: None, body: Self::unreadable_end(json) })
+    }
+
+    /// A terminal event in words that the Board does not understand ends its attempt all the same.
+    fn unreadable_end(json: &str) -> Option<EventBody> {
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(rename = "type")]
+            name: String,
+        }
+        let Named { name } = serde_json::from_str(json).ok()?;
+        matches!(name.as_str(), "task:completed" | "task:error" | "task:stopped").then(|| EventBody::Error {
+            error: TaskError {
+                code: ErrorCode::BadRequest,
+                message: format!("The viber ended the task with a {name} that the Board does not understand."),
+                retryable: true,
+                suggestion: Some("Update daemon-agent or the Board.".into()),
+                details: None,
+            },
+        })
     }
 }
 
@@ -119,6 +138,8 @@ mod tests {
         assert_eq!((odd.seq, odd.at, odd.body), (3, None, Some(EventBody::Accepted {})));
         let unknown = Report::read(r#"{"seq":4,"type":"task:dance"}"#).expect("an event");
         assert_eq!((unknown.seq, unknown.body), (4, None));
+        let end = Report::read(r#"{"seq":5,"type":"task:completed","result":7}"#).expect("an event");
+        assert!(end.body.is_some_and(|body| body.is_terminal()));
         for bad in [r#"{"seq":-1,"type":"task:accepted"}"#, r#"{"seq":1e309}"#, r#"{"seq":"1"}"#, "[]"] {
             assert!(Report::read(bad).is_err(), "{bad}");
         }

@@ -1,0 +1,59 @@
+//! What is told after a commit: bells, and links that have new commands.
+
+use protocol::{SessionId, TaskId, TeamId, ViberId};
+
+use crate::{hub::News, state::Board};
+
+/// Collected inside a change, told after it.
+#[derive(Clone, Debug, Default)]
+pub struct After {
+    news: Vec<News>,
+    wake: Vec<ViberId>,
+}
+
+impl After {
+    /// A task and its session changed.
+    pub fn task(&mut self, session: &SessionId, task: &TaskId) {
+        self.add(News::Task { session: session.clone(), task: task.clone() });
+        self.session(session);
+    }
+
+    /// A session changed.
+    pub fn session(&mut self, session: &SessionId) {
+        self.add(News::Session(session.clone()));
+    }
+
+    /// A viber changed.
+    pub fn viber(&mut self, viber: &ViberId) {
+        self.add(News::Viber(viber.clone()));
+    }
+
+    /// A viber has a new command.
+    pub fn command(&mut self, viber: &ViberId) {
+        if !self.wake.contains(viber) {
+            self.wake.push(viber.clone());
+        }
+    }
+
+    fn add(&mut self, news: News) {
+        if !self.news.contains(&news) {
+            self.news.push(news);
+        }
+    }
+
+    /// Takes over what another change has to tell.
+    pub fn merge(&mut self, other: Self) {
+        other.news.into_iter().for_each(|news| self.add(news));
+        other.wake.iter().for_each(|viber| self.command(viber));
+    }
+
+    /// Tells it. Call it after the commit only.
+    pub fn tell(self, board: &Board, team: &TeamId) {
+        for viber in &self.wake {
+            board.hub.wake(viber);
+        }
+        for news in self.news {
+            board.hub.ring(team, news);
+        }
+    }
+}

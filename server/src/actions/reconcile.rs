@@ -1,0 +1,300 @@
+//! Reconcile: what a connection and the Board agree on before anything new starts, and what the Board declares by itself.
+
+use protocol::{
+    Acked, ErrorCode, Fence, Hello, Instant, Running, TaskError, TaskId, TeamId, ViberId, ViberState,
+};
+
+use super::{After, offer, record::Speaker};
+use crate::{
+    db::{self, Tx, attempts::Open},
+    domain::{By, TaskState},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Most attempts of a `hello` that are looked at: a daemon holds far fewer.
+const MAX_NAMED: usize = 10_000;
+/// Most claims of a heartbeat that are looked up at once.
+const MAX_CLAIMS: usize = 16;
+
+/// What a connection starts from.
+#[derive(Clone, Debug)]
+pub struct Welcomed {
+    pub epoch: u64,
+    pub acked: Vec<Acked>,
+    pub fence: Vec<Fence>,
+    /// Attempts that the daemon is believed to hold.
+    pub held: Vec<Running>,
+}
+
+/// Accepts a connection: gives it its number and compares what both sides know. `cloned` when two boots take turns.
+pub async fn welcome(board: &Board, speaker: &Speaker, hello: &Hello, cloned: bool) -> Result<Welcomed> {
+    let now = board.clock.now();
+    let (who, hello) = (speaker.clone(), hello.clone());
+    let welcomed = board
+        .db
+        .write(move |tx| {
+            let (who, hello) = (who.clone(), hello.clone());
+            Box::pin(async move { accept(tx, &who, &hello, cloned, now).await })
+        })
+        .await?;
+    tell_contact(board, &speaker.team, &speaker.viber).await;
+    Ok(welcomed)
+}
+
+async fn accept(tx: &mut Tx, who: &Speaker, hello: &Hello, cloned: bool, now: Instant) -> Result<Welcomed> {
+    let (team, viber) = (&who.team, &who.viber);
+    let found = db::vibers::counters(tx, team, viber).await?.ok_or(Error::Unauthenticated)?;
+    let epoch = found.conn_epoch + 1;
+    let object = viber.as_str();
+    if hello.last_cmd_seq > found.cmd_seq {
+        // The Board was restored from before those commands: numbers must never be given twice.
+        let (before, after) = (found.cmd_seq.to_string(), hello.last_cmd_seq.to_string());
+        let (before, after) = (Some(before.as_str()), Some(after.as_str()));
+        db::audit::append(tx, team, now, &By::board(), "viber.cmd_seq_raised", object, "", before, after).await?;
+    }
+    if cloned {
+        db::vibers::mark_cloned(tx, team, viber, now).await?;
+        let detail = "two daemons take turns on one credential";
+        db::audit::append(tx, team, now, &who.by(), "viber.cloned", object, detail, None, None).await?;
+    }
+    let cmd_seq = found.cmd_seq.max(hello.last_cmd_seq);
+    let acked = found.acked_cmd_seq.max(hello.last_cmd_seq);
+    db::commands::ack(tx, team, viber, hello.last_cmd_seq, now).await?;
+    db::vibers::connect(tx, team, hello, epoch, (cmd_seq, acked), now).await?;
+    let open = db::attempts::open_of_viber(tx, team, viber).await?;
+    let (acked, fence) = compare(tx, team, viber, hello, &open).await?;
+    let held = open.iter().filter(|open| open.delivered).map(running).collect();
+    Ok(Welcomed { epoch, acked, fence, held })
+}
+
+fn running(open: &Open) -> Running {
+    Running { task_id: open.task_id.clone(), attempt: open.attempt }
+}
+
+/// How far each attempt is durable that either side names, and which attempts are over.
+async fn compare(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    hello: &Hello,
+    open: &[Open],
+) -> Result<(Vec<Acked>, Vec<Fence>)> {
+    let mut acked: Vec<Acked> = Vec::new();
+    let mut fence: Vec<Fence> = Vec::new();
+    let mut known = |task_id: &TaskId, attempt, seq, newest| {
+        acked.push(Acked { task_id: task_id.clone(), attempt, seq });
+        if attempt < newest && !fence.iter().any(|fence: &Fence| fence.task_id == *task_id) {
+            fence.push(Fence { task_id: task_id.clone(), min_attempt: newest });
+        }
+    };
+    for open in open {
+        known(&open.task_id, open.attempt, open.last_seq, open.newest);
+    }
+    let mut looked: Vec<Running> = open.iter().map(running).collect();
+    let outbox = hello.outbox.iter().map(|range| (&range.task_id, range.attempt));
+    let named = hello.running.iter().map(|running| (&running.task_id, running.attempt)).chain(outbox);
+    for (task_id, attempt) in named.take(MAX_NAMED) {
+        let one = Running { task_id: task_id.clone(), attempt };
+        if looked.contains(&one) {
+            continue;
+        }
+        if let Some(held) = db::attempts::held(tx, team, task_id, attempt).await?.filter(|held| held.viber_id == *viber) {
+            known(task_id, attempt, held.last_seq, held.newest);
+        }
+        looked.push(one);
+    }
+    Ok((acked, fence))
+}
+
+/// The connection ended. Contact is lost by it unless a newer one is here.
+pub async fn disconnected(board: &Board, team: &TeamId, viber: &ViberId, epoch: u64) -> Result<()> {
+    let now = board.clock.now();
+    let (team_id, id) = (team.clone(), viber.clone());
+    let lost = board
+        .db
+        .write(move |tx| {
+            let (team, id) = (team_id.clone(), id.clone());
+            Box::pin(async move { Ok::<_, Error>(db::vibers::disconnect(tx, &team, &id, epoch, now).await?) })
+        })
+        .await?;
+    if lost {
+        tell_contact(board, team, viber).await;
+    }
+    Ok(())
+}
+
+/// Contact is shown with the viber and with each of its unfinished tasks.
+async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
+    let mut after = After::default();
+    after.viber(viber);
+    let (team_id, id) = (team.clone(), viber.clone());
+    let open = board.db.read(move |tx| Box::pin(async move { db::tasks::open_of_viber(tx, &team_id, &id).await })).await;
+    for (session, task) in open.unwrap_or_default() {
+        after.task(&session, &task);
+    }
+    after.tell(board, team);
+}
+
+/// The daemon has all commands up to `cmd_seq` on disk. `false` when it claims more than there are.
+pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<bool> {
+    let now = board.clock.now();
+    let who = speaker.clone();
+    board
+        .db
+        .write(move |tx| {
+            let who = who.clone();
+            Box::pin(async move {
+                let found = db::vibers::counters(tx, &who.team, &who.viber).await?.ok_or(Error::Unauthenticated)?;
+                if found.conn_epoch != who.epoch {
+                    return Ok(true);
+                }
+                if cmd_seq > found.cmd_seq {
+                    return Ok(false);
+                }
+                if db::vibers::set_acked(tx, &who.team, &who.viber, cmd_seq).await? {
+                    db::commands::ack(tx, &who.team, &who.viber, cmd_seq, now).await?;
+                }
+                Ok::<_, Error>(true)
+            })
+        })
+        .await
+}
+
+/// Whole lists changed on the machine.
+pub async fn lists(board: &Board, speaker: &Speaker, state: &ViberState) -> Result<()> {
+    let (who, state) = (speaker.clone(), state.clone());
+    board
+        .db
+        .write(move |tx| {
+            let (who, state) = (who.clone(), state.clone());
+            Box::pin(async move {
+                if db::vibers::epoch(tx, &who.team, &who.viber).await? == Some(who.epoch) {
+                    db::vibers::lists(tx, &who.team, &who.viber, &state).await?;
+                }
+                Ok::<_, Error>(())
+            })
+        })
+        .await?;
+    let mut after = After::default();
+    after.viber(&speaker.viber);
+    after.tell(board, &speaker.team);
+    Ok(())
+}
+
+/// A heartbeat names attempts that the link does not know. Those that nobody gave this viber are written down.
+pub async fn claims(board: &Board, speaker: &Speaker, claimed: &[Running]) -> Result<()> {
+    let now = board.clock.now();
+    let (who, claimed) = (speaker.clone(), claimed[..claimed.len().min(MAX_CLAIMS)].to_vec());
+    board
+        .db
+        .write(move |tx| {
+            let (who, claimed) = (who.clone(), claimed.clone());
+            Box::pin(async move {
+                for one in &claimed {
+                    let held = db::attempts::held(tx, &who.team, &one.task_id, one.attempt).await?;
+                    if held.is_some_and(|held| held.viber_id == who.viber) {
+                        continue;
+                    }
+                    let (object, detail) = (one.task_id.as_str(), format!("attempt {}", one.attempt));
+                    db::audit::append(tx, &who.team, now, &who.by(), "link.false_claim", object, &detail, None, None)
+                        .await?;
+                }
+                Ok::<_, Error>(())
+            })
+        })
+        .await
+}
+
+/// Why the Board ends an attempt that its viber did not report the end of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The daemon is here and no longer has it.
+    DaemonRestarted,
+    /// The daemon was silent for longer than the team allows.
+    Lost,
+}
+
+impl Verdict {
+    fn error(self) -> TaskError {
+        let (code, message) = match self {
+            Self::DaemonRestarted => {
+                (ErrorCode::DaemonRestarted, "The daemon was restarted while the task ran, and lost it.")
+            }
+            Self::Lost => (ErrorCode::Lost, "The viber was silent for too long; the task may still run there."),
+        };
+        let suggestion = match self {
+            Self::DaemonRestarted => "Retry it: what it changed so far is still there.",
+            Self::Lost => "Look after the machine, or retry. A result that still comes is taken.",
+        };
+        TaskError {
+            code,
+            message: message.into(),
+            retryable: true,
+            suggestion: Some(suggestion.into()),
+            details: None,
+        }
+    }
+}
+
+/// Ends attempts by the Board's own verdict; those that ended meanwhile stay as they are.
+pub async fn settle(
+    board: &Board,
+    team: &TeamId,
+    viber: &ViberId,
+    epoch: u64,
+    attempts: &[Running],
+    verdict: Verdict,
+) -> Result<()> {
+    let now = board.clock.now();
+    let (team_id, id, attempts) = (team.clone(), viber.clone(), attempts.to_vec());
+    let after = board
+        .db
+        .write(move |tx| {
+            let (team, viber, attempts) = (team_id.clone(), id.clone(), attempts.clone());
+            Box::pin(async move {
+                let mut after = After::default();
+                // Whoever judged saw this connection, or none after it: a newer one may hold the attempt after all.
+                if db::vibers::epoch(tx, &team, &viber).await? != Some(epoch) {
+                    return Ok(after);
+                }
+                for one in &attempts {
+                    declare(tx, &team, &viber, one, verdict, now, &mut after).await?;
+                }
+                after.viber(&viber);
+                Ok::<_, Error>(after)
+            })
+        })
+        .await?;
+    after.tell(board, team);
+    Ok(())
+}
+
+async fn declare(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    one: &Running,
+    verdict: Verdict,
+    now: Instant,
+    after: &mut After,
+) -> Result<()> {
+    let (task, attempt) = (&one.task_id, one.attempt);
+    let Some(held) = db::attempts::held(tx, team, task, attempt).await? else { return Ok(()) };
+    if held.viber_id != *viber || held.outcome.is_some() {
+        return Ok(());
+    }
+    db::sessions::touch(tx, team, &held.session_id, now).await?;
+    let newest = held.newest == attempt;
+    if newest && !db::tasks::fail(tx, team, task, attempt, &verdict.error(), false, now).await? {
+        // It was stopped: a daemon that no longer has it has confirmed that; a silent one has not.
+        if verdict == Verdict::DaemonRestarted && held.state == TaskState::Stopped {
+            db::tasks::confirm_stop(tx, team, task, attempt, None, now).await?;
+        }
+    }
+    let end = db::attempts::End { outcome: "lost", superseded: !newest, report: None };
+    db::attempts::end(tx, team, task, attempt, end, now).await?;
+    offer::next(tx, team, &held.session_id, now, after).await?;
+    after.task(&held.session_id, task);
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Record: what a viber reports becomes durable, exactly once, before anything is acknowledged.
+//!
+//! One change takes all frames that wait. Of each attempt the new events are kept byte for byte, then what they mean is
+//! done: states move, parts are completed, the session's next task gets its turn.
+
+mod announce;
+mod effects;
+mod run;
+
+use std::sync::Arc;
+
+use protocol::{Acked, Events, Instant, Running, TaskId, TeamId, ViberId};
+
+use super::After;
+use crate::{
+    db::{self, Tx},
+    domain::{Actor, By, Committed},
+    error::{Error, Result},
+    state::Board,
+};
+
+use run::Run;
+
+/// Which connection speaks: its frames count only while it is the viber's newest.
+#[derive(Clone, Debug)]
+pub struct Speaker {
+    pub team: TeamId,
+    pub viber: ViberId,
+    /// For the audit.
+    pub name: String,
+    pub address: String,
+    pub epoch: u64,
+}
+
+impl Speaker {
+    /// The viber as the audit names it.
+    pub fn by(&self) -> By {
+        By { actor: Actor::Viber { id: self.viber.clone(), name: self.name.clone() }, address: self.address.clone() }
+    }
+}
+
+/// What the daemon is answered after the commit.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    pub acks: Vec<Acked>,
+    /// The next seq of an attempt that can be taken.
+    pub nacks: Vec<Acked>,
+    /// Codes of refused frames, one each.
+    pub refused: Vec<&'static str>,
+    /// Attempts that the viber is known to hold from now on, and those that it reported the end of.
+    pub held: Vec<Running>,
+    pub ended: Vec<Running>,
+}
+
+/// Everything of a change that matters after it.
+#[derive(Default)]
+struct Book {
+    answers: Answers,
+    runs: Vec<(TaskId, Arc<Committed>)>,
+    after: After,
+}
+
+/// Records frames of one connection. `None`: a newer connection of the viber exists, or it was revoked.
+pub async fn record(board: &Board, speaker: &Speaker, frames: Arc<[Events]>) -> Result<Option<Answers>> {
+    let now = board.clock.now();
+    let who = speaker.clone();
+    let book = board
+        .db
+        .write(move |tx| {
+            let (who, frames) = (who.clone(), frames.clone());
+            Box::pin(async move {
+                if db::vibers::epoch(tx, &who.team, &who.viber).await? != Some(who.epoch) {
+                    return Ok(None);
+                }
+                let mut book = Book::default();
+                for (task, attempt, frames) in by_attempt(&frames) {
+                    one(tx, &who, (task, attempt), &frames, now, &mut book).await?;
+                }
+                Ok::<_, Error>(Some(book))
+            })
+        })
+        .await?;
+    let Some(book) = book else { return Ok(None) };
+    for (task, run) in book.runs {
+        board.hub.publish(&speaker.team, &task, run);
+    }
+    book.after.tell(board, &speaker.team);
+    Ok(Some(book.answers))
+}
+
+/// Frames by attempt, in the order they came.
+fn by_attempt(frames: &[Events]) -> Vec<(&TaskId, u32, Vec<&Events>)> {
+    let mut groups: Vec<(&TaskId, u32, Vec<&Events>)> = Vec::new();
+    for frame in frames {
+        match groups.iter_mut().find(|(task, attempt, _)| *task == &frame.task_id && *attempt == frame.attempt) {
+            Some((_, _, group)) => group.push(frame),
+            None => groups.push((&frame.task_id, frame.attempt, vec![frame])),
+        }
+    }
+    groups
+}
+
+/// The frames of one attempt.
+async fn one(
+    tx: &mut Tx,
+    who: &Speaker,
+    (task, attempt): (&TaskId, u32),
+    frames: &[&Events],
+    now: Instant,
+    book: &mut Book,
+) -> Result<()> {
+    let held = match db::attempts::held(tx, &who.team, task, attempt).await? {
+        None if attempt == 1 => announce::announced(tx, who, task, frames, now, book).await?,
+        found => found,
+    };
+    let Some(held) = held.filter(|held| held.viber_id == who.viber) else {
+        return stranger(tx, who, (task, attempt), frames, now, book).await;
+    };
+    let mut run = Run::after(held.last_seq);
+    for frame in frames {
+        if run.next() > 1 && frame.from < run.next() {
+            let stored = run::stored(tx, &who.team, frame, held.last_seq).await?;
+            run.check(frame, &stored);
+        }
+        run.take(frame);
+    }
+    if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && held.last_seq > 0 && run.is_new() {
+        // The terminal event is the last one of an attempt.
+        book.answers.refused.push("attempt_ended");
+        run.forget();
+    }
+    book.answers.refused.extend(run.refused.drain(..));
+    let at = |seq| Acked { task_id: task.clone(), attempt, seq };
+    if run.missing {
+        book.answers.nacks.push(at(run.next()));
+    }
+    if run.is_new() {
+        effects::apply(tx, who, (task, attempt), &held, &run, now, book).await?;
+    }
+    if run.heard {
+        book.answers.acks.push(at(run.next() - 1));
+    }
+    Ok(())
+}
+
+/// Events of a task that this viber does not hold.
+async fn stranger(
+    tx: &mut Tx,
+    who: &Speaker,
+    (task, attempt): (&TaskId, u32),
+    frames: &[&Events],
+    now: Instant,
+    book: &mut Book,
+) -> Result<()> {
+    let deleted = !db::tasks::is_taken(tx, task).await? && db::commands::named(tx, &who.team, &who.viber, task).await?;
+    if deleted {
+        // Its session is gone: nobody waits for the rest, and the daemon may forget it.
+        let last = frames.iter().filter_map(|frame| run::last_seq(frame)).max().unwrap_or_default();
+        book.answers.acks.push(Acked { task_id: task.clone(), attempt, seq: last });
+        return Ok(());
+    }
+    book.answers.refused.extend(frames.iter().map(|_| "forbidden_task"));
+    let detail = format!("attempt {attempt}");
+    db::audit::append(tx, &who.team, now, &who.by(), "link.forbidden_task", task.as_str(), &detail, None, None).await?;
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Tasks that began on the machine: a job, the CLI. Their first event makes the session, the question and the task.
+
+use protocol::{EventBody, Events, Instant, MessageId, TaskId, limits::MAX_GOAL};
+use serde_json::json;
+
+use super::{super::tasks::question, Book, Speaker};
+use crate::{
+    db::{self, Tx, attempts::Held},
+    domain::{Author, Contact, ContactState, Delivery, Message, Part, Report, Session, Task, TaskState},
+    error::Result,
+};
+
+/// The attempt of an announced task. `None` when the frames announce nothing, or under ids that belong to others.
+pub(super) async fn announced(
+    tx: &mut Tx,
+    who: &Speaker,
+    id: &TaskId,
+    frames: &[&Events],
+    now: Instant,
+    book: &mut Book,
+) -> Result<Option<Held>> {
+    let first = frames.iter().find(|frame| frame.from == 1).and_then(|frame| frame.items.first());
+    let Some(report) = first.and_then(|raw| Report::read(raw.get()).ok()).filter(|report| report.seq == 1) else {
+        return Ok(None);
+    };
+    let Some(EventBody::Announce { origin, agent_id, session_id, goal }) = report.body else { return Ok(None) };
+    if goal.trim().is_empty() || goal.len() > MAX_GOAL || db::tasks::is_taken(tx, id).await? {
+        return Ok(None);
+    }
+    let goal = db::clean(&goal);
+    let agent_id = db::clean(protocol::text::head(&agent_id, 100));
+    let fresh = Session {
+        id: session_id.clone(),
+        viber_id: who.viber.clone(),
+        agent_id: agent_id.clone(),
+        title: protocol::text::title(&goal),
+        renamed_at: None,
+        pinned_at: None,
+        archived_at: None,
+        last_seq: 0,
+        created_by: who.viber.to_string(),
+        created_at: now,
+        active_at: now,
+    };
+    let known = db::sessions::load(tx, &who.team, &session_id).await?;
+    let ours = match known {
+        Some(session) => session.viber_id == who.viber,
+        None => db::sessions::insert(tx, &who.team, &fresh).await?,
+    };
+    let seq = if ours { db::sessions::give_seqs(tx, &who.team, &session_id, 2, now).await? } else { None };
+    let Some(seq) = seq else { return Ok(None) };
+    let task = Task {
+        id: id.clone(),
+        session_id,
+        viber_id: who.viber.clone(),
+        agent_id,
+        message_id: MessageId::new(now.0),
+        message_seq: seq,
+        goal,
+        state: TaskState::Pending,
+        delivery: Some(Delivery::Accepted),
+        waiting: None,
+        contact: Contact { state: ContactState::Connected, since: now },
+        attempt: 1,
+        stream: protocol::Stream::Full,
+        mode: None,
+        limits: protocol::Limits::default(),
+        payload: json!({}),
+        model: None,
+        result: None,
+        error: None,
+        usage: protocol::Usage::default(),
+        origin: db::clean(protocol::text::head(&origin, 100)),
+        created_by: who.viber.to_string(),
+        created_at: now,
+        offered_at: Some(now),
+        started_at: None,
+        ended_at: None,
+        stopped_by: None,
+        stop_confirmed_at: None,
+    };
+    let message = Message {
+        id: task.message_id.clone(),
+        session_id: task.session_id.clone(),
+        seq,
+        role: Author::User,
+        author: task.created_by.clone(),
+        task_id: id.clone(),
+        attempt: 0,
+        parts: vec![Part::Text { text: task.goal.clone() }],
+        created_at: now,
+    };
+    if !question(tx, &who.team, &message, &task, now).await? {
+        return Ok(None);
+    }
+    book.after.task(&task.session_id, id);
+    book.after.viber(&who.viber);
+    Ok(db::attempts::held(tx, &who.team, id, 1).await?)
+}

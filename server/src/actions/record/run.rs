@@ -1,0 +1,199 @@
+//! A run: the new events that a change's frames bring to one attempt, checked for gaps, repeats and lies.
+
+use protocol::{Events, TeamId};
+
+use crate::{
+    db::{self, Tx},
+    domain::{Committed, Item, Report},
+};
+
+/// Seqs stay exact in every JSON reader (2^53).
+const MAX_SEQ: u64 = 1 << 53;
+/// A row of events is split when it would grow beyond this, bytes.
+const MAX_ROW: usize = 256 * 1024;
+
+/// New events, contiguous after what is durable.
+pub(super) struct Run {
+    /// The first new seq.
+    pub from: u64,
+    next: u64,
+    pub items: Vec<Item>,
+    pub reports: Vec<Report>,
+    /// A frame lies beyond the next seq, or has no usable seq.
+    pub missing: bool,
+    /// A frame was understood, be it new or a repeat: it is acknowledged.
+    pub heard: bool,
+    pub refused: Vec<&'static str>,
+    /// Frames before this one said something else than before.
+    conflict: bool,
+}
+
+impl Run {
+    /// Nothing new after `last_seq` yet.
+    pub fn after(last_seq: u64) -> Self {
+        let from = last_seq + 1;
+        Self {
+            from,
+            next: from,
+            items: Vec::new(),
+            reports: Vec::new(),
+            missing: false,
+            heard: false,
+            refused: Vec::new(),
+            conflict: false,
+        }
+    }
+
+    /// The next seq that can be taken.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub fn is_new(&self) -> bool {
+        self.next > self.from
+    }
+
+    /// Whether a repeat says what it said before; `stored` is what was durable when the change began.
+    pub fn check(&mut self, frame: &Events, stored: &[Committed]) {
+        let known = |seq: u64| {
+            let kept = stored.iter().flat_map(|run| &run.items).find(|item| item.seq == seq);
+            kept.or_else(|| self.items.iter().find(|item| item.seq == seq)).map(|item| item.json.clone())
+        };
+        let lies = frame.items.iter().any(|raw| {
+            let seq = Report::read(raw.get()).map(|report| report.seq).unwrap_or_default();
+            seq < self.next && known(seq).is_some_and(|kept| *kept != *raw.get())
+        });
+        if lies {
+            self.refused.push("seq_conflict");
+            self.conflict = true;
+        }
+    }
+
+    /// Takes what is new of a frame.
+    pub fn take(&mut self, frame: &Events) {
+        if std::mem::take(&mut self.conflict) {
+            return;
+        }
+        let Some(reports) = contiguous(frame) else {
+            self.missing = true;
+            return;
+        };
+        if frame.from > self.next {
+            self.missing = true;
+            return;
+        }
+        self.heard = true;
+        for (report, raw) in reports.into_iter().zip(&frame.items) {
+            if report.seq >= self.next {
+                self.next = report.seq + 1;
+                self.items.push(Item { seq: report.seq, json: raw.get().into() });
+                self.reports.push(report);
+            }
+        }
+    }
+
+    /// Refuses what is new.
+    pub fn forget(&mut self) {
+        (self.next, self.heard) = (self.from, false);
+        self.items.clear();
+        self.reports.clear();
+    }
+
+    /// The rows to keep.
+    pub fn rows(&self, frame: (&protocol::TaskId, u32)) -> Vec<Committed> {
+        let mut rows = Vec::new();
+        let (mut items, mut bytes, mut from) = (Vec::new(), 0, self.from);
+        for item in &self.items {
+            if bytes + item.json.len() > MAX_ROW && !items.is_empty() {
+                let row = Committed::new(frame.0.clone(), frame.1, from, std::mem::take(&mut items));
+                (bytes, from) = (0, row.to + 1);
+                rows.push(row);
+            }
+            bytes += item.json.len();
+            items.push(item.clone());
+        }
+        if !items.is_empty() {
+            rows.push(Committed::new(frame.0.clone(), frame.1, from, items));
+        }
+        rows
+    }
+}
+
+/// The frame's events, if they follow each other from the frame's `from` on.
+fn contiguous(frame: &Events) -> Option<Vec<Report>> {
+    let mut expected = frame.from;
+    let mut reports = Vec::with_capacity(frame.items.len());
+    for raw in &frame.items {
+        let report = Report::read(raw.get()).ok()?;
+        if report.first != expected || report.seq >= MAX_SEQ || report.first == 0 {
+            return None;
+        }
+        expected = report.seq + 1;
+        reports.push(report);
+    }
+    (!reports.is_empty()).then_some(reports)
+}
+
+/// The last seq a frame names.
+pub(super) fn last_seq(frame: &Events) -> Option<u64> {
+    contiguous(frame)?.last().map(|report| report.seq)
+}
+
+/// What is durable of the seqs that a frame repeats. Nothing when retention took it away.
+pub(super) async fn stored(
+    tx: &mut Tx,
+    team: &TeamId,
+    frame: &Events,
+    last_seq: u64,
+) -> Result<Vec<Committed>, db::Error> {
+    if frame.from == 0 || frame.from > last_seq {
+        return Ok(Vec::new());
+    }
+    let rows = frame.items.len() as u64 + 1;
+    db::events::after(tx, team, &frame.task_id, frame.attempt, frame.from - 1, rows).await
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::TaskId;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn frame(from: u64, seqs: &[u64]) -> Events {
+        let raw = |seq: &u64| {
+            RawValue::from_string(format!(r#"{{"seq":{seq},"type":"task:accepted"}}"#)).expect("JSON")
+        };
+        Events { task_id: TaskId::new(1), attempt: 1, from, items: seqs.iter().map(raw).collect() }
+    }
+
+    #[test]
+    fn what_follows_is_taken_once_and_a_hole_is_named() {
+        let mut run = Run::after(2);
+        run.take(&frame(3, &[3, 4]));
+        run.take(&frame(4, &[4, 5]));
+        run.take(&frame(8, &[8]));
+        assert_eq!((run.next(), run.items.len(), run.missing), (6, 3, true));
+        let rows = run.rows((&TaskId::new(1), 1));
+        assert_eq!((rows.len(), rows[0].from, rows[0].to), (1, 3, 5));
+    }
+
+    #[test]
+    fn nonsense_is_not_taken() {
+        for (from, seqs) in [(3, &[4][..]), (3, &[3, 5]), (0, &[0]), (3, &[]), (u64::MAX, &[u64::MAX])] {
+            let mut run = Run::after(2);
+            run.take(&frame(from, seqs));
+            assert!(!run.is_new() && run.missing && !run.heard, "{from} {seqs:?}");
+        }
+    }
+
+    #[test]
+    fn other_words_for_the_same_seq_are_a_conflict() {
+        let stored = Committed::parse(TaskId::new(1), 1, 1, r#"[{"seq":1,"type":"other"}]"#, 0).expect("a run");
+        let mut run = Run::after(1);
+        let lie = frame(1, &[1, 2]);
+        run.check(&lie, &[stored]);
+        run.take(&lie);
+        assert_eq!((run.refused.as_slice(), run.is_new()), (&["seq_conflict"][..], false));
+    }
+}

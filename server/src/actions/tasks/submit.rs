@@ -1,0 +1,247 @@
+//! Submit: a goal becomes a message, a task and, when its session is free, a command. All of it or nothing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL};
+use serde_json::{Value, json};
+
+use super::{super::After, choose, offer};
+use crate::{
+    db::{self, Tx},
+    domain::{
+        Author, By, Contact, ContactState, Delivery, Message, Part, Session, Task, TaskState,
+        once::{Earlier, Kept, Once},
+    },
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Longest agent id, bytes.
+const MAX_AGENT: usize = 100;
+/// Largest `payload`, bytes of JSON.
+const MAX_PAYLOAD: usize = 1024 * 1024;
+
+/// What somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Submit {
+    /// 1 byte to 256 KiB, without U+0000.
+    pub goal: String,
+    /// The conversation it goes on with; a new one when absent.
+    pub session: Option<SessionId>,
+    /// The session's, when there is a session.
+    pub viber: Option<ViberId>,
+    /// The session's, else `default`.
+    pub agent: Option<String>,
+    /// What the viber must have, when none is named.
+    pub labels: BTreeMap<String, String>,
+    pub stream: Stream,
+    pub mode: Option<Mode>,
+    pub limits: Limits,
+    /// `{plan?, artifacts?, memory?, context?, attachments?}`.
+    pub payload: Option<Value>,
+    /// The same call again is answered with the same task.
+    pub once: Option<Once>,
+}
+
+struct Job {
+    team: TeamId,
+    by: By,
+    submit: Submit,
+    now: Instant,
+    session: SessionId,
+    task: TaskId,
+    message: MessageId,
+}
+
+/// Gives a task to a viber. An answer means that it is kept, whatever happens to the Board or the viber.
+pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Result<Task> {
+    check(&submit)?;
+    let now = board.clock.now();
+    let job = Arc::new(Job {
+        team: team.clone(),
+        by: by.clone(),
+        submit,
+        now,
+        session: SessionId::new(now.0),
+        task: TaskId::new(now.0),
+        message: MessageId::new(now.0),
+    });
+    let (task, after) = board
+        .db
+        .write(move |tx| {
+            let job = job.clone();
+            Box::pin(async move { job.run(tx).await })
+        })
+        .await?;
+    after.tell(board, team);
+    Ok(task)
+}
+
+fn check(submit: &Submit) -> Result<()> {
+    let goal = |message| Error::unacceptable("bad_goal", message);
+    if submit.goal.trim().is_empty() {
+        return Err(goal("say what is to be done"));
+    }
+    if submit.goal.len() > MAX_GOAL {
+        return Err(goal("the goal is longer than 256 KiB"));
+    }
+    if submit.goal.contains('\0') {
+        return Err(goal("the goal contains U+0000, which text cannot hold"));
+    }
+    let agent = submit.agent.as_deref().unwrap_or("x");
+    if agent.is_empty() || agent.len() > MAX_AGENT || agent.chars().any(char::is_control) {
+        return Err(Error::unacceptable("unknown_agent", "an agent's id is 1 to 100 bytes of visible text"));
+    }
+    if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD) {
+        return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));
+    }
+    Ok(())
+}
+
+impl Job {
+    async fn run(&self, tx: &mut Tx) -> Result<(Task, After)> {
+        if let Some(task) = self.answered_before(tx).await? {
+            return Ok((task, After::default()));
+        }
+        let mut after = After::default();
+        let session = match &self.submit.session {
+            Some(id) => self.known_session(tx, id).await?,
+            None => self.new_session(tx).await?,
+        };
+        // A seq for the question, one kept free for its answer. From here on the session is locked.
+        let seq = db::sessions::give_seqs(tx, &self.team, &session.id, 2, self.now).await?.ok_or(Error::NotFound)?;
+        if session.archived_at.is_some() {
+            db::sessions::set_archived(tx, &self.team, &session.id, None).await?;
+        }
+        let busy = db::tasks::is_busy(tx, &self.team, &session.id).await?;
+        let task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        self.keep(tx, &task).await?;
+        if !busy && !offer::command(tx, &self.team, &task, task.attempt, self.now, &mut after).await? {
+            return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
+        }
+        let id = task.id.as_str();
+        db::audit::append(tx, &self.team, self.now, &self.by, "task.submit", id, "", None, Some(&task.goal)).await?;
+        if let Some(once) = &self.submit.once {
+            let kept = Kept { status: 201, answer: json!({ "id": task.id }).to_string(), at: self.now };
+            db::idempotency::keep(tx, &self.team, self.by.actor.id(), once, &kept).await?;
+        }
+        after.task(&session.id, &task.id);
+        // Read back: the contact of its viber is part of the answer.
+        Ok((db::tasks::load(tx, &self.team, &task.id).await?.ok_or(Error::NotFound)?, after))
+    }
+
+    async fn answered_before(&self, tx: &mut Tx) -> Result<Option<Task>> {
+        let Some(once) = &self.submit.once else { return Ok(None) };
+        let kept = match db::idempotency::find(tx, &self.team, self.by.actor.id(), once, self.now).await? {
+            Earlier::No => return Ok(None),
+            Earlier::Other => {
+                let message = "this Idempotency-Key was used for another call";
+                return Err(Error::unacceptable("idempotency_mismatch", message));
+            }
+            Earlier::Same(kept) => kept,
+        };
+        let answer: Value = serde_json::from_str(&kept.answer).unwrap_or_default();
+        let id = answer["id"].as_str().and_then(|id| id.parse().ok());
+        let id: TaskId = id.ok_or_else(|| Error::Internal("a kept answer names no task".into()))?;
+        // Its session may have been deleted meanwhile.
+        db::tasks::load(tx, &self.team, &id).await?.ok_or(Error::NotFound).map(Some)
+    }
+
+    async fn known_session(&self, tx: &mut Tx, id: &SessionId) -> Result<Session> {
+        let session = db::sessions::load(tx, &self.team, id).await?.ok_or(Error::NotFound)?;
+        if self.submit.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
+            return Err(Error::unacceptable("other_viber", "the session belongs to another viber"));
+        }
+        if self.submit.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
+            return Err(Error::unacceptable("other_agent", "the session is with another agent"));
+        }
+        Ok(session)
+    }
+
+    async fn new_session(&self, tx: &mut Tx) -> Result<Session> {
+        let viber = choose::viber(tx, &self.team, self.submit.viber.as_ref(), &self.submit.labels).await?;
+        let session = Session {
+            id: self.session.clone(),
+            agent_id: choose::agent(&viber, self.submit.agent.as_deref())?,
+            viber_id: viber.id,
+            title: protocol::text::title(&self.submit.goal),
+            renamed_at: None,
+            pinned_at: None,
+            archived_at: None,
+            last_seq: 0,
+            created_by: self.by.actor.id().to_owned(),
+            created_at: self.now,
+            active_at: self.now,
+        };
+        if !db::sessions::insert(tx, &self.team, &session).await? {
+            return Err(Error::Internal("a new session's id is taken".into()));
+        }
+        Ok(session)
+    }
+
+    fn task(&self, session: &Session, seq: u64, delivery: Delivery) -> Task {
+        Task {
+            id: self.task.clone(),
+            session_id: session.id.clone(),
+            viber_id: session.viber_id.clone(),
+            agent_id: session.agent_id.clone(),
+            message_id: self.message.clone(),
+            message_seq: seq,
+            goal: self.submit.goal.clone(),
+            state: TaskState::Pending,
+            delivery: Some(delivery),
+            waiting: None,
+            contact: Contact { state: ContactState::Disconnected, since: self.now },
+            attempt: 1,
+            stream: self.submit.stream,
+            mode: self.submit.mode,
+            limits: self.submit.limits.clone(),
+            payload: self.submit.payload.clone().unwrap_or_else(|| json!({})),
+            model: None,
+            result: None,
+            error: None,
+            usage: protocol::Usage::default(),
+            origin: "board".to_owned(),
+            created_by: self.by.actor.id().to_owned(),
+            created_at: self.now,
+            offered_at: (delivery == Delivery::Offered).then_some(self.now),
+            started_at: None,
+            ended_at: None,
+            stopped_by: None,
+            stop_confirmed_at: None,
+        }
+    }
+
+    async fn keep(&self, tx: &mut Tx, task: &Task) -> Result<()> {
+        let message = Message {
+            id: task.message_id.clone(),
+            session_id: task.session_id.clone(),
+            seq: task.message_seq,
+            role: Author::User,
+            author: task.created_by.clone(),
+            task_id: task.id.clone(),
+            attempt: 0,
+            parts: vec![Part::Text { text: task.goal.clone() }],
+            created_at: self.now,
+        };
+        question(tx, &self.team, &message, task, self.now).await?;
+        Ok(())
+    }
+}
+
+/// A question with its task and first attempt, whose answer takes the next seq. `false` when the task's id is taken.
+pub(in crate::actions) async fn question(
+    tx: &mut Tx,
+    team: &TeamId,
+    message: &Message,
+    task: &Task,
+    now: Instant,
+) -> Result<bool, db::Error> {
+    if !db::tasks::insert(tx, team, task, now).await? {
+        return Ok(false);
+    }
+    db::messages::insert(tx, team, message).await?;
+    db::messages::append(tx, team, &message.id, &message.parts, now).await?;
+    db::attempts::insert(tx, team, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1, now).await?;
+    Ok(true)
+}
