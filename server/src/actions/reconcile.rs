@@ -1,8 +1,6 @@
 //! Reconcile: what a connection and the Board agree on before anything new starts, and what the Board declares by itself.
 
-use protocol::{
-    Acked, ErrorCode, Fence, Hello, Instant, Running, TaskError, TaskId, TeamId, ViberId, ViberState,
-};
+use protocol::{Acked, ErrorCode, Fence, Hello, Instant, Running, TaskError, TaskId, TeamId, ViberId, ViberState};
 
 use super::{After, offer, record::Speaker};
 use crate::{
@@ -99,7 +97,8 @@ async fn compare(
         if looked.contains(&one) {
             continue;
         }
-        if let Some(held) = db::attempts::held(tx, team, task_id, attempt).await?.filter(|held| held.viber_id == *viber) {
+        if let Some(held) = db::attempts::held(tx, team, task_id, attempt).await?.filter(|held| held.viber_id == *viber)
+        {
             known(task_id, attempt, held.last_seq, held.newest);
         }
         looked.push(one);
@@ -129,7 +128,8 @@ async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
     let mut after = After::default();
     after.viber(viber);
     let (team_id, id) = (team.clone(), viber.clone());
-    let open = board.db.read(move |tx| Box::pin(async move { db::tasks::open_of_viber(tx, &team_id, &id).await })).await;
+    let open =
+        board.db.read(move |tx| Box::pin(async move { db::tasks::open_of_viber(tx, &team_id, &id).await })).await;
     for (session, task) in open.unwrap_or_default() {
         after.task(&session, &task);
     }
@@ -227,13 +227,7 @@ impl Verdict {
             Self::DaemonRestarted => "Retry it: what it changed so far is still there.",
             Self::Lost => "Look after the machine, or retry. A result that still comes is taken.",
         };
-        TaskError {
-            code,
-            message: message.into(),
-            retryable: true,
-            suggestion: Some(suggestion.into()),
-            details: None,
-        }
+        TaskError { code, message: message.into(), retryable: true, suggestion: Some(suggestion.into()), details: None }
     }
 }
 

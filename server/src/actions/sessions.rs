@@ -26,7 +26,8 @@ enum Change {
 /// Gives it a title that later goals do not change.
 pub async fn rename(board: &Board, team: &TeamId, by: &By, id: &SessionId, title: &str) -> Result<Session> {
     let title = name::clean(title, MAX_GIVEN_TITLE);
-    let title = title.ok_or_else(|| Error::unacceptable("bad_title", "a title needs at least one visible character"))?;
+    let title =
+        title.ok_or_else(|| Error::unacceptable("bad_title", "a title needs at least one visible character"))?;
     change(board, team, by, id, Change::Rename(title)).await
 }
 

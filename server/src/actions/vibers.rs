@@ -163,7 +163,8 @@ async fn apply(
                 return Ok(());
             }
             let body = json!({ "drained": drained }).to_string();
-            db::commands::give(tx, team, id, db::commands::New { kind: "viber:drain", attempt: None, body }, now).await?;
+            db::commands::give(tx, team, id, db::commands::New { kind: "viber:drain", attempt: None, body }, now)
+                .await?;
             after.command(id);
             ("viber.drain", viber.drained.to_string(), drained.to_string())
         }
@@ -174,7 +175,8 @@ async fn apply(
                 }
             }
             let body = json!({ "reason": reason }).to_string();
-            db::commands::give(tx, team, id, db::commands::New { kind: "viber:stop", attempt: None, body }, now).await?;
+            db::commands::give(tx, team, id, db::commands::New { kind: "viber:stop", attempt: None, body }, now)
+                .await?;
             after.command(id);
             ("viber.stop", String::new(), reason.clone())
         }

@@ -178,7 +178,10 @@ impl Assembler {
             folded.push_str(&said);
         }
         if !folded.trim().is_empty() {
-            let text = reason.map_or_else(|| "A model call was withdrawn".to_owned(), |r| format!("A model call was withdrawn: {r}"));
+            let text = reason.map_or_else(
+                || "A model call was withdrawn".to_owned(),
+                |r| format!("A model call was withdrawn: {r}"),
+            );
             let folded = Some(text::head_and_tail(&folded, MAX_FOLDED));
             self.parts.push(Part::Notice { level: NoticeLevel::Info, text, folded });
         }

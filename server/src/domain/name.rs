@@ -6,7 +6,8 @@ pub const MAX_NAME: usize = 80;
 /// `text` as a name: no control, format or bidi characters, one space between words, at most `max` characters.
 /// `None` when nothing is left.
 pub fn clean(text: &str, max: usize) -> Option<String> {
-    let visible: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).filter(|c| !is_hidden(*c)).collect();
+    let visible: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).filter(|c| !is_hidden(*c)).collect();
     let name: String = visible.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(max).collect();
     let name = name.trim_end().to_owned();
     (!name.is_empty()).then_some(name)

@@ -44,8 +44,7 @@ pub(super) async fn apply(
         book.runs.push((at.0.clone(), Arc::new(row)));
     }
     let started_at = started.as_ref().map(|_| now);
-    let advance =
-        Advance { from: run.from, to: run.next() - 1, parts_seq, message_id: message.as_ref(), started_at };
+    let advance = Advance { from: run.from, to: run.next() - 1, parts_seq, message_id: message.as_ref(), started_at };
     if !db::attempts::advance(tx, &who.team, at.0, at.1, &advance).await? {
         return Err(Error::conflict("raced", "another connection recorded the same attempt"));
     }

@@ -161,9 +161,8 @@ mod tests {
     use super::*;
 
     fn frame(from: u64, seqs: &[u64]) -> Events {
-        let raw = |seq: &u64| {
-            RawValue::from_string(format!(r#"{{"seq":{seq},"type":"task:accepted"}}"#)).expect("JSON")
-        };
+        let raw =
+            |seq: &u64| RawValue::from_string(format!(r#"{{"seq":{seq},"type":"task:accepted"}}"#)).expect("JSON");
         Events { task_id: TaskId::new(1), attempt: 1, from, items: seqs.iter().map(raw).collect() }
     }
 

@@ -29,7 +29,8 @@ pub(super) async fn viber(
     if all.is_empty() {
         return Err(Error::unacceptable("no_viber", "this team has no viber yet: add one first"));
     }
-    let fits = |viber: &Candidate| !viber.drained && labels.iter().all(|(key, value)| viber.labels.get(key) == Some(value));
+    let fits =
+        |viber: &Candidate| !viber.drained && labels.iter().all(|(key, value)| viber.labels.get(key) == Some(value));
     let best = |viber: &Candidate| (!viber.connected, viber.busy, std::cmp::Reverse(viber.seen_at), viber.id.clone());
     let wanted = || labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
     let none = || match labels.is_empty() {

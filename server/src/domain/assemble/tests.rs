@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use protocol::{
-    AgentEvent, ErrorCode, Instant, TaskError, TaskResult,
+    AgentEvent,
     AgentStreamEvent::{self, *},
+    ErrorCode, Instant, TaskError, TaskResult,
 };
 use serde_json::json;
 
@@ -66,7 +67,13 @@ fn a_step_becomes_parts_when_it_is_finished() {
     assert!(whole(&events).is_empty());
     let mut events = events.to_vec();
     events.push(step(1, StepState::Finished));
-    events.push(ToolResult { call_id: "c1".into(), tool: "shell".into(), result: json!("a"), ok: true, duration_ms: 3 });
+    events.push(ToolResult {
+        call_id: "c1".into(),
+        tool: "shell".into(),
+        result: json!("a"),
+        ok: true,
+        duration_ms: 3,
+    });
     let parts = whole(&events);
     assert_eq!(parts[0], Part::Reasoning { text: "let me see".into(), duration_ms: 1000 });
     assert_eq!(parts[1], Part::Text { text: "I will look.".into() });
@@ -93,8 +100,15 @@ fn a_withdrawn_step_is_folded_and_belongs_to_no_answer() {
 
 #[test]
 fn a_result_that_was_streamed_is_not_said_twice_and_one_that_was_not_is_said() {
-    let completed = |text: &str| EventBody::Completed { result: TaskResult { text: text.into(), ..TaskResult::default() } };
-    let streamed = [said(step(1, StepState::Started)), said(text("All ")), said(text("done.\n")), said(step(1, StepState::Finished)), completed("All done.")];
+    let completed =
+        |text: &str| EventBody::Completed { result: TaskResult { text: text.into(), ..TaskResult::default() } };
+    let streamed = [
+        said(step(1, StepState::Started)),
+        said(text("All ")),
+        said(text("done.\n")),
+        said(step(1, StepState::Finished)),
+        completed("All done."),
+    ];
     assert_eq!(framed(&streamed, &[4]), [Part::Text { text: "All done.\n".into() }]);
     assert_eq!(framed(&[EventBody::Accepted {}, completed("Silent.")], &[]), [Part::Text { text: "Silent.".into() }]);
 }
