@@ -17,3 +17,4 @@ pub(crate) use on_both_databases;
 
 mod delivery;
 mod harness;
+mod stores;

@@ -1,0 +1,158 @@
+//! Every store on both databases: the same rows go in and the same come out.
+//!
+//! A story plays inside one change, on a database of its own, and says what it expects of each function. Another team
+//! stands beside it all the time and must never be seen.
+
+mod fleet;
+mod people;
+mod work;
+
+use board_tests::{Engine, postgres::Database};
+use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
+use server::{
+    db::{self, Db, Error, Tx, Work},
+    domain::{Author, Contact, ContactState, Delivery, Message, Session, Task, TaskState, Team},
+};
+
+/// When every story begins.
+const NOW: Instant = Instant(1_790_000_000_000);
+
+/// `seconds` after the beginning.
+fn after(seconds: i64) -> Instant {
+    Instant(NOW.0 + 1000 * seconds)
+}
+
+/// Plays `story` as one change on a fresh database.
+async fn play(engine: Engine, story: for<'a> fn(&'a mut Tx) -> Work<'a, Result<(), Error>>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = match engine {
+        Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
+        Engine::Postgres => Database::create().await.url,
+    };
+    let db = Db::open(&url).await.expect("a database");
+    let played = db.write(story).await;
+    db.close().await;
+    played.expect("the story's statements");
+}
+
+/// Each named story of one module, on both databases.
+macro_rules! stories {
+    ($($story:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $story() { crate::stores::play(board_tests::Engine::Sqlite, |tx| Box::pin(super::$story(tx))).await; })*
+        }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $story() { crate::stores::play(board_tests::Engine::Postgres, |tx| Box::pin(super::$story(tx))).await; })*
+        }
+    };
+}
+use stories;
+
+/// A team, as it is made.
+async fn team(tx: &mut Tx, slug: &str) -> Result<Team, Error> {
+    let team = Team {
+        id: TeamId::new(NOW.0),
+        slug: slug.to_owned(),
+        name: format!("The {slug}s"),
+        claimed_at: None,
+        suspended_at: None,
+        lost_after_ms: 900_000,
+        retention_days: 30,
+        created_at: NOW,
+    };
+    db::teams::insert(tx, &team).await?;
+    Ok(team)
+}
+
+/// A viber of `team`.
+async fn viber(tx: &mut Tx, team: &TeamId, name: &str) -> Result<ViberId, Error> {
+    let id = ViberId::new(NOW.0);
+    let labels = [("os".to_owned(), "linux".to_owned())].into();
+    let joining = db::vibers::Joining {
+        id: &id,
+        name,
+        labels: &labels,
+        hostname: "lab",
+        platform: "linux/x86_64",
+        version: "0.1.0",
+        credential_hash: &format!("hash of {id}"),
+    };
+    db::vibers::insert(tx, team, joining, NOW).await?;
+    Ok(id)
+}
+
+/// A session of `team` on `viber`.
+async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: Instant) -> Result<SessionId, Error> {
+    let session = Session {
+        id: SessionId::new(at.0),
+        viber_id: viber.clone(),
+        agent_id: "default".into(),
+        title: title.to_owned(),
+        renamed_at: None,
+        pinned_at: None,
+        archived_at: None,
+        last_seq: 0,
+        created_by: "op".into(),
+        created_at: at,
+        active_at: at,
+    };
+    assert!(db::sessions::insert(tx, team, &session).await?);
+    assert!(!db::sessions::insert(tx, team, &session).await?, "an id is given once");
+    Ok(session.id)
+}
+
+/// A task with its user message, queued, and an attempt.
+async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: Instant) -> Result<Task, Error> {
+    let seq = db::sessions::give_seqs(tx, team, session, 2, at).await?.expect("a session");
+    let found = db::sessions::load(tx, team, session).await?.expect("a session");
+    let task = Task {
+        id: TaskId::new(at.0),
+        session_id: session.clone(),
+        viber_id: found.viber_id.clone(),
+        agent_id: "default".into(),
+        message_id: MessageId::new(at.0),
+        message_seq: seq,
+        goal: goal.to_owned(),
+        state: TaskState::Pending,
+        delivery: Some(Delivery::Queued),
+        waiting: None,
+        contact: Contact { state: ContactState::Disconnected, since: NOW },
+        attempt: 1,
+        stream: protocol::Stream::Full,
+        mode: None,
+        limits: protocol::Limits { steps: Some(3), ..Default::default() },
+        payload: serde_json::json!({}),
+        model: None,
+        result: None,
+        error: None,
+        usage: protocol::Usage::default(),
+        origin: "board".into(),
+        created_by: "op".into(),
+        created_at: at,
+        offered_at: None,
+        started_at: None,
+        ended_at: None,
+        stopped_by: None,
+        stop_confirmed_at: None,
+    };
+    let message = Message {
+        id: task.message_id.clone(),
+        session_id: session.clone(),
+        seq,
+        role: Author::User,
+        author: "op".into(),
+        task_id: task.id.clone(),
+        attempt: 0,
+        parts: Vec::new(),
+        created_at: at,
+    };
+    db::messages::insert(tx, team, &message).await?;
+    let said = server::domain::Part::Text { text: goal.to_owned() };
+    db::messages::append(tx, team, &message.id, &[said], at).await?;
+    assert!(db::tasks::insert(tx, team, &task, at).await?);
+    assert!(!db::tasks::insert(tx, team, &task, at).await?, "an id is given once");
+    db::attempts::insert(tx, team, (&task.id, 1), &task.viber_id, seq + 1, at).await?;
+    Ok(task)
+}

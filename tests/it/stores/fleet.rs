@@ -1,0 +1,195 @@
+//! Vibers, join tokens, commands.
+
+use protocol::{AgentInfo, BootId, Hello, JoinTokenId, ProviderInfo, ViberState};
+use server::{
+    db::{Error, Tx, commands, join_tokens, vibers},
+    domain::{ContactState, JoinToken},
+};
+
+use super::{NOW, after, session, stories, task, team, viber};
+
+stories!(vibers_are_kept, contact_follows_the_newest_connection, join_tokens_work_once, commands_are_numbered);
+
+async fn vibers_are_kept(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let (one, two) = (viber(tx, &home, "one").await?, viber(tx, &home, "two").await?);
+    let theirs = viber(tx, &far, "theirs").await?;
+
+    let found = vibers::load(tx, &home, &one).await?.expect("there");
+    assert_eq!(
+        (found.name.as_str(), found.hostname.as_str(), found.contact.state),
+        ("one", "lab", ContactState::Disconnected)
+    );
+    assert_eq!(found.labels["os"], "linux");
+    assert!(!found.drained && found.agents.is_empty() && found.seen_at.is_none());
+    assert!(vibers::load(tx, &far, &one).await?.is_none(), "foreign is unknown");
+
+    let names = |fleet: Vec<server::domain::Viber>| fleet.into_iter().map(|viber| viber.name).collect::<Vec<_>>();
+    let mut all = names(vibers::list(tx, &home, None, 10).await?);
+    all.sort();
+    assert_eq!(all, ["one", "two"]);
+    let first = vibers::list(tx, &home, None, 1).await?.remove(0);
+    let rest = vibers::list(tx, &home, Some(&first.id), 10).await?;
+    assert_eq!(rest.len(), 1);
+    assert_ne!(rest[0].id, first.id);
+
+    assert!(vibers::rename(tx, &home, &one, "uno").await?);
+    assert!(!vibers::rename(tx, &far, &one, "stolen").await?);
+    assert!(vibers::set_labels(tx, &home, &one, &[("gpu".into(), "no".into())].into()).await?);
+    assert!(vibers::set_drained(tx, &home, &one, true).await?);
+    assert!(!vibers::set_drained(tx, &home, &one, true).await?, "nothing changed");
+    let found = vibers::load(tx, &home, &one).await?.expect("there");
+    assert_eq!((found.name.as_str(), found.drained, found.labels.len()), ("uno", true, 1));
+    assert_eq!(vibers::names(tx, &home, Some(&two)).await?, ["uno"]);
+    assert_eq!(vibers::names(tx, &home, None).await?.len(), 2);
+
+    let candidates = vibers::candidates(tx, &home, None).await?;
+    assert_eq!(candidates.len(), 2);
+    let candidate = vibers::candidates(tx, &home, Some(&one)).await?.remove(0);
+    assert!(candidate.drained && !candidate.connected && candidate.busy == 0);
+    assert!(vibers::candidates(tx, &home, Some(&theirs)).await?.is_empty());
+
+    let hash = format!("hash of {one}");
+    assert_eq!(
+        vibers::by_credential(tx, &hash).await?.map(|(team, id, _)| (team, id)),
+        Some((home.clone(), one.clone()))
+    );
+    assert!(vibers::by_credential(tx, "nobody's").await?.is_none());
+    assert!(!vibers::revoke(tx, &far, &one, NOW).await?);
+    assert!(vibers::revoke(tx, &home, &one, NOW).await?);
+    assert!(!vibers::revoke(tx, &home, &one, NOW).await?, "once");
+    assert!(vibers::by_credential(tx, &hash).await?.is_none());
+    assert!(vibers::load(tx, &home, &one).await?.is_none());
+    assert_eq!(vibers::standing(tx).await?.len(), 2);
+    Ok(())
+}
+
+fn hello(id: &protocol::ViberId) -> Hello {
+    Hello {
+        protocol: [1, 1],
+        viber_id: id.clone(),
+        boot_id: BootId::new(7),
+        version: "0.2.0".into(),
+        platform: "linux/arm64".into(),
+        hostname: "bench".into(),
+        capabilities: vec!["landlock".into()],
+        labels: [].into(),
+        state: ViberState {
+            agents: Some(vec![AgentInfo { id: "default".into(), ..Default::default() }]),
+            providers: Some(vec![ProviderInfo { id: "local".into(), api: "ollama".into(), ..Default::default() }]),
+            ..Default::default()
+        },
+        last_cmd_seq: 0,
+        running: Vec::new(),
+        outbox: Vec::new(),
+    }
+}
+
+async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error> {
+    let home = team(tx, "home").await?.id;
+    let id = viber(tx, &home, "lab").await?;
+    let before = vibers::counters(tx, &home, &id).await?.expect("there");
+    assert_eq!(
+        (before.conn_epoch, before.cmd_seq, before.acked_cmd_seq, before.contact),
+        (0, 0, 0, ContactState::Disconnected)
+    );
+    assert!(vibers::boot(&before.boot_id).is_none());
+
+    vibers::connect(tx, &home, &hello(&id), 1, (0, 0), after(5)).await?;
+    vibers::connect(tx, &home, &hello(&id), 2, (4, 3), after(9)).await?;
+    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    assert_eq!(
+        (found.contact.state, found.contact.since),
+        (ContactState::Connected, after(5)),
+        "contact was never lost"
+    );
+    assert_eq!((found.version.as_str(), found.agents.len(), found.providers.len()), ("0.2.0", 1, 1));
+    assert_eq!(vibers::epoch(tx, &home, &id).await?, Some(2));
+    let counters = vibers::counters(tx, &home, &id).await?.expect("there");
+    assert_eq!((counters.cmd_seq, counters.acked_cmd_seq), (4, 3));
+    assert!(vibers::boot(&counters.boot_id).is_some());
+
+    assert!(!vibers::disconnect(tx, &home, &id, 1, after(10)).await?, "an old connection's end is no news");
+    assert!(vibers::disconnect(tx, &home, &id, 2, after(10)).await?);
+    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    assert_eq!((found.contact.state, found.contact.since), (ContactState::Disconnected, after(10)));
+
+    vibers::lists(tx, &home, &id, &ViberState { agents: Some(Vec::new()), ..Default::default() }).await?;
+    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    assert_eq!((found.agents.len(), found.providers.len()), (0, 1), "an absent list stays");
+
+    vibers::seen(tx, &home, &id, after(20)).await?;
+    vibers::seen(tx, &home, &id, after(15)).await?;
+    vibers::mark_cloned(tx, &home, &id, after(21)).await?;
+    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    assert_eq!((found.seen_at, found.cloned_at), (Some(after(20)), Some(after(21))));
+
+    assert_eq!(vibers::next_cmd_seq(tx, &home, &id).await?, Some(5));
+    assert!(!vibers::set_acked(tx, &home, &id, 6).await?, "nobody has what was never given");
+    assert!(vibers::set_acked(tx, &home, &id, 5).await?);
+    assert!(!vibers::set_acked(tx, &home, &id, 4).await?, "never back");
+    let standing = vibers::standing(tx).await?.remove(0);
+    assert_eq!((standing.epoch, standing.connected, standing.lost_after_ms), (2, false, 900_000));
+    Ok(())
+}
+
+async fn join_tokens_work_once(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let id = viber(tx, &home, "lab").await?;
+    let token = |n: i64| JoinToken {
+        id: JoinTokenId::new(NOW.0 + n),
+        labels: [("rack".to_owned(), n.to_string())].into(),
+        created_at: NOW,
+        expires_at: after(900),
+        used_at: None,
+        viber_id: None,
+    };
+    let (one, two, three) = (token(1), token(2), token(3));
+    for (token, hash) in [(&one, "h1"), (&two, "h2"), (&three, "h3")] {
+        join_tokens::insert(tx, &home, token, hash, "op").await?;
+    }
+    assert_eq!(join_tokens::open(tx, &home, NOW, 10).await?.len(), 3);
+    assert!(join_tokens::open(tx, &far, NOW, 10).await?.is_empty());
+    assert!(join_tokens::redeem(tx, "nobody's", &id, NOW).await?.is_none());
+    let (of, labels) = join_tokens::redeem(tx, "h1", &id, NOW).await?.expect("good");
+    assert_eq!((of, labels["rack"].as_str()), (home.clone(), "1"));
+    assert!(join_tokens::redeem(tx, "h1", &id, NOW).await?.is_none(), "once");
+    assert!(join_tokens::redeem(tx, "h2", &id, after(901)).await?.is_none(), "too late");
+    assert!(!join_tokens::revoke(tx, &far, &three.id, NOW).await?);
+    assert!(join_tokens::revoke(tx, &home, &three.id, NOW).await?);
+    assert!(!join_tokens::revoke(tx, &home, &three.id, NOW).await?);
+    assert!(join_tokens::redeem(tx, "h3", &id, NOW).await?.is_none(), "revoked");
+    assert_eq!(join_tokens::open(tx, &home, NOW, 10).await?, [two]);
+    Ok(())
+}
+
+async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
+    let home = team(tx, "home").await?.id;
+    let id = viber(tx, &home, "lab").await?;
+    let other = viber(tx, &home, "other").await?;
+    let session = session(tx, &home, &id, "s", NOW).await?;
+    let task = task(tx, &home, &session, "goal", NOW).await?;
+    let submit = commands::New { kind: "task:submit", attempt: Some((&task.id, 1)), body: "{}".into() };
+    assert_eq!(commands::give(tx, &home, &id, submit, NOW).await?, Some(1));
+    server::db::attempts::set_cmd_seq(tx, &home, &task.id, 1, 1).await?;
+    let drain = || commands::New { kind: "viber:drain", attempt: None, body: r#"{"drained":true}"#.into() };
+    assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, Some(2));
+    assert_eq!(commands::give(tx, &home, &other, drain(), NOW).await?, Some(1), "each viber counts by itself");
+
+    let all = commands::after(tx, &home, &id, 0, 10).await?;
+    assert_eq!(
+        all.iter().map(|command| (command.cmd_seq, command.kind.as_str())).collect::<Vec<_>>(),
+        [(1, "task:submit"), (2, "viber:drain")]
+    );
+    assert_eq!((all[0].task_id.as_ref(), all[0].attempt), (Some(&task.id), Some(1)));
+    assert_eq!(commands::after(tx, &home, &id, 1, 10).await?.len(), 1);
+    assert_eq!(commands::after(tx, &home, &id, 0, 1).await?.len(), 1);
+    assert_eq!(commands::submit_of(tx, &home, &id, &task.id, 1).await?.map(|command| command.cmd_seq), Some(1));
+    assert!(commands::submit_of(tx, &home, &other, &task.id, 1).await?.is_none());
+    assert_eq!(commands::ack(tx, &home, &id, 1, after(1)).await?, 1);
+    assert_eq!(commands::ack(tx, &home, &id, 2, after(2)).await?, 1, "only the new one");
+    assert!(commands::after(tx, &home, &id, 0, 10).await?.iter().all(|command| command.acked));
+    vibers::revoke(tx, &home, &id, NOW).await?;
+    assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, None);
+    Ok(())
+}

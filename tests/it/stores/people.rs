@@ -1,0 +1,238 @@
+//! Teams, operators, members, logins, invitations, tokens, the audit, facts of the Board, kept answers.
+
+use protocol::{Instant, InvitationId, LoginId, OperatorId, TokenId};
+use server::{
+    db::{Error, Tx, audit, board, idempotency, invitations, logins, members, operators, teams, tokens},
+    domain::{
+        By, Invitation, Login, Operator, Role, Token,
+        once::{Earlier, KEPT_FOR, Kept, Once},
+    },
+};
+
+use super::{NOW, after, session, stories, task, team, viber};
+
+stories!(
+    teams_and_members_are_kept,
+    logins_stand_until_they_end,
+    invitations_are_taken_once,
+    tokens_are_found_by_their_hash,
+    the_audit_is_a_chain,
+    facts_and_answers_are_kept,
+);
+
+async fn operator(tx: &mut Tx, email: &str) -> Result<Operator, Error> {
+    let operator = Operator {
+        id: OperatorId::new(NOW.0),
+        email: email.into(),
+        name: "Somebody".into(),
+        theme: "system".into(),
+        disabled_at: None,
+        created_at: NOW,
+    };
+    operators::insert(tx, &operator, "hash").await?;
+    Ok(operator)
+}
+
+async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
+    let ada = operator(tx, "ada@example.org").await?;
+    assert_eq!(teams::load(tx, &home.id).await?.as_ref(), Some(&home));
+    assert_eq!(teams::by_slug(tx, "far").await?.as_ref(), Some(&far));
+    assert!(teams::by_slug(tx, "nowhere").await?.is_none());
+    assert_eq!(teams::all(tx, 10).await?.iter().map(|team| team.slug.as_str()).collect::<Vec<_>>(), ["far", "home"]);
+
+    assert!(!members::any_owner(tx).await?);
+    members::insert(tx, &home.id, &ada.id, Role::Operator, after(1)).await?;
+    assert_eq!(members::of_slug(tx, &ada.id, "home").await?.map(|(_, role)| role), Some(Role::Operator));
+    assert!(members::of_slug(tx, &ada.id, "far").await?.is_none(), "not a member, so unknown");
+    members::set_role(tx, &home.id, &ada.id, Role::Owner).await?;
+    members::set_role(tx, &far.id, &ada.id, Role::Owner).await?;
+    assert_eq!((members::owners(tx, &home.id).await?, members::owners(tx, &far.id).await?), (1, 0));
+    assert!(members::any_owner(tx).await?);
+    let member = members::load(tx, &home.id, &ada.id).await?.expect("there");
+    assert_eq!((member.role, member.since, &member.operator.email), (Role::Owner, after(1), &ada.email));
+    assert!(members::load(tx, &far.id, &ada.id).await?.is_none());
+    assert_eq!(members::list(tx, &home.id).await?.len(), 1);
+    assert_eq!(teams::of_operator(tx, &ada.id).await?.len(), 1);
+
+    operators::disable(tx, &ada.id, Some(after(2))).await?;
+    assert_eq!(members::owners(tx, &home.id).await?, 0, "one who can't sign in is no owner to rely on");
+    operators::disable(tx, &ada.id, None).await?;
+    operators::update_profile(tx, &ada.id, "Ada", "dark").await?;
+    operators::set_password(tx, &ada.id, "another", after(3)).await?;
+    let (found, hash) = operators::by_email(tx, "ada@example.org").await?.expect("there");
+    assert_eq!((found.name.as_str(), found.theme.as_str(), hash.as_str()), ("Ada", "dark", "another"));
+    assert_eq!(operators::load(tx, &ada.id).await?, Some(found));
+    assert!(operators::by_email(tx, "nobody@example.org").await?.is_none());
+
+    teams::claim(tx, &home.id, after(4)).await?;
+    teams::claim(tx, &home.id, after(5)).await?;
+    assert_eq!(teams::load(tx, &home.id).await?.expect("there").claimed_at, Some(after(4)), "the first stays");
+    teams::suspend(tx, &home.id, Some(after(6))).await?;
+    assert_eq!(teams::load(tx, &home.id).await?.expect("there").suspended_at, Some(after(6)));
+    teams::update(tx, &server::domain::Team { slug: "den".into(), retention_days: 7, ..home.clone() }).await?;
+    assert_eq!(teams::by_slug(tx, "den").await?.expect("there").retention_days, 7);
+    assert!(teams::lock(tx, &home.id).await?);
+
+    members::delete(tx, &home.id, &ada.id).await?;
+    assert!(members::list(tx, &home.id).await?.is_empty());
+    let lab = viber(tx, &home.id, "lab").await?;
+    let talk = session(tx, &home.id, &lab, "talk", NOW).await?;
+    task(tx, &home.id, &talk, "work", NOW).await?;
+    teams::delete(tx, &home.id).await?;
+    assert!(!teams::lock(tx, &home.id).await?);
+    assert_eq!(teams::all(tx, 10).await?, [far]);
+    Ok(())
+}
+
+async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
+    let (ada, bob) = (operator(tx, "ada@example.org").await?, operator(tx, "bob@example.org").await?);
+    let login = |operator: &Operator| Login {
+        id: LoginId::new(NOW.0),
+        operator_id: operator.id.clone(),
+        user_agent: "Chromium".into(),
+        address: "192.0.2.7".into(),
+        created_at: NOW,
+        seen_at: NOW,
+        expires_at: after(100),
+        ended_at: None,
+    };
+    let (desk, phone, bobs) = (login(&ada), login(&ada), login(&bob));
+    for login in [&desk, &phone, &bobs] {
+        logins::insert(tx, login).await?;
+    }
+    let (found, who) = logins::standing(tx, &desk.id, after(1)).await?.expect("stands");
+    assert_eq!((&found, &who), (&desk, &ada));
+    assert!(logins::standing(tx, &desk.id, after(100)).await?.is_none(), "expired");
+    assert_eq!(logins::of_operator(tx, &ada.id, NOW).await?.len(), 2);
+    assert!(logins::known_address(tx, "ada@example.org", "192.0.2.7").await?);
+    assert!(!logins::known_address(tx, "ada@example.org", "192.0.2.8").await?);
+
+    logins::seen(tx, &desk.id, after(30), Instant(NOW.0 - 1), after(200)).await?;
+    assert_eq!(
+        logins::standing(tx, &desk.id, after(1)).await?.expect("stands").0.expires_at,
+        after(100),
+        "seen just now"
+    );
+    logins::seen(tx, &desk.id, after(61), after(1), after(200)).await?;
+    assert_eq!(logins::standing(tx, &desk.id, after(150)).await?.expect("stands").0.seen_at, after(61));
+
+    assert!(!logins::end(tx, &bob.id, &desk.id, after(70)).await?, "not his");
+    assert!(logins::end(tx, &ada.id, &desk.id, after(70)).await?);
+    assert!(!logins::end(tx, &ada.id, &desk.id, after(71)).await?, "once");
+    assert!(logins::standing(tx, &desk.id, after(71)).await?.is_none());
+    assert_eq!(logins::end_others(tx, &ada.id, Some(&phone.id), after(72)).await?, 0);
+    assert_eq!(logins::end_others(tx, &ada.id, None, after(72)).await?, 1);
+    operators::disable(tx, &bob.id, Some(after(73))).await?;
+    assert!(logins::standing(tx, &bobs.id, after(74)).await?.is_none(), "a disabled account is signed in nowhere");
+    assert_eq!(logins::sweep(tx, after(80)).await?, 2);
+    assert_eq!(logins::sweep(tx, after(101)).await?, 1);
+    Ok(())
+}
+
+async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
+    let ada = operator(tx, "ada@example.org").await?;
+    let invitation = |n| Invitation {
+        id: InvitationId::new(NOW.0 + n),
+        email: String::new(),
+        role: Role::Viewer,
+        invited_by: "op".into(),
+        created_at: after(n),
+        expires_at: after(100),
+        used_at: None,
+        revoked_at: None,
+    };
+    let (one, two) = (invitation(1), invitation(2));
+    invitations::insert(tx, &home.id, &one, "h1").await?;
+    invitations::insert(tx, &home.id, &two, "h2").await?;
+    assert_eq!(invitations::list(tx, &home.id).await?, [two.clone(), one.clone()], "the newest first");
+    assert!(invitations::list(tx, &far.id).await?.is_empty());
+    assert_eq!(invitations::load(tx, &home.id, &one.id).await?.as_ref(), Some(&one));
+    assert!(invitations::load(tx, &far.id, &one.id).await?.is_none());
+    let (of, found) = invitations::by_hash(tx, "h1").await?.expect("there");
+    assert_eq!((of, found), (home.clone(), one.clone()));
+    assert!(invitations::by_hash(tx, "h3").await?.is_none());
+    assert!(!invitations::take(tx, &home.id, &one.id, &ada.id, after(100)).await?, "too late");
+    assert!(invitations::take(tx, &home.id, &one.id, &ada.id, after(5)).await?);
+    assert!(!invitations::take(tx, &home.id, &one.id, &ada.id, after(6)).await?, "once");
+    assert!(!invitations::revoke(tx, &far.id, &two.id, after(7)).await?);
+    assert!(invitations::revoke(tx, &home.id, &two.id, after(7)).await?);
+    assert!(!invitations::take(tx, &home.id, &two.id, &ada.id, after(8)).await?, "withdrawn");
+    assert_eq!(invitations::load(tx, &home.id, &one.id).await?.expect("there").used_at, Some(after(5)));
+    Ok(())
+}
+
+async fn tokens_are_found_by_their_hash(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
+    let token = Token {
+        id: TokenId::new(NOW.0),
+        name: "ci".into(),
+        role: Role::Operator,
+        created_by: "op".into(),
+        created_at: NOW,
+        seen_at: None,
+        revoked_at: None,
+    };
+    tokens::insert(tx, &home.id, &token, "h1").await?;
+    assert_eq!(tokens::list(tx, &home.id).await?, std::slice::from_ref(&token));
+    assert!(tokens::list(tx, &far.id).await?.is_empty());
+    assert_eq!(tokens::load(tx, &home.id, &token.id).await?.as_ref(), Some(&token));
+    assert_eq!(tokens::by_hash(tx, "h1").await?, Some((home.clone(), token.clone())));
+    tokens::seen(tx, &home.id, &token.id, after(60), after(0)).await?;
+    tokens::seen(tx, &home.id, &token.id, after(61), after(1)).await?;
+    assert_eq!(tokens::load(tx, &home.id, &token.id).await?.expect("there").seen_at, Some(after(60)), "once a minute");
+    assert!(!tokens::revoke(tx, &far.id, &token.id, NOW).await?);
+    assert!(tokens::revoke(tx, &home.id, &token.id, NOW).await?);
+    assert!(!tokens::revoke(tx, &home.id, &token.id, NOW).await?);
+    assert!(tokens::by_hash(tx, "h1").await?.is_none());
+    assert!(tokens::list(tx, &home.id).await?.is_empty());
+    Ok(())
+}
+
+async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
+    let by = By::console();
+    for n in 0..3 {
+        let detail = format!("n={n}\nwith a line");
+        audit::append(tx, &home.id, after(n), &by, "viber.revoke", "vib_1", &detail, Some("before"), None).await?;
+    }
+    audit::append(tx, &far.id, NOW, &by, "team.add", "far", "", None, Some("after")).await?;
+    let page = audit::page(tx, &home.id, None, 2).await?;
+    assert_eq!(page.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [3, 2], "the newest first");
+    assert_eq!(audit::page(tx, &home.id, Some(2), 10).await?.len(), 1);
+    assert_eq!(page[0].prev_hash, page[1].hash);
+    assert!(!page[0].detail.contains('\n') && page[0].after_hash.is_empty() && !page[0].before_hash.is_empty());
+    assert_eq!(audit::verify(tx, &home.id).await?, None);
+    tx.execute("UPDATE audit SET detail = 'nothing happened' WHERE seq = 2", &[]).await?;
+    assert_eq!(audit::verify(tx, &home.id).await?, Some(2));
+    assert_eq!(audit::verify(tx, &far.id).await?, None);
+    Ok(())
+}
+
+async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), Error> {
+    assert_eq!(board::fact(tx, "k").await?, None);
+    board::set_fact(tx, "k", "one").await?;
+    board::set_fact(tx, "k", "two").await?;
+    assert_eq!(board::fact(tx, "k").await?.as_deref(), Some("two"));
+    assert!(!board::take_fact(tx, "k", "one").await?);
+    assert!(board::take_fact(tx, "k", "two").await?);
+    assert!(!board::take_fact(tx, "k", "two").await?, "once");
+    board::set_fact(tx, "k", "three").await?;
+    board::drop_fact(tx, "k").await?;
+    assert_eq!(board::fact(tx, "k").await?, None);
+    assert!(board::size(tx).await? > 10_000);
+
+    let home = team(tx, "home").await?.id;
+    let once = |asks: &str| Once { key: "k1".into(), asks: asks.into() };
+    let kept = Kept { status: 201, answer: "{}".into(), at: NOW };
+    assert_eq!(idempotency::find(tx, &home, "op", &once("a"), NOW).await?, Earlier::No);
+    idempotency::keep(tx, &home, "op", &once("a"), &kept).await?;
+    assert_eq!(idempotency::find(tx, &home, "op", &once("a"), NOW).await?, Earlier::Same(kept));
+    assert_eq!(idempotency::find(tx, &home, "op", &once("b"), NOW).await?, Earlier::Other);
+    assert_eq!(idempotency::find(tx, &home, "else", &once("a"), NOW).await?, Earlier::No);
+    let tomorrow = Instant(NOW.0 + KEPT_FOR);
+    assert_eq!(idempotency::find(tx, &home, "op", &once("a"), tomorrow).await?, Earlier::No);
+    assert_eq!(idempotency::forget(tx, tomorrow).await?, 1);
+    Ok(())
+}
