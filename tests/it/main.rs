@@ -15,6 +15,9 @@ macro_rules! on_both_databases {
 }
 pub(crate) use on_both_databases;
 
+mod daemon;
 mod delivery;
 mod harness;
+mod kill;
+mod safety;
 mod stores;

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::{
     board::{Board, HOME},
+    llm::Llm,
     person::Person,
     programs::{Process, Said, program, run},
     wait::eventually,
@@ -139,6 +140,17 @@ impl Viber {
         let path = self.home().join(path);
         std::fs::create_dir_all(path.parent().expect("below the home")).expect("folders");
         std::fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Lets its default agent think with `llm`, which speaks `api` (`openai`, `anthropic`, `ollama`).
+    pub fn think_with(&self, llm: &Llm, api: &str) {
+        self.write("config.yaml", &llm.config(api));
+        self.write("agents/default.yaml", &self.agent("mode: always_execute\nmaxSteps: 25\n"));
+    }
+
+    /// An agent's file: the scripted model, the space, and `more` keys.
+    pub fn agent(&self, more: &str) -> String {
+        format!("name: Default\nmodel: lab/scripted\nspaces: [{}]\n{more}", self.space().display())
     }
 
     /// What the daemon has written.
