@@ -4,6 +4,7 @@
 
 mod console;
 mod file;
+mod keep;
 mod open;
 mod people;
 mod serve;
@@ -53,6 +54,23 @@ enum Verb {
     Serve(Serve),
     /// Print a one-use link that makes the first owner
     SetupLink,
+    /// Accounts, and their roles in teams
+    #[command(subcommand)]
+    Operator(people::OperatorVerb),
+    /// Teams
+    #[command(subcommand)]
+    Team(people::TeamVerb),
+    /// API tokens
+    #[command(subcommand)]
+    Token(people::TokenVerb),
+    /// Bring the database up to date, without serving
+    Migrate,
+    /// Write a copy of everything to a file, while the Board runs
+    Backup(keep::Backup),
+    /// Put a backup in place of the database; the Board must not run
+    Restore(keep::Restore),
+    /// Check database, keys, permissions, disk, audit and clock
+    Doctor,
 }
 
 /// What only `serve` takes.
@@ -167,6 +185,13 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
     match verb {
         Verb::Serve(_) => serve::run(config).await,
         Verb::SetupLink => people::setup_link(&config).await,
+        Verb::Operator(verb) => people::operator(&config, verb).await,
+        Verb::Team(verb) => people::team(&config, verb).await,
+        Verb::Token(verb) => people::token(&config, verb).await,
+        Verb::Migrate => keep::migrate(&config).await,
+        Verb::Backup(flags) => keep::backup(&config, flags).await,
+        Verb::Restore(flags) => keep::restore(&config, flags).await,
+        Verb::Doctor => keep::doctor(&config).await,
     }
 }
 

@@ -1,14 +1,94 @@
 //! Who is in a team, as what. A team never loses its last owner.
 
+use std::sync::Arc;
+
 use protocol::{OperatorId, TeamId};
 
+use super::accounts::{self, NewOperator};
 use crate::{
     db,
-    domain::{By, Role},
+    domain::{By, Operator, Role, Team},
     error::{Error, Result},
     hub::{News, Revoked},
     state::Board,
 };
+
+/// Somebody to put into a team at the console.
+#[derive(Clone, Debug)]
+pub struct Addition {
+    /// The team's slug; made when it is new.
+    pub team: String,
+    pub email: String,
+    /// Name and password count only when the operator is new.
+    pub name: String,
+    pub password: String,
+    pub role: Role,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Added {
+    pub team: Team,
+    pub operator: Operator,
+    /// The account was made.
+    pub is_new: bool,
+}
+
+/// Puts somebody into a team; makes the team and the account when they are new.
+pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
+    let Addition { team, email, name, password, role } = addition;
+    let email = accounts::check_email(&email)?;
+    if !super::teams::is_slug(&team) {
+        return Err(Error::unacceptable("bad_slug", format!("{team:?} cannot be a team's slug")));
+    }
+    let known = email.clone();
+    let found = board.db.read(move |tx| Box::pin(async move { db::operators::by_email(tx, &known).await })).await?;
+    let (operator, hash) = match found {
+        Some((operator, _)) => (operator, None),
+        None => {
+            let (operator, hash) = accounts::prepare(board, NewOperator { email, name, password }).await?;
+            (operator, Some(hash))
+        }
+    };
+    let is_new = hash.is_some();
+    let (all, now) = (Arc::new((team, operator.clone(), hash, by.clone())), board.clock.now());
+    let done = board.db.write(move |tx| {
+        let all = all.clone();
+        Box::pin(async move {
+            let (slug, operator, hash, by) = &*all;
+            let team = match db::teams::by_slug(tx, slug).await? {
+                Some(team) => team,
+                None => {
+                    let team = super::teams::new(now, slug, slug);
+                    db::teams::insert(tx, &team).await?;
+                    team
+                }
+            };
+            db::teams::lock(tx, &team.id).await?;
+            if let Some(hash) = hash {
+                db::operators::insert(tx, operator, hash).await?;
+            }
+            match db::members::load(tx, &team.id, &operator.id).await? {
+                Some(member) if member.role == role => return Ok(team),
+                Some(member) => {
+                    let message = format!("{} is in the team as {}; use: operator role", operator.email, member.role);
+                    return Err(Error::conflict("member_already", message));
+                }
+                None => db::members::insert(tx, &team.id, &operator.id, role, now).await?,
+            }
+            if role == Role::Owner {
+                db::teams::claim(tx, &team.id, now).await?;
+            }
+            let (id, after) = (operator.id.as_str(), format!("{} {role}", operator.email));
+            db::audit::append(tx, &team.id, now, by, "member.add", id, &after, None, Some(&after)).await?;
+            Ok(team)
+        })
+    });
+    let team = done.await?;
+    board.guard.forget();
+    board.hub.ring(&team.id, News::Team);
+    Ok(Added { team, operator, is_new })
+}
 
 /// Gives a member another role. `maker`: only owners make owners or change them.
 pub async fn set_role(board: &Board, team: &TeamId, by: &By, maker: Role, who: &OperatorId, role: Role) -> Result<()> {

@@ -1,7 +1,157 @@
-//! Verbs about accounts, teams and tokens. They work while `serve` runs: both speak to the same database.
+//! Verbs about accounts, teams and tokens. They work while `serve` runs: both speak to the same database, and a running
+//! Board reads credentials anew every two seconds.
 
-use super::{Failure, console::say, open};
-use crate::{actions, config::Config, web::links};
+use std::io::{BufRead as _, IsTerminal as _};
+
+use clap::{Args, Subcommand};
+
+use super::{
+    Failure,
+    console::{remark, say},
+    open,
+};
+use crate::{
+    actions::{self, members::Addition},
+    config::Config,
+    db,
+    domain::{By, Operator, Role, Team, Token},
+    secret::Secret,
+    state::Board,
+    web::links,
+};
+
+#[derive(Debug, Subcommand)]
+pub enum OperatorVerb {
+    /// Make an account and put it into a team; an account that exists is only put into the team
+    Add {
+        #[command(flatten)]
+        member: MemberArgs,
+        /// Role in the team
+        #[arg(long)]
+        role: Role,
+        /// The person's name; the part before the @ when absent
+        #[arg(long)]
+        name: Option<String>,
+        /// Read the password from one line of stdin; without it one is made and printed
+        #[arg(long)]
+        password_stdin: bool,
+    },
+    /// Show the members of a team
+    List {
+        #[arg(long, value_name = "SLUG")]
+        team: String,
+    },
+    /// Give a member another role
+    Role {
+        #[command(flatten)]
+        member: MemberArgs,
+        #[arg(long)]
+        role: Role,
+    },
+    /// Take a member out of a team
+    Remove(MemberArgs),
+    /// Shut an account everywhere, or open it again
+    Disable {
+        #[arg(long, value_name = "SLUG")]
+        team: Option<String>,
+        #[arg(long)]
+        email: String,
+        /// Open it again
+        #[arg(long)]
+        enable: bool,
+    },
+    /// Set a new password; signs the account out everywhere
+    Password {
+        #[arg(long, value_name = "SLUG")]
+        team: Option<String>,
+        #[arg(long)]
+        email: String,
+        /// Read the password from one line of stdin; without it one is made and printed
+        #[arg(long)]
+        password_stdin: bool,
+    },
+}
+
+/// Who, in which team.
+#[derive(Debug, Args)]
+pub struct MemberArgs {
+    /// The team's slug
+    #[arg(long, value_name = "SLUG")]
+    team: String,
+    #[arg(long)]
+    email: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TeamVerb {
+    /// Make a team
+    Add {
+        #[command(flatten)]
+        team: TeamArgs,
+        /// Its name; the slug when absent
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Show all teams
+    List,
+    /// Shut a team: nobody and no viber gets in
+    Suspend {
+        #[command(flatten)]
+        team: TeamArgs,
+        /// Open it again
+        #[arg(long)]
+        resume: bool,
+    },
+    /// Delete a team and everything in it
+    Delete {
+        #[command(flatten)]
+        team: TeamArgs,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// A team, by position or flag.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct TeamArgs {
+    #[arg(value_name = "SLUG")]
+    slug: Option<String>,
+    #[arg(long, value_name = "SLUG")]
+    team: Option<String>,
+}
+
+impl TeamArgs {
+    fn slug(&self) -> &str {
+        self.slug.as_deref().or(self.team.as_deref()).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TokenVerb {
+    /// Make an API token and print it once
+    Add {
+        #[arg(long, value_name = "SLUG")]
+        team: String,
+        #[arg(long)]
+        name: String,
+        #[arg(long)]
+        role: Role,
+    },
+    /// Show a team's tokens
+    List {
+        #[arg(long, value_name = "SLUG")]
+        team: String,
+    },
+    /// Revoke a token by name or id
+    Revoke {
+        #[arg(long, value_name = "SLUG")]
+        team: String,
+        #[arg(long, value_name = "NAME|ID")]
+        name: String,
+    },
+}
 
 /// `setup-link`.
 pub async fn setup_link(config: &Config) -> Result<(), Failure> {
@@ -10,4 +160,169 @@ pub async fn setup_link(config: &Config) -> Result<(), Failure> {
     say(format_args!("{}{}", config.base_url(), links::setup(code.reveal())));
     board.db.close().await;
     Ok(())
+}
+
+/// `operator …`.
+pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure> {
+    let board = open::board(config).await?;
+    let (by, owner) = (By::console(), Role::Owner);
+    match verb {
+        OperatorVerb::Add { member, role, name, password_stdin } => {
+            let typed = if password_stdin { Some(read_line()?) } else { None };
+            let made = if typed.is_none() { Some(Secret::new("")) } else { None };
+            let password = typed.or_else(|| made.as_ref().map(|made| made.reveal()[..20].to_owned())).unwrap_or_default();
+            let name = name.unwrap_or_else(|| member.email.split('@').next().unwrap_or_default().to_owned());
+            let shown = password.clone();
+            let addition = Addition { team: member.team, email: member.email, name, role, password };
+            let added = actions::members::add(&board, &by, addition).await?;
+            say(format_args!("{} is {role} in {}", added.operator.email, added.team.slug));
+            if made.is_some() && added.is_new {
+                say(format_args!("password: {shown}"));
+            }
+        }
+        OperatorVerb::List { team } => {
+            let team = find_team(&board, &team).await?;
+            let members = board.db.read(|tx| {
+                let id = team.id.clone();
+                Box::pin(async move { db::members::list(tx, &id).await })
+            });
+            for member in members.await? {
+                let state = if member.operator.disabled_at.is_some() { "\tdisabled" } else { "" };
+                let Operator { email, name, .. } = member.operator;
+                say(format_args!("{email}\t{}\t{name}{state}", member.role));
+            }
+        }
+        OperatorVerb::Role { member, role } => {
+            let (team, who) = find_member(&board, &member.team, &member.email).await?;
+            actions::members::set_role(&board, &team.id, &by, owner, &who.id, role).await?;
+        }
+        OperatorVerb::Remove(member) => {
+            let (team, who) = find_member(&board, &member.team, &member.email).await?;
+            actions::members::remove(&board, &team.id, &by, owner, &who.id).await?;
+        }
+        OperatorVerb::Disable { team, email, enable } => {
+            let who = find_operator(&board, team.as_deref(), &email).await?;
+            actions::accounts::disable(&board, &by, &who.id, !enable).await?;
+        }
+        OperatorVerb::Password { team, email, password_stdin } => {
+            let who = find_operator(&board, team.as_deref(), &email).await?;
+            let made = Secret::new("");
+            let password = if password_stdin { read_line()? } else { made.reveal()[..20].to_owned() };
+            actions::accounts::set_password(&board, &by, &who.id, password.clone(), None).await?;
+            if !password_stdin {
+                say(format_args!("password: {password}"));
+            }
+        }
+    }
+    board.db.close().await;
+    Ok(())
+}
+
+/// `team …`.
+pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
+    let board = open::board(config).await?;
+    let by = By::console();
+    match verb {
+        TeamVerb::Add { team, name } => {
+            let name = name.unwrap_or_else(|| team.slug().to_owned());
+            let team = actions::teams::add(&board, &by, team.slug(), &name).await?;
+            say(format_args!("{}\t{}", team.slug, team.name));
+        }
+        TeamVerb::List => {
+            let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, 10_000).await })).await?;
+            for Team { slug, name, suspended_at, claimed_at, .. } in teams {
+                let state = match (suspended_at, claimed_at) {
+                    (Some(_), _) => "suspended",
+                    (None, None) => "unclaimed",
+                    _ => "open",
+                };
+                say(format_args!("{slug}\t{state}\t{name}"));
+            }
+        }
+        TeamVerb::Suspend { team, resume } => {
+            let team = find_team(&board, team.slug()).await?;
+            actions::teams::suspend(&board, &by, &team, !resume).await?;
+        }
+        TeamVerb::Delete { team, yes } => {
+            let team = find_team(&board, team.slug()).await?;
+            if !yes && std::io::stdin().is_terminal() {
+                remark(format_args!("This deletes everything of {}. Type {} to go on.", team.name, team.slug));
+                if read_line()? != team.slug {
+                    return Err(Failure::Failed("nothing was deleted".into()));
+                }
+            }
+            actions::teams::delete(&board, &by, &team).await?;
+        }
+    }
+    board.db.close().await;
+    Ok(())
+}
+
+/// `token …`.
+pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
+    let board = open::board(config).await?;
+    let by = By::console();
+    match verb {
+        TokenVerb::Add { team, name, role } => {
+            let team = find_team(&board, &team).await?;
+            let (secret, _) = actions::tokens::create(&board, &team.id, &by, Role::Owner, &name, role).await?;
+            say(secret.reveal());
+        }
+        TokenVerb::List { team } => {
+            let team = find_team(&board, &team).await?;
+            for Token { id, name, role, seen_at, .. } in tokens(&board, &team).await? {
+                let seen = seen_at.map_or_else(|| "never used".to_owned(), |at| format!("used {at}"));
+                say(format_args!("{id}\t{role}\t{name}\t{seen}"));
+            }
+        }
+        TokenVerb::Revoke { team, name } => {
+            let team = find_team(&board, &team).await?;
+            let all = tokens(&board, &team).await?;
+            let found: Vec<_> = all.iter().filter(|token| token.name == name || token.id.as_str() == name).collect();
+            match found.as_slice() {
+                [token] => actions::tokens::revoke(&board, &team.id, &by, &token.id).await?,
+                [] => return Err(Failure::Failed(format!("the team has no token {name:?}"))),
+                _ => return Err(Failure::Failed(format!("several tokens are called {name:?}: give the id"))),
+            }
+        }
+    }
+    board.db.close().await;
+    Ok(())
+}
+
+async fn tokens(board: &Board, team: &Team) -> Result<Vec<Token>, db::Error> {
+    let id = team.id.clone();
+    board.db.read(move |tx| Box::pin(async move { db::tokens::list(tx, &id).await })).await
+}
+
+/// The team of a slug.
+pub(super) async fn find_team(board: &Board, slug: &str) -> Result<Team, Failure> {
+    let name = slug.to_owned();
+    let found = board.db.read(move |tx| Box::pin(async move { db::teams::by_slug(tx, &name).await })).await?;
+    found.ok_or_else(|| Failure::Failed(format!("there is no team {slug:?}")))
+}
+
+async fn find_member(board: &Board, slug: &str, email: &str) -> Result<(Team, Operator), Failure> {
+    let team = find_team(board, slug).await?;
+    let operator = find_operator(board, None, email).await?;
+    let (team_id, id) = (team.id.clone(), operator.id.clone());
+    let found = board.db.read(move |tx| Box::pin(async move { db::members::load(tx, &team_id, &id).await })).await?;
+    found.ok_or_else(|| Failure::Failed(format!("{email} is not in the team {slug:?}")))?;
+    Ok((team, operator))
+}
+
+async fn find_operator(board: &Board, team: Option<&str>, email: &str) -> Result<Operator, Failure> {
+    if let Some(slug) = team {
+        return Ok(Box::pin(find_member(board, slug, email)).await?.1);
+    }
+    let address = actions::accounts::fold_email(email);
+    let found = board.db.read(move |tx| Box::pin(async move { db::operators::by_email(tx, &address).await })).await?;
+    found.map(|(operator, _)| operator).ok_or_else(|| Failure::Failed(format!("there is no operator {email}")))
+}
+
+/// One line of stdin without its line end.
+fn read_line() -> Result<String, Failure> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }

@@ -35,3 +35,29 @@ pub async fn size(tx: &mut Tx) -> Result<u64, Error> {
     };
     tx.row(sql, &[]).await?.map_or(Ok(0), |row| row.count("n"))
 }
+
+/// Copies a SQLite database into a file, as of one instant, while others write.
+pub async fn copy_to(tx: &mut Tx, file: &str) -> Result<(), Error> {
+    tx.execute("PRAGMA query_only = 0", &[]).await?;
+    tx.execute("VACUUM INTO $1", crate::args![file]).await.map(drop)
+}
+
+/// What is wrong inside the database's files, if the engine can tell.
+pub async fn check(tx: &mut Tx) -> Result<Option<String>, Error> {
+    if !tx.is_sqlite() {
+        return Ok(None);
+    }
+    let rows = tx.rows("SELECT integrity_check AS said FROM pragma_integrity_check(5)", &[]).await?;
+    let said = rows.iter().map(|row| row.text("said")).collect::<Result<Vec<_>, _>>()?;
+    Ok(if said == ["ok"] { None } else { Some(said.join("; ")) })
+}
+
+/// The newest instant the database knows: its clock's, or where it has none, its audit's.
+pub async fn newest_instant(tx: &mut Tx) -> Result<Option<protocol::Instant>, Error> {
+    let sql = if tx.is_sqlite() {
+        "SELECT MAX(at) AS at FROM audit"
+    } else {
+        "SELECT CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT) AS at"
+    };
+    tx.row(sql, &[]).await?.map_or(Ok(None), |row| row.optional_instant("at"))
+}

@@ -1,0 +1,150 @@
+//! `doctor`: looks at everything a Board stands on, changes nothing.
+
+use std::{fmt::Display, fs, os::unix::fs::MetadataExt as _, path::Path};
+
+use super::{is_sqlite, sqlite_file, suffixed};
+use crate::{
+    cli::{Failure, console::say},
+    clock::Clock,
+    config::Config,
+    db::{self, Db},
+    guard::Keys,
+};
+
+/// Free space below which a Board will soon stop accepting, bytes.
+const LITTLE: u64 = 500 * 1024 * 1024;
+/// A clock that differs so much from the database's or runs behind its newest row, milliseconds.
+const SKEW: i64 = 60_000;
+
+/// Collects what was found.
+#[derive(Default)]
+struct Findings {
+    bad: u32,
+}
+
+impl Findings {
+    fn good(&self, what: &str, detail: impl Display) {
+        say(format_args!("ok    {what}: {detail}"));
+    }
+
+    fn odd(&self, what: &str, detail: impl Display) {
+        say(format_args!("warn  {what}: {detail}"));
+    }
+
+    fn bad(&mut self, what: &str, detail: impl Display) {
+        self.bad += 1;
+        say(format_args!("FAIL  {what}: {detail}"));
+    }
+}
+
+/// Checks all, prints a line for each, fails when one does.
+pub async fn doctor(config: &Config) -> Result<(), Failure> {
+    let mut found = Findings::default();
+    match config.check() {
+        Ok(()) => found.good("configuration", config.base_url()),
+        Err(bad) => found.bad("configuration", bad),
+    }
+    keys(config, &mut found);
+    permissions(config, &mut found);
+    disk(config, &mut found);
+    if is_sqlite(config) && !sqlite_file(config)?.exists() {
+        found.odd("database", "there is none yet; serve makes it");
+    } else {
+        match Db::connect(&config.database_url).await {
+            Ok(db) => {
+                if let Err(error) = database(&db, &mut found).await {
+                    found.bad("database", error);
+                }
+                db.close().await;
+            }
+            Err(error) => found.bad("database", error),
+        }
+    }
+    if found.bad == 0 { Ok(()) } else { Err(Failure::Failed(format!("{} found", found.bad))) }
+}
+
+fn keys(config: &Config, found: &mut Findings) {
+    let folder = config.data.join("keys");
+    let read = match &config.signing_key_file {
+        Some(file) => Keys::from_file(file),
+        None if !folder.is_dir() => return found.odd("keys", "there are none yet; serve makes one"),
+        None => Keys::kept(&folder, Clock::System.now().0),
+    };
+    match read {
+        Ok(keys) => found.good("keys", format_args!("signing with {}", keys.signing().kid)),
+        Err(bad) => found.bad("keys", bad),
+    }
+}
+
+fn permissions(config: &Config, found: &mut Findings) {
+    let mut paths = vec![config.data.clone(), config.data.join("keys")];
+    if let Some(file) = Some(config).filter(|config| is_sqlite(config)).and_then(|config| sqlite_file(config).ok()) {
+        paths.extend(["", "-wal", "-shm"].map(|suffix| suffixed(&file, suffix)));
+    }
+    let open: Vec<_> = paths.iter().filter(|path| others_can_read(path)).collect();
+    match open.as_slice() {
+        [] => found.good("permissions", "closed to others"),
+        open => open.iter().for_each(|path| {
+            found.bad("permissions", format_args!("others can read {}; run chmod go= {0}", path.display()));
+        }),
+    }
+}
+
+fn others_can_read(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o077 != 0)
+}
+
+fn disk(config: &Config, found: &mut Findings) {
+    let near = config.data.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    match rustix::fs::statvfs(near) {
+        Ok(stat) => {
+            let free = stat.f_bavail * stat.f_frsize;
+            let told = format!("{} MiB free", free / 1024 / 1024);
+            if free < LITTLE { found.bad("disk", told) } else { found.good("disk", told) }
+        }
+        Err(error) => found.odd("disk", error),
+    }
+}
+
+async fn database(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+    let (version, newest) = (db::version(db).await?, db::newest());
+    match version {
+        0 => {
+            found.odd("schema", "empty; serve or migrate makes it");
+            return Ok(());
+        }
+        v if v > newest => found.bad("schema", format_args!("version {v}, this binary knows only {newest}")),
+        v if v < newest => found.odd("schema", format_args!("version {v}; serve or migrate brings it to {newest}")),
+        v => found.good("schema", format_args!("version {v}")),
+    }
+    let size = db.read(|tx| Box::pin(async move { db::board::size(tx).await })).await?;
+    match db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await? {
+        None => found.good("database", format_args!("whole, {} KiB", size / 1024)),
+        Some(wrong) => found.bad("database", wrong),
+    }
+    match broken_audit(db).await? {
+        None => found.good("audit", "every row is as it was written"),
+        Some(wrong) => found.bad("audit", wrong),
+    }
+    let here = Clock::System.now();
+    let there = db.read(|tx| Box::pin(async move { db::board::newest_instant(tx).await })).await?;
+    match there {
+        Some(there) if there.0 - here.0 > SKEW => {
+            found.bad("clock", format_args!("it is {here} here, but the database knows {there}"));
+        }
+        _ => found.good("clock", here),
+    }
+    Ok(())
+}
+
+/// The first audit that is not as it was written, in words.
+pub async fn broken_audit(db: &Db) -> Result<Option<String>, db::Error> {
+    let teams = db.read(|tx| Box::pin(async move { db::teams::all(tx, 100_000).await })).await?;
+    for team in teams {
+        let id = team.id.clone();
+        if let Some(seq) = db.read(move |tx| Box::pin(async move { db::audit::verify(tx, &id).await })).await? {
+            return Ok(Some(format!("the audit of team {} was changed at row {seq}", team.slug)));
+        }
+    }
+    Ok(None)
+}
