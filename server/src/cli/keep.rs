@@ -81,12 +81,13 @@ async fn copy_sqlite(config: &Config, draft: &Path) -> Result<(), Failure> {
 /// Puts a backup in place of the database.
 pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
     open::data_folder(&config.data)?;
-    let mark = serving::take(&config.data).map_err(|_| {
-        Failure::Failed(format!("a Board serves from {}: stop it first", config.data.display()))
-    })?;
+    let mark = serving::take(&config.data)
+        .map_err(|_| Failure::Failed(format!("a Board serves from {}: stop it first", config.data.display())))?;
     let there = is_there(config).await?;
     if there && !flags.replace {
-        return Err(Failure::Failed("the database has something in it already; --replace puts the backup in its place".into()));
+        return Err(Failure::Failed(
+            "the database has something in it already; --replace puts the backup in its place".into(),
+        ));
     }
     let said = match is_sqlite(config) {
         true => restore_sqlite(config, &flags.path).await?,
@@ -135,7 +136,10 @@ async fn sound(file: &Path) -> Result<(), Failure> {
     let checked = async {
         let version = db::version(&db).await?;
         if version == 0 || version > db::newest() {
-            return Err(Failure::Failed(format!("it has schema version {version}, this binary knows 1 to {}", db::newest())));
+            return Err(Failure::Failed(format!(
+                "it has schema version {version}, this binary knows 1 to {}",
+                db::newest()
+            )));
         }
         let wrong = db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await?;
         match wrong.or(doctor::broken_audit(&db).await?) {

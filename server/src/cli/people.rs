@@ -170,7 +170,8 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
         OperatorVerb::Add { member, role, name, password_stdin } => {
             let typed = if password_stdin { Some(read_line()?) } else { None };
             let made = if typed.is_none() { Some(Secret::new("")) } else { None };
-            let password = typed.or_else(|| made.as_ref().map(|made| made.reveal()[..20].to_owned())).unwrap_or_default();
+            let password =
+                typed.or_else(|| made.as_ref().map(|made| made.reveal()[..20].to_owned())).unwrap_or_default();
             let name = name.unwrap_or_else(|| member.email.split('@').next().unwrap_or_default().to_owned());
             let shown = password.clone();
             let addition = Addition { team: member.team, email: member.email, name, role, password };

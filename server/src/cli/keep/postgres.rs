@@ -21,7 +21,15 @@ pub async fn restore(config: &Config, file: &Path) -> Result<String, Failure> {
     if &head != b"PGDMP" {
         return Err(Failure::Failed(format!("{}: not a backup of a PostgreSQL Board", file.display())));
     }
-    let args = ["--clean", "--if-exists", "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", "--dbname"];
+    let args = [
+        "--clean",
+        "--if-exists",
+        "--single-transaction",
+        "--exit-on-error",
+        "--no-owner",
+        "--no-privileges",
+        "--dbname",
+    ];
     let (url, password) = split(&config.database_url);
     let args: Vec<&str> = args.into_iter().chain([url.as_str()]).collect();
     start("pg_restore", &args, file, &[], &password).await?;
