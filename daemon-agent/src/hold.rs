@@ -54,6 +54,15 @@ pub fn own_program() -> PathBuf {
     if own.exists() { own } else { std::env::current_exe().unwrap_or_else(|_| "daemon-agent".into()) }
 }
 
+/// Whether a process was started, however indirectly, by this one: a command of an agent. For the daemon's own socket:
+/// its file is out of a command's sight, but connecting needs no more than its name.
+pub fn is_descendant(pid: i32) -> bool {
+    let own = std::process::id() as i32;
+    // Longer than any honest chain; pids that are reused meanwhile could make a circle.
+    let parent = |pid: &i32| tree::Process::read(*pid).map(|process| process.parent).filter(|parent| *parent > 0);
+    std::iter::successors(Some(pid), parent).take(10_000).any(|ancestor| ancestor == own)
+}
+
 /// Runs `hold` with the arguments after that word, until the command and all that descends from it are dead.
 /// Exits as the command did, 128 + signal when one ended it, 127 when it could not be started, 2 on wrong usage.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

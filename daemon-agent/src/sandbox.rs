@@ -121,6 +121,10 @@ mod linux {
         for path in rules.write.iter().filter_map(|path| path.canonicalize().ok()) {
             // What lies in the home is granted by name only, never because a space holds the whole home.
             let closed = if path.starts_with(&home) { &private[..] } else { std::slice::from_ref(&home) };
+            if home.starts_with(&path) {
+                // Nobody can work in a folder that cannot be listed; it shows names in the home, never what they hold.
+                ruleset = grant(ruleset, &path, AccessFs::ReadDir.into())?;
+            }
             for path in grants::around(&path, closed) {
                 ruleset = grant(ruleset, &path, write)?;
             }

@@ -100,8 +100,12 @@ async fn a_call_that_is_dropped_takes_its_processes_along() {
     let command = format!("{FAMILY}; sleep 1000");
     let pids = tokio::select! {
         outcome = machine.shell(&command) => panic!("{}", outcome.result),
-        pids = machine.pids("pids") => pids,
+        pids = machine.pids("pids") => {
+            assert!(pids.iter().all(|pid| daemon_agent::hold::is_descendant(*pid as i32)));
+            pids
+        }
     };
+    assert!(!daemon_agent::hold::is_descendant(1));
     until(Duration::from_secs(5), || pids.iter().all(|pid| !alive(*pid))).await;
 }
 

@@ -31,6 +31,11 @@ pub struct Machine {
 
 impl Machine {
     pub fn new() -> Self {
+        Self::with_space("space")
+    }
+
+    /// A machine whose agent works in this folder of it.
+    pub fn with_space(space: &str) -> Self {
         // As the daemon does: whatever the tools need of /proc has to work then too.
         daemon_agent::sandbox::keep_memory_private().expect("allowed for every process");
         let root = tempfile::tempdir().expect("a folder");
@@ -42,7 +47,7 @@ impl Machine {
         for file in ["home/state/credential", "home/secrets/openai", "home/config.yaml", "home/.env"] {
             std::fs::write(root.path().join(file), "SECRET").expect("a file");
         }
-        let space = root.path().join("space");
+        let space = root.path().join(space);
         let agent = Agent {
             id: "default".into(),
             name: "Default".into(),

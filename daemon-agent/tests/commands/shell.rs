@@ -89,6 +89,21 @@ async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
 }
 
 #[tokio::test]
+async fn a_space_that_holds_the_home_does_not_open_it() {
+    if status() == Confinement::Unconfined {
+        return;
+    }
+    let machine = Machine::with_space("");
+    let outcome = machine.shell("ls; echo x > space/new; echo x > home/workspace/new").await;
+    assert_eq!(outcome.result, json!({ "exitCode": 0, "output": "home\nother\nspace\n" }));
+    for command in ["cat home/secrets/openai", "echo x > home/secrets/new", "echo x > home/agents/new.yaml", "mv home h"] {
+        let outcome = machine.shell(command).await;
+        assert!(!outcome.ok && !outcome.result.to_string().contains("SECRET"), "{command}: {}", outcome.result);
+    }
+    assert!(!machine.at("home/secrets/new").exists() && !machine.at("home/agents/new.yaml").exists());
+}
+
+#[tokio::test]
 async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
     let machine = Machine::new();
     let outcome = machine.shell("env | cut -d= -f1 | sort | tr '\\n' ' '").await;
