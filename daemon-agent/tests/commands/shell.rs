@@ -96,7 +96,9 @@ async fn a_space_that_holds_the_home_does_not_open_it() {
     let machine = Machine::with_space("");
     let outcome = machine.shell("ls; echo x > space/new; echo x > home/workspace/new").await;
     assert_eq!(outcome.result, json!({ "exitCode": 0, "output": "home\nother\nspace\n" }));
-    for command in ["cat home/secrets/openai", "echo x > home/secrets/new", "echo x > home/agents/new.yaml", "mv home h"] {
+    for command in
+        ["cat home/secrets/openai", "echo x > home/secrets/new", "echo x > home/agents/new.yaml", "mv home h"]
+    {
         let outcome = machine.shell(command).await;
         assert!(!outcome.ok && !outcome.result.to_string().contains("SECRET"), "{command}: {}", outcome.result);
     }
