@@ -4,6 +4,7 @@
 
 pub mod accounts;
 mod after;
+pub mod answers;
 pub mod invitations;
 pub mod members;
 mod offer;

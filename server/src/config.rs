@@ -20,6 +20,12 @@ pub struct Config {
     pub signing_key_file: Option<PathBuf>,
     /// Peers whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
+    /// Where `/metrics` is open, for the administrator's own network.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Who carries it may read `/metrics` on the main listener.
+    pub metrics_token: Option<String>,
+    /// The `daemon-agent` build for work machines; beside this program when absent.
+    pub daemon_binary: Option<PathBuf>,
 }
 
 /// Why a configuration is refused: exit code 78.
@@ -38,6 +44,9 @@ impl Config {
             tls: None,
             signing_key_file: None,
             trusted_proxies: Vec::new(),
+            metrics_listen: None,
+            metrics_token: None,
+            daemon_binary: None,
         }
     }
 

@@ -6,6 +6,7 @@ pub mod cache;
 pub mod jwt;
 pub mod keys;
 pub mod passwords;
+pub mod seal;
 pub mod throttle;
 
 pub use cache::Cache;

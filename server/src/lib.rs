@@ -11,6 +11,7 @@ pub mod guard;
 pub mod hub;
 pub mod lifecycle;
 pub mod live;
+pub mod measure;
 pub mod secret;
 pub mod state;
 pub mod web;

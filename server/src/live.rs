@@ -1,8 +1,97 @@
 //! Following what happens: cursors, the frames a follower gets, and the stream that yields them without gap or repeat.
 //!
 //! Owns the order: subscribe, read the database from the cursor, then follow the tail. What a frame looks like on a
-//! wire is decided by `web`, who may look is decided there too.
+//! wire is decided by `web`, who may look is decided there too. Nothing is queued for a follower: it is polled, so one
+//! that reads slowly holds what it was given last, falls out of the tail, and goes on from the database.
 
 pub mod cursor;
+mod follow;
+
+use std::{fmt, sync::Arc};
+
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 
 pub use cursor::Cursor;
+pub use follow::follow;
+
+use crate::domain::{Task, committed::Committed};
+
+/// What a follower of a task is told, in this order for every cursor.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    /// The task as it is now: first of all, and whenever something but its events changed. The latest counts.
+    Task(Box<Task>),
+    /// The cursor names no place in this task: what follows starts at the first event of the first attempt.
+    Reset,
+    /// The events of `run` above `after`.
+    Events { run: Arc<Committed>, after: u64 },
+    /// Nothing follows.
+    End(Ended),
+}
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The task is in a final state and all its events were sent.
+    Terminal,
+    /// The task is not there any more.
+    Deleted,
+    /// Whoever follows may not any more.
+    Revoked,
+    /// The Board stops; come back.
+    Shutdown,
+}
+
+impl Ended {
+    /// The word in `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::Deleted => "deleted",
+            Self::Revoked => "revoked",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Passes frames on until `revoked` happens, which ends the stream with a last word.
+pub fn until(
+    frames: impl Stream<Item = Frame> + Send + 'static,
+    revoked: impl Future<Output = ()> + Send + 'static,
+) -> impl Stream<Item = Frame> + Send + 'static {
+    let revoked = revoked.map(|()| Frame::End(Ended::Revoked)).into_stream();
+    stream::unfold((frames.boxed(), revoked.boxed(), false), |(mut frames, mut revoked, over)| async move {
+        if over {
+            return None;
+        }
+        let frame = tokio::select! {
+            biased;
+            Some(end) = revoked.next() => Some(end),
+            frame = frames.next() => frame,
+        }?;
+        let over = matches!(frame, Frame::End(_));
+        Some((frame, (frames, revoked, over)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_revocation_is_the_last_word() {
+        let (revoke, revoked) = tokio::sync::oneshot::channel::<()>();
+        let endless = stream::iter([Frame::Reset]).chain(stream::pending());
+        let mut frames = Box::pin(until(endless, async move { drop(revoked.await) }));
+        assert!(matches!(frames.next().await, Some(Frame::Reset)));
+        drop(revoke);
+        assert!(matches!(frames.next().await, Some(Frame::End(Ended::Revoked))));
+        assert!(frames.next().await.is_none());
+    }
+}

@@ -1,19 +1,26 @@
 //! Pages, fragments, the JSON API and the daemons' door: everything that speaks HTTP.
 
 pub mod accounts;
+pub mod api;
 pub mod assets;
+pub mod authority;
 pub mod cookie;
 pub mod extract;
+pub mod health;
+pub mod install;
 pub mod layers;
 pub mod links;
 pub mod markdown;
+pub mod pace;
 pub mod respond;
+pub mod stream;
 pub mod view;
 
 use axum::Router;
 
 pub use extract::{Administering, Caller, Operating, Owning, SignedIn, Viewing};
 pub use respond::{Rejection, html, html_with};
+pub use stream::revoked;
 
 use crate::{error::Error, state::Board};
 
@@ -21,7 +28,10 @@ use crate::{error::Error, state::Board};
 pub fn router(board: Board) -> Router {
     let routes = Router::new()
         .merge(accounts::routes())
+        .merge(api::routes(&board))
         .merge(assets::routes())
+        .merge(health::routes())
+        .merge(install::routes())
         .fallback(async || Rejection(Error::NotFound))
         .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
     layers::around(routes, &board).with_state(board)

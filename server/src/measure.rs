@@ -1,0 +1,82 @@
+//! What the Board measures about itself, in memory, for Prometheus.
+//!
+//! Whoever has a figure records it with the `metrics` macros under a name from here; who reads it is `web::health`.
+
+use std::sync::OnceLock;
+
+use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Answers by method, route and status.
+pub const REQUESTS: &str = "viber_board_http_requests_total";
+/// Seconds from a request's head to its answer's head, by method and route.
+pub const REQUEST_SECONDS: &str = "viber_board_http_request_seconds";
+/// Changes that asked to be written, by outcome.
+pub const WRITES: &str = "viber_board_db_writes_total";
+/// Changes in one commit.
+pub const COMMIT_SIZE: &str = "viber_board_db_commit_changes";
+/// Seconds a commit took, from BEGIN to the end of COMMIT.
+pub const COMMIT_SECONDS: &str = "viber_board_db_commit_seconds";
+/// Changes that wait for the writer.
+pub const WRITE_QUEUE: &str = "viber_board_db_write_queue";
+/// Connected vibers.
+pub const LINKS: &str = "viber_board_links";
+/// Recorded task events.
+pub const EVENTS: &str = "viber_board_events_total";
+/// Open streams of the API and of pages.
+pub const VIEWERS: &str = "viber_board_viewers";
+
+/// The process's recorder; the first call installs it, so that nothing is lost that is recorded afterwards.
+pub fn handle() -> &'static PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(|| {
+        let seconds = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+        let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &seconds)
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Full(COMMIT_SIZE.into()), &sizes))
+            .expect("the buckets are not empty")
+            .build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("another recorder of metrics is installed; /metrics stays empty");
+        }
+        describe_counter!(REQUESTS, "Answers by method, route and status");
+        describe_histogram!(REQUEST_SECONDS, "Seconds until the head of an answer, by method and route");
+        describe_counter!(WRITES, "Changes by outcome");
+        describe_histogram!(COMMIT_SIZE, "Changes in one commit");
+        describe_histogram!(COMMIT_SECONDS, "Seconds a commit took");
+        describe_gauge!(WRITE_QUEUE, "Changes that wait for the writer");
+        describe_gauge!(LINKS, "Connected vibers");
+        describe_counter!(EVENTS, "Recorded task events");
+        describe_gauge!(VIEWERS, "Open streams");
+        gauge!(VIEWERS).set(0.0);
+        handle
+    })
+}
+
+/// The figures in Prometheus' text format, version 0.0.4.
+pub fn render(connected: usize) -> String {
+    let handle = handle();
+    gauge!(LINKS).set(u32::try_from(connected).map_or(f64::INFINITY, f64::from));
+    handle.run_upkeep();
+    handle.render()
+}
+
+/// An open stream, counted until it is dropped.
+#[derive(Debug)]
+pub struct Viewer(());
+
+impl Viewer {
+    /// Counts a stream that was opened.
+    pub fn open() -> Self {
+        gauge!(VIEWERS).increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        gauge!(VIEWERS).decrement(1.0);
+    }
+}

@@ -1,0 +1,129 @@
+//! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them.
+
+mod gate;
+mod json;
+mod page;
+mod path;
+mod people;
+mod query;
+pub mod shapes;
+
+use std::sync::OnceLock;
+
+use axum::{
+    Json, Router,
+    middleware::from_fn_with_state,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use utoipa::{
+    Modify, OpenApi,
+    openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
+};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::state::Board;
+
+/// Where the API lives.
+pub const PREFIX: &str = "/api/v1";
+/// The one call that keeps its answer in the transaction of its change.
+const SUBMIT: &str = "/api/v1/tasks";
+
+/// The API's routes behind their gate, and the description, which anyone may read.
+pub fn routes(board: &Board) -> Router<Board> {
+    let (calls, _) = described().split_for_parts();
+    let gate = gate::Gate::new(board);
+    Router::new()
+        .nest(PREFIX, calls)
+        .route_layer(from_fn_with_state(gate, gate::pass))
+        .route("/api/v1/openapi.json", get(description))
+}
+
+fn described() -> OpenApiRouter<Board> {
+    OpenApiRouter::with_openapi(Description::openapi()).merge(people::routes())
+}
+
+/// The whole description; the same for everybody.
+pub fn openapi() -> &'static utoipa::openapi::OpenApi {
+    static DESCRIPTION: OnceLock<utoipa::openapi::OpenApi> = OnceLock::new();
+    DESCRIPTION.get_or_init(|| described().into_openapi())
+}
+
+async fn description() -> Response {
+    Json(openapi()).into_response()
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Viber Board",
+        description = "Give work to vibers, watch it, step in. Lists answer `{items, next}`; errors are RFC 9457.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    servers((url = "/api/v1")),
+    security(("token" = []), ("cookie" = [], "team" = [])),
+    components(schemas(shapes::Problem)),
+    modifiers(&Credentials)
+)]
+struct Description;
+
+/// How a caller says who it is.
+struct Credentials;
+
+impl Modify for Credentials {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        let token = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("vbt_…")
+            .description(Some("An API token: one team, one role"));
+        components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+        let cookie = ApiKeyValue::with_description("__Host-vb", "An operator's sign-in");
+        components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
+        let team = ApiKeyValue::with_description("X-Team", "The team's slug; needed beside the cookie");
+        components.add_security_scheme("team", SecurityScheme::ApiKey(ApiKey::Header(team)));
+    }
+}
+
+/// What every call may answer instead.
+#[derive(utoipa::IntoResponses)]
+#[expect(dead_code, reason = "only its description is used")]
+enum Answers {
+    /// Not understood
+    #[response(status = 400, content_type = "application/problem+json")]
+    Malformed(#[to_schema] shapes::Problem),
+    /// Not signed in
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthenticated(#[to_schema] shapes::Problem),
+    /// The role is too low
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(#[to_schema] shapes::Problem),
+    /// Unknown, or another team's
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(#[to_schema] shapes::Problem),
+    /// The state of things does not allow it
+    #[response(status = 409, content_type = "application/problem+json")]
+    Conflict(#[to_schema] shapes::Problem),
+    /// Understood and unacceptable
+    #[response(status = 422, content_type = "application/problem+json")]
+    Unacceptable(#[to_schema] shapes::Problem),
+    /// Too many requests; `Retry-After` says when
+    #[response(status = 429, content_type = "application/problem+json")]
+    Throttled(#[to_schema] shapes::Problem),
+    /// A dependency is down; `Retry-After` says when
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(#[to_schema] shapes::Problem),
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_description_is_openapi_3_1_and_names_every_answer() {
+        let json = serde_json::to_value(super::openapi()).expect("JSON");
+        assert_eq!(json["openapi"], "3.1.0");
+        let submit = &json["paths"]["/tokens"]["post"];
+        assert!(submit["responses"]["201"].is_object(), "{submit}");
+        assert!(submit["responses"]["429"].is_object());
+        assert!(json["components"]["schemas"]["Member"]["properties"]["createdAt"].is_object());
+    }
+}

@@ -1,0 +1,156 @@
+//! Bodies of the API, read strictly: what is not understood is refused by name, never guessed.
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, Request},
+    http::header::CONTENT_TYPE,
+};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use crate::{
+    error::{Error, Result},
+    web::Rejection,
+};
+
+/// Largest body of an API call, bytes.
+pub const MAX_BODY: usize = 1024 * 1024;
+
+/// A JSON body. Every `T` refuses unknown fields, so that a caller learns of a misspelt or privileged one.
+#[derive(Debug)]
+pub struct Body<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Rejection;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
+        let (json, bytes) = whole(request).await?;
+        if !json {
+            return Err(Error::WrongMedia("application/json").into());
+        }
+        Ok(Self(parse(&bytes)?))
+    }
+}
+
+/// A JSON body of a call that makes sense without one: nothing sent is the default.
+#[derive(Debug)]
+pub struct MaybeBody<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeBody<T> {
+    type Rejection = Rejection;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
+        let (json, bytes) = whole(request).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        if !json {
+            return Err(Error::WrongMedia("application/json").into());
+        }
+        Ok(Self(parse(&bytes)?))
+    }
+}
+
+/// Whether the request says it carries JSON, and its body within the limit.
+async fn whole(request: Request) -> Result<(bool, Bytes)> {
+    let media = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let json = is_json(media);
+    let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY)
+        .await
+        .map_err(|_| Error::TooLarge("a body may have at most 1 MiB"))?;
+    Ok((json, bytes))
+}
+
+fn is_json(media: &str) -> bool {
+    let essence = media.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Parses a body: 400 with the position when it is no JSON (or deeper than 128 levels), 422 when it says the wrong thing.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let value = serde_json::from_slice(bytes).map_err(|error| {
+        let mut message = error.to_string();
+        message.truncate(message.floor_char_boundary(300));
+        match error.classify() {
+            Category::Data => Error::unacceptable("invalid_body", message),
+            Category::Syntax | Category::Eof | Category::Io => Error::Malformed(message),
+        }
+    })?;
+    if has_nul(bytes) {
+        return Err(Error::unacceptable("nul", "text may not contain U+0000"));
+    }
+    Ok(value)
+}
+
+/// Whether a string of this (valid) JSON contains the escape of U+0000, which PostgreSQL cannot store.
+fn has_nul(json: &[u8]) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        let escape = &rest[at + 1..];
+        if escape.starts_with(b"u0000") {
+            return true;
+        }
+        rest = escape.get(1..).unwrap_or_default();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        goal: String,
+    }
+
+    fn refusal(body: &str) -> (&'static str, String) {
+        match parse::<Asked>(body.as_bytes()) {
+            Err(Error::Malformed(message)) => ("400", message),
+            Err(Error::Unacceptable { code, message }) => (code, message),
+            other => panic!("{body}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_broken_body_is_named_with_its_position() {
+        let (status, message) = refusal("{\"goal\": \n nope}");
+        assert_eq!(status, "400");
+        assert!(message.contains("line 2 column"), "{message}");
+        for body in ["", "{", "{\"goal\":\"a\"} x", "{\"goal\":\"\\ud800\"}", "{\"goal\":\"a\u{1}\"}"] {
+            assert_eq!(refusal(body).0, "400", "{body}");
+        }
+        assert_eq!(refusal(&format!("{{\"goal\":{}", "[".repeat(100_000))).0, "invalid_body");
+        assert_eq!(refusal(&"[".repeat(100_000)).0, "invalid_body");
+    }
+
+    #[test]
+    fn an_unacceptable_body_is_named_by_its_field() {
+        let (code, message) = refusal("{\"goal\":\"a\",\"role\":\"owner\"}");
+        assert_eq!(code, "invalid_body");
+        assert!(message.contains("`role`"), "{message}");
+        assert!(refusal("{}").1.contains("`goal`"));
+        assert_eq!(refusal("{\"goal\":1e400}").0, "400");
+        assert_eq!(refusal("{\"goal\":7}").0, "invalid_body");
+        assert_eq!(refusal("{\"goal\":\"a\",\"goal\":\"b\"}").0, "invalid_body");
+    }
+
+    #[test]
+    fn nul_is_refused_and_its_look_alikes_are_not() {
+        assert_eq!(refusal("{\"goal\":\"a\\u0000\"}").0, "nul");
+        assert_eq!(refusal("{\"goal\":\"\\\\\\u0000\"}").0, "nul");
+        let kept: Asked = parse(b"{\"goal\":\"a\\\\u0000\"}").expect("a backslash and text");
+        assert_eq!(kept.goal, "a\\u0000");
+    }
+
+    #[test]
+    fn only_json_is_json() {
+        for media in ["application/json", "Application/JSON; charset=utf-8", "application/merge-patch+json"] {
+            assert!(is_json(media), "{media}");
+        }
+        for media in ["", "text/plain", "application/x-www-form-urlencoded", "text/json+json", "application/jsonx"] {
+            assert!(!is_json(media), "{media}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Who is in the team, who may come, which programs may call, and what was done.
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{InvitationId, OperatorId, TokenId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answers,
+    json::Body,
+    page::{self, Page, Paging},
+    path::Id,
+    shapes::{self, List},
+};
+use crate::{
+    actions, db, domain,
+    domain::Role,
+    error::Error,
+    state::Board,
+    web::{Administering, Rejection, Viewing, links},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new()
+        .routes(routes!(members, add_member))
+        .routes(routes!(change_member, remove_member))
+        .routes(routes!(invitations, invite))
+        .routes(routes!(withdraw))
+        .routes(routes!(tokens, make_token))
+        .routes(routes!(revoke_token))
+        .routes(routes!(audit))
+}
+
+/// The team's members, in the order they came.
+#[utoipa::path(get, path = "/members", tag = "team", params(Paging), responses(
+    (status = 200, body = List<shapes::Member>), Answers))]
+async fn members(
+    State(board): State<Board>,
+    caller: Viewing,
+    page: Page,
+) -> Result<Json<List<shapes::Member>>, Rejection> {
+    let team = caller.team.id.clone();
+    let all = board.db.read(move |tx| Box::pin(async move { db::members::list(tx, &team).await })).await?;
+    let place = |member: &domain::Member| (member.since.0, member.operator.id.to_string());
+    let after = page.after("members")?.map(|after| two(&after)).transpose()?;
+    let rows = all.into_iter().filter(|member| after.as_ref().is_none_or(|after| place(member) > *after));
+    let rows = rows.take(page.fetch() as usize).collect();
+    Ok(Json(page.list("members", rows, |member| vec![place(member).0.to_string(), place(member).1])))
+}
+
+fn two(after: &[String]) -> Result<(i64, String), Error> {
+    match after {
+        [at, id] => Ok((at.parse().map_err(|_| page::bad_cursor())?, id.clone())),
+        _ => Err(page::bad_cursor()),
+    }
+}
+
+/// Who shall come, as what.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Invite {
+    /// When empty anyone with the link may take it.
+    #[serde(default)]
+    email: String,
+    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    role: Role,
+}
+
+/// An invitation with its link, shown once.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Invited {
+    #[serde(flatten)]
+    invitation: shapes::Invitation,
+    /// Good for one person, for 7 days.
+    link: String,
+}
+
+/// Asks a person into the team: they become a member by opening the link, whether or not they have an account.
+#[utoipa::path(post, path = "/members", tag = "team", request_body = Invite, responses(
+    (status = 201, body = Invited), Answers))]
+async fn add_member(
+    State(board): State<Board>,
+    caller: Administering,
+    Body(asked): Body<Invite>,
+) -> Result<Response, Rejection> {
+    if asked.email.trim().is_empty() {
+        return Err(Error::unacceptable("invalid_body", "missing field `email`").into());
+    }
+    invite(State(board), caller, Body(asked)).await
+}
+
+/// A member's new role.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeMember {
+    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    role: Role,
+}
+
+/// Gives a member another role.
+#[utoipa::path(patch, path = "/members/{id}", tag = "team", params(("id" = String, Path)),
+    request_body = ChangeMember, responses((status = 200, body = shapes::Member), Answers))]
+async fn change_member(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<OperatorId>,
+    Body(change): Body<ChangeMember>,
+) -> Result<Json<shapes::Member>, Rejection> {
+    let team = caller.team.id.clone();
+    actions::members::set_role(&board, &team, &caller.by, caller.role, &id, change.role).await?;
+    let found = board.db.read(move |tx| Box::pin(async move { db::members::load(tx, &team, &id).await })).await?;
+    Ok(Json(found.ok_or(Error::NotFound)?.into()))
+}
+
+/// Takes a member out of the team.
+#[utoipa::path(delete, path = "/members/{id}", tag = "team", params(("id" = String, Path)), responses(
+    (status = 204), Answers))]
+async fn remove_member(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<OperatorId>,
+) -> Result<StatusCode, Rejection> {
+    actions::members::remove(&board, &caller.team.id, &caller.by, caller.role, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The team's invitations, the newest first.
+#[utoipa::path(get, path = "/invitations", tag = "team", params(Paging), responses(
+    (status = 200, body = List<shapes::Invitation>), Answers))]
+async fn invitations(
+    State(board): State<Board>,
+    caller: Administering,
+    page: Page,
+) -> Result<Json<List<shapes::Invitation>>, Rejection> {
+    let team = caller.team.id.clone();
+    let after = page.after_id::<InvitationId>("invitations")?;
+    let mut all = board.db.read(move |tx| Box::pin(async move { db::invitations::list(tx, &team).await })).await?;
+    all.sort_by(|a, b| b.id.cmp(&a.id));
+    let rows = all.into_iter().filter(|one| after.as_ref().is_none_or(|after| one.id < *after));
+    let rows = rows.take(page.fetch() as usize).collect();
+    Ok(Json(page.list("invitations", rows, |one| vec![one.id.to_string()])))
+}
+
+/// Makes an invitation.
+#[utoipa::path(post, path = "/invitations", tag = "team", request_body = Invite, responses(
+    (status = 201, body = Invited), Answers))]
+async fn invite(
+    State(board): State<Board>,
+    caller: Administering,
+    Body(asked): Body<Invite>,
+) -> Result<Response, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    let (secret, invitation) =
+        actions::invitations::invite(&board, team, by, caller.role, &asked.email, asked.role).await?;
+    let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
+    let made = Invited { invitation: invitation.into(), link };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
+}
+
+/// Withdraws an invitation.
+#[utoipa::path(delete, path = "/invitations/{id}", tag = "team", params(("id" = String, Path)), responses(
+    (status = 204), Answers))]
+async fn withdraw(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<InvitationId>,
+) -> Result<StatusCode, Rejection> {
+    actions::invitations::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The team's API tokens that stand, the newest first.
+#[utoipa::path(get, path = "/tokens", tag = "team", params(Paging), responses(
+    (status = 200, body = List<shapes::Token>), Answers))]
+async fn tokens(
+    State(board): State<Board>,
+    caller: Administering,
+    page: Page,
+) -> Result<Json<List<shapes::Token>>, Rejection> {
+    let team = caller.team.id.clone();
+    let after = page.after_id::<TokenId>("tokens")?;
+    let mut all = board.db.read(move |tx| Box::pin(async move { db::tokens::list(tx, &team).await })).await?;
+    all.sort_by(|a, b| b.id.cmp(&a.id));
+    let rows = all.into_iter().filter(|one| after.as_ref().is_none_or(|after| one.id < *after));
+    let rows = rows.take(page.fetch() as usize).collect();
+    Ok(Json(page.list("tokens", rows, |one| vec![one.id.to_string()])))
+}
+
+/// A token to make.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MakeToken {
+    name: String,
+    /// At most the maker's own.
+    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    role: Role,
+}
+
+/// A token with its secret, shown once.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct MadeToken {
+    #[serde(flatten)]
+    about: shapes::Token,
+    /// `vbt_…`: goes into `Authorization: Bearer`.
+    token: String,
+}
+
+/// Makes an API token.
+#[utoipa::path(post, path = "/tokens", tag = "team", request_body = MakeToken, responses(
+    (status = 201, body = MadeToken), Answers))]
+async fn make_token(
+    State(board): State<Board>,
+    caller: Administering,
+    Body(asked): Body<MakeToken>,
+) -> Result<Response, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    let (secret, token) = actions::tokens::create(&board, team, by, caller.role, &asked.name, asked.role).await?;
+    let made = MadeToken { about: token.into(), token: secret.reveal().to_owned() };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
+}
+
+/// Revokes an API token: its calls are refused at once, its streams end within 5 s.
+#[utoipa::path(delete, path = "/tokens/{id}", tag = "team", params(("id" = String, Path)), responses(
+    (status = 204), Answers))]
+async fn revoke_token(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<TokenId>,
+) -> Result<StatusCode, Rejection> {
+    actions::tokens::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What was done in the team, the newest first. Each row's hash covers the row before it.
+#[utoipa::path(get, path = "/audit", tag = "team", params(Paging), responses(
+    (status = 200, body = List<shapes::AuditEntry>), Answers))]
+async fn audit(
+    State(board): State<Board>,
+    caller: Administering,
+    page: Page,
+) -> Result<Json<List<shapes::AuditEntry>>, Rejection> {
+    let before = page.after_id::<u64>("audit")?;
+    let (team, limit) = (caller.team.id.clone(), page.fetch());
+    let rows =
+        board.db.read(move |tx| Box::pin(async move { db::audit::page(tx, &team, before, limit).await })).await?;
+    Ok(Json(page.list("audit", rows, |entry| vec![entry.seq.to_string()])))
+}

@@ -1,0 +1,26 @@
+//! The query of an address, read strictly: an unknown or repeated key is refused by name.
+
+use axum::{
+    extract::{FromRequestParts, Query},
+    http::request::Parts,
+};
+use serde::de::DeserializeOwned;
+
+use crate::{error::Error, web::Rejection};
+
+/// What stands behind the `?`. Every `T` refuses unknown fields.
+#[derive(Debug)]
+pub struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Rejection> {
+        let read = Query::<T>::try_from_uri(&parts.uri);
+        let Query(asked) = read.map_err(|error| Error::unacceptable("bad_query", error.body_text()))?;
+        if parts.uri.query().is_some_and(|query| query.contains("%00")) {
+            return Err(Error::unacceptable("nul", "text may not contain U+0000").into());
+        }
+        Ok(Self(asked))
+    }
+}

@@ -1,0 +1,151 @@
+//! Members, invitations, tokens and the audit as the API shows them.
+
+use protocol::{Instant, InvitationId, OperatorId, TokenId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{db::audit, domain};
+
+/// An operator in the team.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    #[schema(value_type = String, example = "op_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: OperatorId,
+    pub name: String,
+    pub email: String,
+    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    pub role: domain::Role,
+    /// May not sign in.
+    pub disabled: bool,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+}
+
+impl From<domain::Member> for Member {
+    fn from(member: domain::Member) -> Self {
+        Self {
+            id: member.operator.id,
+            name: member.operator.name,
+            email: member.operator.email,
+            role: member.role,
+            disabled: member.operator.disabled_at.is_some(),
+            created_at: member.since,
+        }
+    }
+}
+
+/// A link that makes its bearer a member, once. The link itself is told only to the one who makes it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Invitation {
+    #[schema(value_type = String, example = "inv_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: InvitationId,
+    /// Empty when anyone with the link may take it.
+    pub email: String,
+    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    pub role: domain::Role,
+    pub invited_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+    #[schema(value_type = String, format = DateTime)]
+    pub expires_at: Instant,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub used_at: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub revoked_at: Option<Instant>,
+}
+
+impl From<domain::Invitation> for Invitation {
+    fn from(invitation: domain::Invitation) -> Self {
+        Self {
+            id: invitation.id,
+            email: invitation.email,
+            role: invitation.role,
+            invited_by: invitation.invited_by,
+            created_at: invitation.created_at,
+            expires_at: invitation.expires_at,
+            used_at: invitation.used_at,
+            revoked_at: invitation.revoked_at,
+        }
+    }
+}
+
+/// An API token. Its secret is told only to the one who makes it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Token {
+    #[schema(value_type = String, example = "tok_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: TokenId,
+    pub name: String,
+    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    pub role: domain::Role,
+    pub created_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+    /// Last use, to the minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub seen_at: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub revoked_at: Option<Instant>,
+}
+
+impl From<domain::Token> for Token {
+    fn from(token: domain::Token) -> Self {
+        Self {
+            id: token.id,
+            name: token.name,
+            role: token.role,
+            created_by: token.created_by,
+            created_at: token.created_at,
+            seen_at: token.seen_at,
+            revoked_at: token.revoked_at,
+        }
+    }
+}
+
+/// One row of the audit: who did what, from where, on what.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditEntry {
+    /// 1, 2, … in the team.
+    pub seq: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Instant,
+    /// Operator, token or viber id, `console` or `board`.
+    pub actor: String,
+    pub actor_name: String,
+    pub address: String,
+    pub action: String,
+    pub object: String,
+    pub detail: String,
+    /// SHA-256 of the object before and after, empty where there was none.
+    pub before_hash: String,
+    pub after_hash: String,
+    /// Of the row before; `hash` covers it.
+    pub prev_hash: String,
+    pub hash: String,
+}
+
+impl From<audit::Entry> for AuditEntry {
+    fn from(entry: audit::Entry) -> Self {
+        Self {
+            seq: entry.seq,
+            at: entry.at,
+            actor: entry.actor,
+            actor_name: entry.actor_name,
+            address: entry.address,
+            action: entry.action,
+            object: entry.object,
+            detail: entry.detail,
+            before_hash: entry.before_hash,
+            after_hash: entry.after_hash,
+            prev_hash: entry.prev_hash,
+            hash: entry.hash,
+        }
+    }
+}

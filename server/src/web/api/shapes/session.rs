@@ -1,0 +1,86 @@
+//! Sessions and their messages as the API shows them.
+
+use protocol::{Instant, MessageId, SessionId, TaskId, ViberId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain;
+
+/// One conversation with one agent on one viber.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    #[schema(value_type = String, example = "ses_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: SessionId,
+    #[schema(value_type = String)]
+    pub viber_id: ViberId,
+    pub agent_id: String,
+    pub title: String,
+    pub pinned: bool,
+    pub archived: bool,
+    /// Seq of its newest message; 0 before the first.
+    pub last_seq: u64,
+    /// Operator or token id.
+    pub created_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+    /// Newest message or change of a task's state.
+    #[schema(value_type = String, format = DateTime)]
+    pub active_at: Instant,
+}
+
+impl From<domain::Session> for Session {
+    fn from(session: domain::Session) -> Self {
+        Self {
+            id: session.id,
+            viber_id: session.viber_id,
+            agent_id: session.agent_id,
+            title: session.title,
+            pinned: session.pinned_at.is_some(),
+            archived: session.archived_at.is_some(),
+            last_seq: session.last_seq,
+            created_by: session.created_by,
+            created_at: session.created_at,
+            active_at: session.active_at,
+        }
+    }
+}
+
+/// One message of a session.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Message {
+    #[schema(value_type = String, example = "msg_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: MessageId,
+    /// 1, 2, … in the session.
+    pub seq: u64,
+    #[schema(value_type = String, pattern = "^(user|assistant)$")]
+    pub role: domain::Author,
+    /// Operator or token id of a user's message, agent id of an assistant's.
+    pub author: String,
+    /// In order; `type` is one of text, reasoning, tool-call, tool-result, artifact, notice, summary.
+    #[schema(value_type = Vec<Object>)]
+    pub parts: Vec<domain::Part>,
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// Of an assistant's message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+}
+
+impl From<domain::Message> for Message {
+    fn from(message: domain::Message) -> Self {
+        Self {
+            id: message.id,
+            seq: message.seq,
+            role: message.role,
+            author: message.author,
+            parts: message.parts,
+            task_id: message.task_id,
+            attempt: (message.attempt > 0).then_some(message.attempt),
+            created_at: message.created_at,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A viber as the API shows it.
+
+use std::collections::BTreeMap;
+
+use protocol::{AgentInfo, Instant, ProviderInfo, ViberId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain;
+
+/// Whether the viber was heard within its lease, and since when it is so.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Contact {
+    #[schema(value_type = String, example = "connected", pattern = "^(connected|disconnected)$")]
+    pub state: domain::ContactState,
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Instant,
+}
+
+impl From<domain::Contact> for Contact {
+    fn from(contact: domain::Contact) -> Self {
+        Self { state: contact.state, since: contact.since }
+    }
+}
+
+/// One work machine, enrolled in the team.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Viber {
+    #[schema(value_type = String, example = "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: ViberId,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub hostname: String,
+    pub platform: String,
+    pub version: String,
+    pub contact: Contact,
+    /// The agents as the viber's files describe them; one with `error` or `refuses` takes no task.
+    #[schema(value_type = Vec<Object>)]
+    pub agents: Vec<AgentInfo>,
+    /// The model providers it knows; keys never leave the viber.
+    #[schema(value_type = Vec<Object>)]
+    pub providers: Vec<ProviderInfo>,
+    pub capabilities: Vec<String>,
+    /// Tasks that run.
+    pub running: u64,
+    /// Tasks that wait for it.
+    pub queued: u64,
+    /// Takes no new task until it is taken back.
+    pub drained: bool,
+    /// Whether commands of agents are confined by the kernel (Landlock).
+    pub confined: bool,
+    /// When two machines took turns on its credential: the home may have been copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub cloned_at: Option<Instant>,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+}
+
+impl From<domain::Viber> for Viber {
+    fn from(viber: domain::Viber) -> Self {
+        Self {
+            confined: viber.capabilities.iter().any(|capability| capability == "landlock"),
+            id: viber.id,
+            name: viber.name,
+            labels: viber.labels,
+            hostname: viber.hostname,
+            platform: viber.platform,
+            version: viber.version,
+            contact: viber.contact.into(),
+            agents: viber.agents,
+            providers: viber.providers,
+            capabilities: viber.capabilities,
+            running: viber.running,
+            queued: viber.queued,
+            drained: viber.drained,
+            cloned_at: viber.cloned_at,
+            created_at: viber.created_at,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One table of every route and who may call it. Nothing reads it at run time: extractors decide. A test compares it with
+//! the routes that really exist, and another walks them as everybody.
+
+use Who::{Admin, Anyone, MetricsToken, Viewer};
+
+/// The least that a caller must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// Nobody in particular; what needs a secret of its own (a setup code, an invitation, a join token) checks that.
+    Anyone,
+    /// The administrator's own token, or the other listener.
+    MetricsToken,
+    /// A viber with its credential.
+    Viber,
+    /// An operator with a login, in whatever teams.
+    SignedIn,
+    /// Each of these is a role in the team, by login or by API token; it includes the ones before.
+    Viewer,
+    Operator,
+    Admin,
+    Owner,
+}
+
+/// One method of one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub who: Who,
+}
+
+const fn r(method: &'static str, path: &'static str, who: Who) -> Route {
+    Route { method, path, who }
+}
+
+/// Every route of the main listener.
+pub const TABLE: &[Route] = &[
+    r("GET", "/", Anyone),
+    r("GET", "/healthz", Anyone),
+    r("GET", "/readyz", Anyone),
+    r("GET", "/metrics", MetricsToken),
+    r("GET", "/install.sh", Anyone),
+    r("GET", "/download/daemon-agent", Anyone),
+    r("GET", "/download/daemon-agent.sha256", Anyone),
+    r("GET", "/static/{hash}/{name}", Anyone),
+    r("GET", "/setup/{code}", Anyone),
+    r("POST", "/setup/{code}", Anyone),
+    r("GET", "/login", Anyone),
+    r("POST", "/login", Anyone),
+    r("POST", "/logout", Anyone),
+    // The API.
+    r("GET", "/api/v1/openapi.json", Anyone),
+    r("GET", "/api/v1/members", Viewer),
+    r("POST", "/api/v1/members", Admin),
+    r("PATCH", "/api/v1/members/{id}", Admin),
+    r("DELETE", "/api/v1/members/{id}", Admin),
+    r("GET", "/api/v1/invitations", Admin),
+    r("POST", "/api/v1/invitations", Admin),
+    r("DELETE", "/api/v1/invitations/{id}", Admin),
+    r("GET", "/api/v1/tokens", Admin),
+    r("POST", "/api/v1/tokens", Admin),
+    r("DELETE", "/api/v1/tokens/{id}", Admin),
+    r("GET", "/api/v1/audit", Admin),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{clock::Clock, config::Config, db::Db, guard::Keys, state::Board, web};
+
+    /// The routes that axum really has, read from its own description of itself: it has no other list.
+    fn registered(description: &str) -> BTreeSet<(String, String)> {
+        let main = description.split("fallback_router:").next().unwrap_or("");
+        let (routes, paths) = main.split_once("node: Node").expect("axum describes its paths");
+        let mut found = BTreeSet::new();
+        for entry in paths.split("RouteId(").skip(1) {
+            let (id, rest) = entry.split_once(')').expect("an id");
+            let path = rest.split('"').nth(1).expect("a path");
+            let handler = routes.split(&format!("RouteId({id}): ")).nth(1).expect("a handler");
+            let handler = handler.split("fallback:").next().unwrap_or("");
+            for method in ["get", "delete", "patch", "post", "put"] {
+                let field = handler.split(&format!(" {method}: ")).nth(1).expect("a method");
+                if !field.starts_with("None") {
+                    found.insert((method.to_uppercase(), path.to_owned()));
+                }
+            }
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn every_route_is_in_the_table_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
+        let keys = Keys::kept(&folder.path().join("keys"), 1).expect("keys");
+        let board = Board::new(Config::local(folder.path().to_owned()), db, keys, Clock::default());
+        let there = registered(&format!("{:?}", web::router(board)));
+        let table: BTreeSet<_> = TABLE.iter().map(|r| (r.method.to_owned(), r.path.to_owned())).collect();
+        assert_eq!(table.len(), TABLE.len(), "a route stands twice in the table");
+        let missing: Vec<_> = there.difference(&table).collect();
+        assert!(missing.is_empty(), "say in the table who may call {missing:#?}");
+        let gone: Vec<_> = table.difference(&there).collect();
+        assert!(gone.is_empty(), "these routes do not exist: {gone:#?}");
+    }
+}

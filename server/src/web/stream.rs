@@ -1,0 +1,192 @@
+//! The API's stream of a task's events: server-sent events (WHATWG HTML, section 9.2), one frame an event.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::{Stream, StreamExt, stream};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Caller, api::shapes, pace::Open};
+use crate::{
+    domain::committed::{Committed, Item},
+    hub::News,
+    live::Frame,
+    measure,
+    state::Board,
+};
+
+/// A comment so often keeps middleboxes from cutting an idle stream.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How often a stream asks whether its caller may still look.
+const ASK: Duration = Duration::from_secs(2);
+
+/// Answers with a stream. `place` is given back when the stream is over.
+pub fn answer(frames: impl Stream<Item = Frame> + Send + 'static, place: Open) -> Response {
+    let bytes = frames.map(|frame| encode(&frame));
+    let viewer = measure::Viewer::open();
+    let held = kept_alive(bytes, KEEP_ALIVE).map(move |bytes| {
+        let _held = (&place, &viewer);
+        Ok::<_, Infallible>(bytes)
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        // nginx buffers answers unless told otherwise.
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, Body::from_stream(held)).into_response()
+}
+
+/// Adds a comment whenever nothing was sent for a while.
+pub fn kept_alive(
+    bytes: impl Stream<Item = Bytes> + Send + 'static,
+    every: Duration,
+) -> impl Stream<Item = Bytes> + Send + 'static {
+    stream::unfold(bytes.boxed(), move |mut bytes| async move {
+        let next = tokio::time::timeout(every, bytes.next()).await;
+        match next {
+            Ok(next) => next.map(|chunk| (chunk, bytes)),
+            Err(_) => Some((Bytes::from_static(b":\n\n"), bytes)),
+        }
+    })
+}
+
+/// Resolves when the caller may not look at this team any more: told by the hub, and asked every two seconds, because
+/// another program (the command line, another replica) may have changed it.
+pub async fn revoked(board: Board, caller: Caller) {
+    let mut news = board.hub.listen(&caller.team.id);
+    let mut asked = Instant::now();
+    loop {
+        tokio::select! {
+            heard = news.next() => {
+                if !matches!(heard, News::Revoked(_) | News::Anything) {
+                    continue;
+                }
+            }
+            () = sleep_until(asked + ASK) => {}
+        }
+        asked = Instant::now();
+        if !caller.still(&board).await {
+            return;
+        }
+    }
+}
+
+/// A frame as bytes. Events are encoded once for all who see the whole run.
+fn encode(frame: &Frame) -> Bytes {
+    match frame {
+        Frame::Task(task) => {
+            let json = serde_json::to_string(&shapes::Task::from((**task).clone()));
+            plain("task", &json.unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}")))
+        }
+        Frame::Reset => plain("reset", "{}"),
+        Frame::End(why) => plain("end", &format!("{{\"reason\":\"{why}\"}}")),
+        Frame::Events { run, after } if *after < run.from => run.json.get_or_init(|| events(run, 0)).clone(),
+        Frame::Events { run, after } => events(run, *after),
+    }
+}
+
+/// A frame that is no event of the task: it has no id, so that the follower's cursor stays where it is.
+pub fn plain(event: &str, data: &str) -> Bytes {
+    let mut text = String::with_capacity(data.len() + event.len() + 24);
+    write(&mut text, None, event, data);
+    text.into()
+}
+
+fn events(run: &Committed, after: u64) -> Bytes {
+    let mut text = String::with_capacity(run.size() + run.items.len() * 64);
+    for item in run.items.iter().filter(|item| item.seq > after) {
+        write(&mut text, Some((run.attempt, item.seq)), &name(item), &item.json);
+    }
+    text.into()
+}
+
+/// The event's `type`; one that could break out of its line is not named.
+fn name(item: &Item) -> String {
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: String,
+    }
+    let known = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b":-_.".contains(&b));
+    let typed = serde_json::from_str::<Typed>(&item.json).map(|typed| typed.r#type).ok();
+    typed.filter(known).filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn write(text: &mut String, id: Option<(u32, u64)>, event: &str, data: &str) {
+    use std::fmt::Write;
+    if let Some((attempt, seq)) = id {
+        write!(text, "id: {attempt}.{seq}\n").expect("writing to a String succeeds");
+    }
+    text.push_str("event: ");
+    text.push_str(event);
+    // JSON may hold line ends between its tokens; each line of data is a line of its own.
+    for line in data.split(['\r', '\n']) {
+        text.push_str("\ndata: ");
+        text.push_str(line);
+    }
+    text.push_str("\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use protocol::TaskId;
+
+    use super::*;
+    use crate::live::Ended;
+
+    fn run(items: &[(u64, &str)]) -> Arc<Committed> {
+        let items: Vec<Item> = items.iter().map(|(seq, json)| Item { seq: *seq, json: (*json).into() }).collect();
+        Arc::new(Committed::new(TaskId::new(1), 2, items[0].seq, items))
+    }
+
+    fn text(frame: Frame) -> String {
+        String::from_utf8(encode(&frame).to_vec()).expect("text")
+    }
+
+    #[test]
+    fn an_event_is_framed_byte_for_byte_and_encoded_once() {
+        let run = run(&[(3, r#"{"seq":3,"type":"task:started", "x": 1}"#), (4, r#"{"seq":4,"type":"task:progress"}"#)]);
+        let whole = text(Frame::Events { run: run.clone(), after: 2 });
+        assert_eq!(
+            whole,
+            "id: 2.3\nevent: task:started\ndata: {\"seq\":3,\"type\":\"task:started\", \"x\": 1}\n\n\
+             id: 2.4\nevent: task:progress\ndata: {\"seq\":4,\"type\":\"task:progress\"}\n\n"
+        );
+        assert!(run.json.get().is_some());
+        let rest = text(Frame::Events { run, after: 3 });
+        assert!(rest.starts_with("id: 2.4\n"), "{rest}");
+    }
+
+    #[test]
+    fn no_event_can_break_out_of_its_frame() {
+        let framed =
+            text(Frame::Events { run: run(&[(1, "{\"seq\":1,\n\"type\":\"a\\nevent: end\",\r\n\"y\":2}")]), after: 0 });
+        assert_eq!(
+            framed,
+            "id: 2.1\nevent: unknown\ndata: {\"seq\":1,\ndata: \"type\":\"a\\nevent: end\",\ndata: \ndata: \"y\":2}\n\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_event_has_no_id() {
+        assert_eq!(text(Frame::Reset), "event: reset\ndata: {}\n\n");
+        assert_eq!(text(Frame::End(Ended::Shutdown)), "event: end\ndata: {\"reason\":\"shutdown\"}\n\n");
+    }
+
+    #[tokio::test]
+    async fn an_idle_stream_gets_comments() {
+        let quiet = stream::once(async { Bytes::from_static(b"x") }).chain(stream::pending());
+        let mut kept = Box::pin(kept_alive(quiet, Duration::from_millis(5)));
+        assert_eq!(kept.next().await.as_deref(), Some(&b"x"[..]));
+        assert_eq!(kept.next().await.as_deref(), Some(&b":\n\n"[..]));
+        assert_eq!(kept.next().await.as_deref(), Some(&b":\n\n"[..]));
+    }
+}
