@@ -1,5 +1,7 @@
 //! Sessions: rename, put away, keep on top, delete, mark as read.
 
+mod start;
+
 use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE};
 
 use super::{After, tasks};
@@ -9,6 +11,8 @@ use crate::{
     error::{Error, Result},
     state::Board,
 };
+
+pub use start::{Start, create};
 
 /// Longest title a person may give, characters.
 const MAX_GIVEN_TITLE: usize = 2 * MAX_TITLE;

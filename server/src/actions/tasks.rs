@@ -1,6 +1,6 @@
 //! Tasks: submit, stop, retry.
 
-mod choose;
+pub(super) mod choose;
 mod submit;
 
 use protocol::{TaskId, TeamId};

@@ -149,6 +149,13 @@ pub async fn rename(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str, now
     Ok(tx.execute(sql, args![team, id, title, fold(title), now]).await? > 0)
 }
 
+/// The title its first goal gives it.
+pub async fn entitle(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str) -> Result<(), Error> {
+    let sql = "UPDATE sessions SET title = $3, title_folded = $4 \
+               WHERE team_id = $1 AND session_id = $2 AND renamed_at IS NULL";
+    tx.execute(sql, args![team, id, title, fold(title)]).await.map(drop)
+}
+
 /// Puts it away, or back when `at` is absent.
 pub async fn set_archived(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2";

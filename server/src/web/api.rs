@@ -1,12 +1,16 @@
 //! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them.
 
+mod events;
 mod gate;
 mod json;
 mod page;
 mod path;
 mod people;
 mod query;
+mod sessions;
 pub mod shapes;
+mod tasks;
+mod vibers;
 
 use std::sync::OnceLock;
 
@@ -40,7 +44,11 @@ pub fn routes(board: &Board) -> Router<Board> {
 }
 
 fn described() -> OpenApiRouter<Board> {
-    OpenApiRouter::with_openapi(Description::openapi()).merge(people::routes())
+    OpenApiRouter::with_openapi(Description::openapi())
+        .merge(vibers::routes())
+        .merge(sessions::routes())
+        .merge(tasks::routes())
+        .merge(people::routes())
 }
 
 /// The whole description; the same for everybody.
@@ -121,9 +129,9 @@ mod tests {
     fn the_description_is_openapi_3_1_and_names_every_answer() {
         let json = serde_json::to_value(super::openapi()).expect("JSON");
         assert_eq!(json["openapi"], "3.1.0");
-        let submit = &json["paths"]["/tokens"]["post"];
+        let submit = &json["paths"]["/tasks"]["post"];
         assert!(submit["responses"]["201"].is_object(), "{submit}");
         assert!(submit["responses"]["429"].is_object());
-        assert!(json["components"]["schemas"]["Member"]["properties"]["createdAt"].is_object());
+        assert!(json["components"]["schemas"]["Task"]["properties"]["stopConfirmedAt"].is_object());
     }
 }

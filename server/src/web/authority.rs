@@ -1,7 +1,7 @@
 //! One table of every route and who may call it. Nothing reads it at run time: extractors decide. A test compares it with
 //! the routes that really exist, and another walks them as everybody.
 
-use Who::{Admin, Anyone, MetricsToken, Viewer};
+use Who::{Admin, Anyone, MetricsToken, Operator, Viewer};
 
 /// The least that a caller must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,23 @@ pub const TABLE: &[Route] = &[
     r("POST", "/logout", Anyone),
     // The API.
     r("GET", "/api/v1/openapi.json", Anyone),
+    r("GET", "/api/v1/vibers", Viewer),
+    r("GET", "/api/v1/vibers/{id}", Viewer),
+    r("PATCH", "/api/v1/vibers/{id}", Admin),
+    r("DELETE", "/api/v1/vibers/{id}", Admin),
+    r("POST", "/api/v1/join-tokens", Operator),
+    r("GET", "/api/v1/sessions", Viewer),
+    r("POST", "/api/v1/sessions", Operator),
+    r("GET", "/api/v1/sessions/{id}", Viewer),
+    r("PATCH", "/api/v1/sessions/{id}", Operator),
+    r("DELETE", "/api/v1/sessions/{id}", Operator),
+    r("GET", "/api/v1/sessions/{id}/messages", Viewer),
+    r("GET", "/api/v1/tasks", Viewer),
+    r("POST", "/api/v1/tasks", Operator),
+    r("GET", "/api/v1/tasks/{id}", Viewer),
+    r("GET", "/api/v1/tasks/{id}/events", Viewer),
+    r("POST", "/api/v1/tasks/{id}/stop", Operator),
+    r("POST", "/api/v1/tasks/{id}/retry", Operator),
     r("GET", "/api/v1/members", Viewer),
     r("POST", "/api/v1/members", Admin),
     r("PATCH", "/api/v1/members/{id}", Admin),

@@ -14,7 +14,7 @@ const DEFAULT_AGENT: &str = "default";
 
 /// The viber a submit names, or the best one with the labels: connected before not, then the least busy, then the one
 /// heard last. A drained viber is chosen only by name.
-pub(super) async fn viber(
+pub(in crate::actions) async fn viber(
     tx: &mut Tx,
     team: &TeamId,
     named: Option<&ViberId>,
@@ -41,7 +41,7 @@ pub(super) async fn viber(
 }
 
 /// The agent a submit names, else the default; refused when the viber told its agents and has no such one.
-pub(super) fn agent(viber: &Candidate, named: Option<&str>) -> Result<String> {
+pub(in crate::actions) fn agent(viber: &Candidate, named: Option<&str>) -> Result<String> {
     let agent = named.unwrap_or(DEFAULT_AGENT);
     if viber.agents.is_empty() || viber.agents.iter().any(|known| known.id == agent) {
         return Ok(agent.to_owned());

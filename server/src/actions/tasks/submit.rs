@@ -110,6 +110,10 @@ impl Job {
         };
         // A seq for the question, one kept free for its answer. From here on the session is locked.
         let seq = db::sessions::give_seqs(tx, &self.team, &session.id, 2, self.now).await?.ok_or(Error::NotFound)?;
+        if session.last_seq == 0 {
+            let title = protocol::text::title(&self.submit.goal);
+            db::sessions::entitle(tx, &self.team, &session.id, &title).await?;
+        }
         if session.archived_at.is_some() {
             db::sessions::set_archived(tx, &self.team, &session.id, None).await?;
         }

@@ -18,7 +18,7 @@ pub struct Session {
     pub title: String,
     pub pinned: bool,
     pub archived: bool,
-    /// Seq of its newest message; 0 before the first.
+    /// The last seq given to, or kept free for, a message; 0 before the first.
     pub last_seq: u64,
     /// Operator or token id.
     pub created_by: String,
@@ -52,7 +52,7 @@ impl From<domain::Session> for Session {
 pub struct Message {
     #[schema(value_type = String, example = "msg_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: MessageId,
-    /// 1, 2, … in the session.
+    /// Ascending in the session; a question and its answer are neighbours.
     pub seq: u64,
     #[schema(value_type = String, pattern = "^(user|assistant)$")]
     pub role: domain::Author,

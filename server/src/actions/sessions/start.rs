@@ -1,0 +1,73 @@
+//! Starting a session without a task: a place to talk, on a chosen viber.
+
+use std::collections::BTreeMap;
+
+use protocol::{SessionId, TeamId, ViberId};
+
+use super::MAX_GIVEN_TITLE;
+use crate::{
+    actions::{After, tasks::choose},
+    db,
+    domain::{By, Session, name},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// What a session without a title is called.
+const UNTITLED: &str = "New session";
+
+/// What somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    pub viber: Option<ViberId>,
+    /// What the viber must have, when none is named.
+    pub labels: BTreeMap<String, String>,
+    /// `default` when absent.
+    pub agent: Option<String>,
+    /// Its first goal names it when absent.
+    pub title: Option<String>,
+}
+
+/// Starts a session.
+pub async fn create(board: &Board, team: &TeamId, by: &By, start: Start) -> Result<Session> {
+    let refused = || Error::unacceptable("bad_title", "a title needs at least one visible character");
+    let title = start.title.as_deref().map(|title| name::clean(title, MAX_GIVEN_TITLE).ok_or_else(refused));
+    let title = title.transpose()?;
+    let now = board.clock.now();
+    let (team_id, by, id) = (team.clone(), by.clone(), SessionId::new(now.0));
+    let session = board
+        .db
+        .write(move |tx| {
+            let (team, by, id, start, title) = (team_id.clone(), by.clone(), id.clone(), start.clone(), title.clone());
+            Box::pin(async move {
+                let viber = choose::viber(tx, &team, start.viber.as_ref(), &start.labels).await?;
+                let session = Session {
+                    id,
+                    agent_id: choose::agent(&viber, start.agent.as_deref())?,
+                    viber_id: viber.id,
+                    title: title.clone().unwrap_or_else(|| UNTITLED.to_owned()),
+                    renamed_at: title.is_some().then_some(now),
+                    pinned_at: None,
+                    archived_at: None,
+                    last_seq: 0,
+                    created_by: by.actor.id().to_owned(),
+                    created_at: now,
+                    active_at: now,
+                };
+                if !db::sessions::insert(tx, &team, &session).await? {
+                    return Err(Error::Internal("a new session's id is taken".into()));
+                }
+                if let Some(title) = &title {
+                    db::sessions::rename(tx, &team, &session.id, title, now).await?;
+                }
+                let (object, after) = (session.id.as_str(), Some(session.title.as_str()));
+                db::audit::append(tx, &team, now, &by, "session.create", object, "", None, after).await?;
+                Ok(session)
+            })
+        })
+        .await?;
+    let mut after = After::default();
+    after.session(&session.id);
+    after.tell(board, team);
+    Ok(session)
+}

@@ -1,0 +1,120 @@
+//! A task's events: a JSON page, or a stream for whoever accepts one.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Json,
+    extract::State,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{TaskId, TeamId};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{Answers, page, path::Id, query::Asked, tasks};
+use crate::{
+    db,
+    domain::Task,
+    error::{Error, Result},
+    live::{self, Cursor},
+    state::Board,
+    web::{Rejection, Viewing, pace::Pace, stream},
+};
+
+/// Where to start.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct After {
+    /// `{attempt}.{seq}` of the last event that is known; from the start when absent.
+    after: Option<String>,
+    /// Events of a page; a stream has no limit.
+    #[param(value_type = Option<u32>)]
+    limit: Option<String>,
+}
+
+/// A page of one attempt's events, byte for byte as the viber wrote them.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Events {
+    #[schema(value_type = Vec<Object>)]
+    items: Vec<Box<RawValue>>,
+    /// The attempt that the items belong to.
+    attempt: u32,
+    /// The `after` of the next page; null when there is nothing more yet.
+    next: Option<String>,
+}
+
+/// A task's events as a JSON page, or with `Accept: text/event-stream` as a stream. In the stream `id` is
+/// `{attempt}.{seq}`, `event` the event's type, `data` the event; frames without `id` are `task` (the task, now and
+/// whenever it changed), `reset` (the cursor is unknown: what follows starts at the beginning) and `end` (`{reason}`).
+#[utoipa::path(get, path = "/tasks/{id}/events", tag = "tasks", params(("id" = String, Path), After,
+    ("Last-Event-ID" = Option<String>, Header, description = "Resumes a stream; goes before `after`")),
+    responses((status = 200, content((Events = "application/json"), (String = "text/event-stream"))), Answers))]
+pub async fn events(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<TaskId>,
+    Asked(asked): Asked<After>,
+    Extension(pace): Extension<Arc<Pace>>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let task = tasks::load(&board, &caller, id).await?;
+    if !wants_stream(&headers) {
+        let cursor = asked.after.as_deref().filter(|text| !text.is_empty()).map(str::parse::<Cursor>);
+        let cursor = cursor.transpose().map_err(|_| page::bad_cursor())?.unwrap_or(Cursor::START);
+        let limit = page::limit_of(asked.limit.as_deref())?;
+        return Ok(Json(read(&board, &caller.team.id, &task, cursor, limit as usize).await?).into_response());
+    }
+    let place = pace.open(caller.by.actor.id()).ok_or(Error::Throttled { retry_after: 5 })?;
+    // An `EventSource` sends an empty one when it has none yet.
+    let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?").trim().to_owned());
+    let from = last.filter(|text| !text.is_empty()).or(asked.after.filter(|text| !text.is_empty()));
+    let frames = live::follow(&board, &caller.team.id, &task.id, from.map(|text| text.parse()));
+    let revoked = crate::web::revoked(board, caller.0);
+    Ok(stream::answer(live::until(frames, revoked), place))
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted
+        .flat_map(|value| value.split(','))
+        .any(|one| one.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("text/event-stream")))
+}
+
+/// Runs read from the database at once: a run may be as large as a frame.
+const RUNS: u64 = 25;
+
+/// At most `limit` events after the cursor, all of one attempt.
+async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: usize) -> Result<Events> {
+    if at.attempt > task.attempt {
+        return Err(page::bad_cursor());
+    }
+    let mut items = Vec::new();
+    loop {
+        let (team, id, from) = (team.clone(), task.id.clone(), at);
+        let runs = board
+            .db
+            .read(move |tx| {
+                Box::pin(async move { db::events::after(tx, &team, &id, from.attempt, from.seq, RUNS).await })
+            })
+            .await?;
+        if runs.is_empty() {
+            if !items.is_empty() || at.attempt == task.attempt {
+                let next = (at.attempt < task.attempt).then(|| at.to_string());
+                return Ok(Events { items, attempt: at.attempt, next });
+            }
+            at = Cursor { attempt: at.attempt + 1, seq: 0 };
+            continue;
+        }
+        for item in runs.into_iter().flat_map(|run| run.items) {
+            if items.len() == limit {
+                return Ok(Events { items, attempt: at.attempt, next: Some(at.to_string()) });
+            }
+            at.seq = item.seq;
+            let event = RawValue::from_string(item.json.to_string());
+            items.push(event.map_err(|error| Error::Internal(error.to_string()))?);
+        }
+    }
+}

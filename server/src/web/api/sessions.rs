@@ -1,0 +1,228 @@
+//! Conversations and their messages.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{Instant, SessionId, ViberId};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answers, PREFIX,
+    json::Body,
+    page::{Page, limit_of},
+    path::Id,
+    query::Asked,
+    shapes::{self, List},
+};
+use crate::{
+    actions, db,
+    error::Error,
+    state::Board,
+    web::{Operating, Rejection, Viewing},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(read, change, delete)).routes(routes!(messages))
+}
+
+/// Which sessions.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Which {
+    cursor: Option<String>,
+    #[param(value_type = Option<u32>)]
+    limit: Option<String>,
+    /// Those put away instead of the others.
+    archived: Option<bool>,
+    /// Those on this viber.
+    #[param(value_type = Option<String>)]
+    viber_id: Option<ViberId>,
+    /// A part of the title, in any case.
+    title: Option<String>,
+}
+
+/// The team's sessions, the most recently active first.
+#[utoipa::path(get, path = "/sessions", tag = "sessions", params(Which), responses(
+    (status = 200, body = List<shapes::Session>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Asked(which): Asked<Which>,
+) -> Result<Json<List<shapes::Session>>, Rejection> {
+    let page = Page::read(which.cursor, which.limit.as_deref())?;
+    let after = match page.after("sessions")? {
+        None => None,
+        Some(place) => match place.as_slice() {
+            [at, id] => Some((
+                Instant(at.parse().map_err(|_| super::page::bad_cursor())?),
+                id.parse::<SessionId>().map_err(|_| super::page::bad_cursor())?,
+            )),
+            _ => return Err(super::page::bad_cursor().into()),
+        },
+    };
+    let filter = db::sessions::Filter {
+        archived: which.archived.unwrap_or(false),
+        viber: which.viber_id,
+        title: which.title.filter(|title| !title.is_empty()),
+    };
+    let (team, limit) = (caller.team.id.clone(), page.fetch());
+    let reader = caller.operator.as_ref().map(|operator| operator.id.clone());
+    let rows = board
+        .db
+        .read(move |tx| {
+            Box::pin(async move {
+                let after = after.as_ref().map(|(at, id)| (*at, id));
+                db::sessions::list(tx, &team, reader.as_ref(), &filter, after, limit).await
+            })
+        })
+        .await?;
+    let rows = rows.into_iter().map(|line| line.session).collect();
+    let place = |session: &crate::domain::Session| vec![session.active_at.0.to_string(), session.id.to_string()];
+    Ok(Json(page.list("sessions", rows, place)))
+}
+
+/// A session to start.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Start {
+    /// Where it works; without one, `labels` choose among the vibers.
+    #[schema(value_type = Option<String>)]
+    viber_id: Option<ViberId>,
+    labels: BTreeMap<String, String>,
+    /// `default` when absent.
+    agent_id: Option<String>,
+    title: Option<String>,
+}
+
+/// Starts a session without a task.
+#[utoipa::path(post, path = "/sessions", tag = "sessions", request_body = Start, responses(
+    (status = 201, body = shapes::Session), Answers))]
+async fn create(
+    State(board): State<Board>,
+    caller: Operating,
+    Body(start): Body<Start>,
+) -> Result<Response, Rejection> {
+    let start = actions::sessions::Start {
+        viber: start.viber_id,
+        labels: start.labels,
+        agent: start.agent_id,
+        title: start.title,
+    };
+    let session = actions::sessions::create(&board, &caller.team.id, &caller.by, start).await?;
+    let place = format!("{PREFIX}/sessions/{}", session.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Session::from(session))).into_response())
+}
+
+/// One session.
+#[utoipa::path(get, path = "/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
+    (status = 200, body = shapes::Session), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+) -> Result<Json<shapes::Session>, Rejection> {
+    let team = caller.team.id.clone();
+    let found = board.db.read(move |tx| Box::pin(async move { db::sessions::load(tx, &team, &id).await })).await?;
+    Ok(Json(found.ok_or(Error::NotFound)?.into()))
+}
+
+/// What changes of a session; what is absent stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    title: Option<String>,
+    /// Kept on top of the list.
+    pinned: Option<bool>,
+    /// Put away.
+    archived: Option<bool>,
+}
+
+/// Renames a session, pins it or puts it away.
+#[utoipa::path(patch, path = "/sessions/{id}", tag = "sessions", params(("id" = String, Path)), request_body = Change,
+    responses((status = 200, body = shapes::Session), Answers))]
+async fn change(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+    Body(change): Body<Change>,
+) -> Result<Json<shapes::Session>, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    if let Some(title) = &change.title {
+        actions::sessions::rename(&board, team, by, &id, title).await?;
+    }
+    match change.pinned {
+        Some(true) => drop(actions::sessions::pin(&board, team, by, &id).await?),
+        Some(false) => drop(actions::sessions::unpin(&board, team, by, &id).await?),
+        None => {}
+    }
+    match change.archived {
+        Some(true) => drop(actions::sessions::archive(&board, team, by, &id).await?),
+        Some(false) => drop(actions::sessions::unarchive(&board, team, by, &id).await?),
+        None => {}
+    }
+    read(State(board), Viewing(caller.0), Id(id)).await
+}
+
+/// Deletes a session with its messages and tasks.
+#[utoipa::path(delete, path = "/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
+    (status = 204), Answers))]
+async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
+    actions::sessions::delete(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which messages.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Before {
+    /// Those with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones.
+    #[param(value_type = Option<u64>)]
+    before: Option<String>,
+    #[param(value_type = Option<u32>)]
+    limit: Option<String>,
+}
+
+/// A page of a session's messages, ascending by seq.
+#[utoipa::path(get, path = "/sessions/{id}/messages", tag = "sessions", params(("id" = String, Path), Before),
+    responses((status = 200, body = List<shapes::Message>), Answers))]
+async fn messages(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+    Asked(which): Asked<Before>,
+) -> Result<Json<List<shapes::Message>>, Rejection> {
+    let limit = limit_of(which.limit.as_deref())?;
+    let before = match which.before.as_deref() {
+        None | Some("") => None,
+        Some(text) => Some(text.parse::<u64>().map_err(|_| super::page::bad_cursor())?),
+    };
+    let team = caller.team.id.clone();
+    let found = board
+        .db
+        .read(move |tx| {
+            Box::pin(async move {
+                if db::sessions::load(tx, &team, &id).await?.is_none() {
+                    return Ok::<_, db::Error>(None);
+                }
+                // One more than the page, the oldest, says that there are older ones.
+                db::messages::page(tx, &team, &id, before, u64::from(limit) + 1).await.map(Some)
+            })
+        })
+        .await?;
+    let mut rows = found.ok_or(Error::NotFound)?;
+    let older = rows.len() > limit as usize;
+    if older {
+        rows.remove(0);
+    }
+    let next = rows.first().filter(|_| older).map(|oldest| oldest.seq.to_string());
+    Ok(Json(List { items: rows.into_iter().map(shapes::Message::from).collect(), next }))
+}

@@ -1,0 +1,136 @@
+//! The fleet and how it grows.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{Instant, ViberId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answers,
+    json::{Body, MaybeBody},
+    page::{Page, Paging},
+    path::Id,
+    shapes::{self, List},
+};
+use crate::{
+    actions, db,
+    error::Error,
+    state::Board,
+    web::{Administering, Operating, Rejection, Viewing, install},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, change, revoke)).routes(routes!(join_token))
+}
+
+/// The team's vibers, in the order they joined.
+#[utoipa::path(get, path = "/vibers", tag = "vibers", params(Paging), responses(
+    (status = 200, body = List<shapes::Viber>), Answers))]
+async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result<Json<List<shapes::Viber>>, Rejection> {
+    let after = page.after_id::<ViberId>("vibers")?;
+    let (team, limit) = (caller.team.id.clone(), page.fetch());
+    let rows = board
+        .db
+        .read(move |tx| Box::pin(async move { db::vibers::list(tx, &team, after.as_ref(), limit).await }))
+        .await?;
+    Ok(Json(page.list("vibers", rows, |viber| vec![viber.id.to_string()])))
+}
+
+/// One viber.
+#[utoipa::path(get, path = "/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
+    (status = 200, body = shapes::Viber), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+) -> Result<Json<shapes::Viber>, Rejection> {
+    let team = caller.team.id.clone();
+    let found = board.db.read(move |tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await })).await?;
+    Ok(Json(found.ok_or(Error::NotFound)?.into()))
+}
+
+/// What changes of a viber; what is absent stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    name: Option<String>,
+    /// Replaces all labels.
+    labels: Option<BTreeMap<String, String>>,
+    /// Takes no new task while true.
+    drained: Option<bool>,
+}
+
+/// Renames a viber, replaces its labels, drains it or takes that back.
+#[utoipa::path(patch, path = "/vibers/{id}", tag = "vibers", params(("id" = String, Path)), request_body = Change,
+    responses((status = 200, body = shapes::Viber), Answers))]
+async fn change(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<ViberId>,
+    Body(change): Body<Change>,
+) -> Result<Json<shapes::Viber>, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    if let Some(name) = &change.name {
+        actions::vibers::rename(&board, team, by, &id, name).await?;
+    }
+    if let Some(labels) = &change.labels {
+        actions::vibers::set_labels(&board, team, by, &id, labels).await?;
+    }
+    if let Some(drained) = change.drained {
+        actions::vibers::drain(&board, team, by, &id, drained).await?;
+    }
+    read(State(board), Viewing(caller.0), Id(id)).await
+}
+
+/// Revokes a viber: its credential ends, its connection closes within 2 s.
+#[utoipa::path(delete, path = "/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
+    (status = 204), Answers))]
+async fn revoke(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<ViberId>,
+) -> Result<StatusCode, Rejection> {
+    actions::vibers::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the viber that joins will be like.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Joining {
+    labels: BTreeMap<String, String>,
+}
+
+/// A join token, shown once.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinToken {
+    /// Good for one viber: `vbj_…`.
+    token: String,
+    #[schema(value_type = String, format = DateTime)]
+    expires_at: Instant,
+    /// What to run on the machine that joins.
+    command: String,
+}
+
+/// Makes a join token: good for one viber, for 15 minutes.
+#[utoipa::path(post, path = "/join-tokens", tag = "vibers", request_body(content = Option<Joining>), responses(
+    (status = 201, body = JoinToken), Answers))]
+async fn join_token(
+    State(board): State<Board>,
+    caller: Operating,
+    MaybeBody(joining): MaybeBody<Joining>,
+) -> Result<Response, Rejection> {
+    let (secret, made) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &joining.labels).await?;
+    let command = install::command(&board.config.base_url(), secret.reveal());
+    let made = JoinToken { token: secret.reveal().to_owned(), expires_at: made.expires_at, command };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
+}
