@@ -4,6 +4,7 @@
 
 mod console;
 mod file;
+mod fleet;
 mod keep;
 mod open;
 mod people;
@@ -63,6 +64,11 @@ enum Verb {
     /// API tokens
     #[command(subcommand)]
     Token(people::TokenVerb),
+    /// Print a token that lets one machine join a team
+    JoinToken(fleet::JoinToken),
+    /// Vibers
+    #[command(subcommand)]
+    Viber(fleet::ViberVerb),
     /// Bring the database up to date, without serving
     Migrate,
     /// Write a copy of everything to a file, while the Board runs
@@ -188,6 +194,8 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Verb::Operator(verb) => people::operator(&config, verb).await,
         Verb::Team(verb) => people::team(&config, verb).await,
         Verb::Token(verb) => people::token(&config, verb).await,
+        Verb::JoinToken(flags) => fleet::join_token(&config, flags).await,
+        Verb::Viber(verb) => fleet::viber(&config, verb).await,
         Verb::Migrate => keep::migrate(&config).await,
         Verb::Backup(flags) => keep::backup(&config, flags).await,
         Verb::Restore(flags) => keep::restore(&config, flags).await,

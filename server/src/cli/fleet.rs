@@ -1,0 +1,96 @@
+//! Verbs about vibers and the tokens that let them join.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+
+use super::{
+    Failure,
+    console::{remark, say},
+    open,
+    people::find_team,
+};
+use crate::{
+    actions,
+    config::Config,
+    db,
+    domain::{By, Team, Viber},
+    state::Board,
+};
+
+/// `join-token`.
+#[derive(Debug, Args)]
+pub struct JoinToken {
+    /// The team's slug
+    #[arg(long, value_name = "SLUG")]
+    team: String,
+    /// Labels of the machine that joins
+    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = label)]
+    labels: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ViberVerb {
+    /// Show a team's vibers
+    List {
+        #[arg(long, value_name = "SLUG")]
+        team: String,
+    },
+    /// Take a viber's credential away, by name or id
+    Revoke {
+        #[arg(long, value_name = "SLUG")]
+        team: String,
+        #[arg(value_name = "NAME|ID", required_unless_present = "name")]
+        viber: Option<String>,
+        #[arg(long, value_name = "NAME|ID", conflicts_with = "viber")]
+        name: Option<String>,
+    },
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form key=value"))?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Prints a fresh token once.
+pub async fn join_token(config: &Config, flags: JoinToken) -> Result<(), Failure> {
+    let board = open::board(config).await?;
+    let team = find_team(&board, &flags.team).await?;
+    let labels: BTreeMap<_, _> = flags.labels.into_iter().collect();
+    let (secret, token) = actions::vibers::join_token(&board, &team.id, &By::console(), &labels).await?;
+    remark(format_args!("works once, until {}", token.expires_at));
+    say(secret.reveal());
+    board.db.close().await;
+    Ok(())
+}
+
+/// `viber …`.
+pub async fn viber(config: &Config, verb: ViberVerb) -> Result<(), Failure> {
+    let board = open::board(config).await?;
+    match verb {
+        ViberVerb::List { team } => {
+            let team = find_team(&board, &team).await?;
+            for Viber { id, name, contact, version, platform, running, .. } in vibers(&board, &team).await? {
+                say(format_args!("{id}\t{}\t{running} running\t{version}\t{platform}\t{name}", contact.state));
+            }
+        }
+        ViberVerb::Revoke { team, viber, name } => {
+            let team = find_team(&board, &team).await?;
+            let wanted = viber.or(name).unwrap_or_default();
+            let all = vibers(&board, &team).await?;
+            let found: Vec<_> = all.iter().filter(|viber| viber.name == wanted || viber.id.as_str() == wanted).collect();
+            let [viber] = found.as_slice() else {
+                let why = if found.is_empty() { "the team has no viber" } else { "several vibers are called" };
+                return Err(Failure::Failed(format!("{why} {wanted:?}")));
+            };
+            actions::vibers::revoke(&board, &team.id, &By::console(), &viber.id).await?;
+        }
+    }
+    board.db.close().await;
+    Ok(())
+}
+
+async fn vibers(board: &Board, team: &Team) -> Result<Vec<Viber>, db::Error> {
+    let id = team.id.clone();
+    board.db.read(move |tx| Box::pin(async move { db::vibers::list(tx, &id, None, 10_000).await })).await
+}
