@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::{
     Failure,
     console::{remark, say},
-    open,
+    open, serving,
 };
 use crate::{
     actions::{self, members::Addition},
@@ -157,7 +157,8 @@ pub enum TokenVerb {
 pub async fn setup_link(config: &Config) -> Result<(), Failure> {
     let board = open::board(config).await?;
     let code = actions::setup::new_code(&board).await?;
-    say(format_args!("{}{}", config.base_url(), links::setup(code.reveal())));
+    let url = serving::address(&config.data).unwrap_or_else(|| config.base_url());
+    say(format_args!("{url}{}", links::setup(code.reveal())));
     board.db.close().await;
     Ok(())
 }

@@ -30,7 +30,7 @@ const HEADERS: usize = 100;
 pub async fn run(mut config: Config) -> Result<(), Failure> {
     config.check()?;
     open::data_folder(&config.data)?;
-    let _mark = serving::take(&config.data)?;
+    let mut mark = serving::take(&config.data)?;
     let clock = Clock::System;
     let keys = open::keys(&config, &clock)?;
     let tls = tls(&config).await?;
@@ -39,6 +39,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
     listener.set_nonblocking(true)?;
     config.listen = listener.local_addr()?;
+    mark.tell(&config.base_url())?;
     let board = Board::new(config, db, keys, clock);
     tokio::spawn({
         let lifecycle = board.shutdown.clone();

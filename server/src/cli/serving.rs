@@ -8,7 +8,7 @@ use super::Failure;
 
 /// Held as long as a Board serves, or as long as nobody may.
 #[derive(Debug)]
-pub struct Mark(#[expect(dead_code, reason = "the lock lives as long as the open file")] fs::File);
+pub struct Mark(fs::File);
 
 /// Takes the mark; fails when another process has it.
 pub fn take(data: &Path) -> Result<Mark, Failure> {
@@ -23,4 +23,22 @@ pub fn take(data: &Path) -> Result<Mark, Failure> {
     file.set_len(0).map_err(wrong)?;
     writeln!(file, "{}", std::process::id()).map_err(wrong)?;
     Ok(Mark(file))
+}
+
+impl Mark {
+    /// Leaves the Board's address for verbs that print links.
+    pub fn tell(&mut self, url: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.0, "{url}")?)
+    }
+}
+
+/// The address of the Board that serves from a data folder now.
+pub fn address(data: &Path) -> Option<String> {
+    let path = data.join("serve.lock");
+    let file = fs::File::open(&path).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    let url = fs::read_to_string(&path).ok()?.lines().nth(1)?.to_owned();
+    url.starts_with("http").then_some(url)
 }

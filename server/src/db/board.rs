@@ -47,7 +47,7 @@ pub async fn check(tx: &mut Tx) -> Result<Option<String>, Error> {
     if !tx.is_sqlite() {
         return Ok(None);
     }
-    let rows = tx.rows("SELECT integrity_check AS said FROM pragma_integrity_check(5)", &[]).await?;
+    let rows = tx.rows("SELECT integrity_check AS said FROM pragma_integrity_check", &[]).await?;
     let said = rows.iter().map(|row| row.text("said")).collect::<Result<Vec<_>, _>>()?;
     Ok(if said == ["ok"] { None } else { Some(said.join("; ")) })
 }
