@@ -78,7 +78,8 @@ pub async fn viber(config: &Config, verb: ViberVerb) -> Result<(), Failure> {
             let team = find_team(&board, &team).await?;
             let wanted = viber.or(name).unwrap_or_default();
             let all = vibers(&board, &team).await?;
-            let found: Vec<_> = all.iter().filter(|viber| viber.name == wanted || viber.id.as_str() == wanted).collect();
+            let found: Vec<_> =
+                all.iter().filter(|viber| viber.name == wanted || viber.id.as_str() == wanted).collect();
             let [viber] = found.as_slice() else {
                 let why = if found.is_empty() { "the team has no viber" } else { "several vibers are called" };
                 return Err(Failure::Failed(format!("{why} {wanted:?}")));
