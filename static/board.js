@@ -1,2 +1,178 @@
-// What a page does beyond forms and links: local times, drafts, copying, sending with a key. Everything works without it.
-(() => {})();
+// What a page does beyond links and forms: local times, drafts, copying, sending with a key. Everything works without it.
+(() => {
+  "use strict";
+  const each = (root, selector, act) => {
+    if (root.matches?.(selector)) act(root);
+    root.querySelectorAll?.(selector).forEach(act);
+  };
+
+  // Times: UTC from the server, the reader's zone here. Ages move on by themselves.
+  const day = 86_400_000;
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const week = new Intl.DateTimeFormat(undefined, { weekday: "short" });
+  const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const span = (ms) => {
+    const s = Math.floor(ms / 1000);
+    return s < 1 ? "now" : s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min`
+      : s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
+  };
+  const write = (el) => {
+    const at = new Date(el.dateTime);
+    if (Number.isNaN(at.getTime())) return;
+    const now = Date.now();
+    const midnight = new Date().setHours(0, 0, 0, 0);
+    const text = {
+      clock: () => clock.format(at),
+      full: () => full.format(at),
+      ago: () => span(Math.max(0, now - at)),
+      left: () => span(Math.max(0, at - now)),
+      short: () => (at >= midnight ? clock : midnight - at < 6 * day ? week : date).format(at),
+    }[el.dataset.as];
+    if (!text) return;
+    const words = text();
+    if (el.textContent !== words) el.textContent = words;
+    if (!el.title) el.title = full.format(at);
+  };
+  setInterval(() => {
+    if (!document.hidden) each(document, 'time[data-as="ago"], time[data-as="left"], time[data-as="short"]', write);
+  }, 1000);
+
+  // Copying: buttons that make no sense without a script are hidden until one is here.
+  const icon = (name) => {
+    const use = document.querySelector(".icon use");
+    const sprite = use ? use.getAttribute("href").split("#")[0] : "";
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const ref = document.createElementNS("http://www.w3.org/2000/svg", "use");
+    svg.setAttribute("class", "icon");
+    svg.setAttribute("aria-hidden", "true");
+    ref.setAttribute("href", `${sprite}#${name}`);
+    svg.append(ref);
+    return svg;
+  };
+  const copied = (button, text) => navigator.clipboard?.writeText(text).then(() => {
+    const use = button.querySelector("use");
+    const was = use?.getAttribute("href");
+    use?.setAttribute("href", was.replace(/#.*/, "#check"));
+    say("Copied");
+    setTimeout(() => use?.setAttribute("href", was), 1600);
+  });
+  const codeButton = (pre) => {
+    if (pre.parentElement.classList.contains("code-box")) return;
+    const box = document.createElement("div");
+    const button = document.createElement("button");
+    box.className = "code-box";
+    button.className = "btn quiet square small";
+    button.type = "button";
+    button.dataset.copy = "code";
+    button.setAttribute("aria-label", "Copy the code");
+    button.append(icon("copy"));
+    pre.replaceWith(box);
+    box.append(pre, button);
+  };
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("[data-copy]");
+    if (button) {
+      const text = {
+        command: () => button.closest(".command").querySelector("code").textContent,
+        code: () => button.closest(".code-box").querySelector("pre").textContent,
+        message: () => [...button.closest(".message").querySelectorAll(".message-body > .prose")]
+          .map((lane) => lane.innerText.trim()).join("\n\n"),
+      }[button.dataset.copy]();
+      copied(button, text);
+    }
+    document.querySelectorAll("details.menu[open]").forEach((menu) => {
+      if (!menu.contains(event.target)) menu.open = false;
+    });
+    const fold = event.target.closest?.("summary")?.parentElement;
+    if (fold) fold.dataset.touched = "";
+  });
+
+  // A polite word for screen readers.
+  const say = (words) => {
+    let voice = document.getElementById("voice");
+    if (!voice) {
+      voice = document.createElement("p");
+      voice.id = "voice";
+      voice.className = "visually-hidden";
+      voice.setAttribute("role", "status");
+      document.body.append(voice);
+    }
+    voice.textContent = words;
+  };
+
+  // Drafts stay on this machine until they are sent. One that was sent is forgotten by the page that shows its message.
+  const store = {
+    get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
+    set: (key, text) => { try { text ? localStorage.setItem(key, text) : localStorage.removeItem(key); } catch { /* full or forbidden */ } },
+  };
+  const drafted = (area) => `draft:${area.dataset.draft}`;
+  const sent = () => {
+    const [key, text] = JSON.parse(store.get("sent") || "[]");
+    if (key && document.body.dataset.place === "session" && store.get(key) === text) store.set(key, "");
+    store.set("sent", "");
+  };
+  sent();
+  const draft = (area) => {
+    if (area.dataset.drafting) return;
+    area.dataset.drafting = "on";
+    const kept = store.get(drafted(area));
+    if (kept && !area.value) area.value = kept;
+    area.addEventListener("input", () => store.set(drafted(area), area.value));
+    area.form?.addEventListener("submit", () => store.set("sent", JSON.stringify([drafted(area), area.value])));
+  };
+  document.addEventListener("htmx:after:swap", (event) => {
+    const form = event.detail?.ctx?.sourceElement;
+    const ok = event.detail?.ctx?.response?.status < 400;
+    if (ok && form?.id === "composer") {
+      each(form, "textarea[data-draft]", (area) => store.set(drafted(area), ""));
+      document.querySelector("#composer textarea")?.focus();
+      if (document.body.dataset.live !== "on") location.reload();
+    }
+  });
+
+  // Keys. They rest inside text fields and while an input method composes.
+  const coarse = matchMedia("(pointer: coarse)");
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing || event.keyCode === 229) return;
+    const field = event.target.closest?.("textarea, input, select, [contenteditable]");
+    if (event.key === "Enter" && field?.tagName === "TEXTAREA" && field.form?.id === "composer") {
+      const plain = field.dataset.enter === "send" && !event.shiftKey && !event.altKey && !coarse.matches;
+      if (event.ctrlKey || event.metaKey || plain) {
+        event.preventDefault();
+        if (field.value.trim()) field.form.requestSubmit();
+      }
+      return;
+    }
+    if (event.key === "Escape") {
+      const menu = document.querySelector("details.menu[open]");
+      if (menu) menu.open = false;
+      else if (field) field.blur();
+      else document.querySelector("[data-key='Escape']")?.focus();
+      return;
+    }
+    if (field || event.ctrlKey || event.metaKey || event.altKey) return;
+    const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+    if (target) {
+      event.preventDefault();
+      target.tagName === "INPUT" ? target.focus() : target.click();
+    }
+  });
+
+  // Whatever comes into the page, now or later, gets the same care.
+  const care = (root) => {
+    each(root, "time[data-as]", write);
+    each(root, "[data-copy][hidden], [data-scripted][hidden]", (el) => { el.hidden = false; });
+    each(root, ".prose pre", codeButton);
+    each(root, "textarea[data-draft]", draft);
+    each(root, "[data-unread-count]", (el) => {
+      const count = Number(el.dataset.unreadCount);
+      document.title = (count ? `(${count}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+    });
+  };
+  care(document);
+  new MutationObserver((changes) => {
+    for (const change of changes) for (const node of change.addedNodes) if (node.nodeType === 1) care(node);
+  }).observe(document.body, { childList: true, subtree: true });
+  window.board = { span, say };
+})();

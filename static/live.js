@@ -1,2 +1,209 @@
-// What a page does beyond forms and links: local times, drafts, copying, sending with a key. Everything works without it.
-(() => {})();
+// One stream for the tab: what happens appears as it happens. A page that lost contact says so, and since when.
+(() => {
+  "use strict";
+  const body = document.body;
+  const address = body.dataset.stream;
+  if (!address || !window.EventSource) return;
+
+  const HIDDEN = 60_000; // a tab nobody looks at gives its connection back
+  const PATIENCE = 1_500; // a blink is not a loss
+  let source, cursor = body.dataset.cursor || "", lostAt = 0, hiddenAt, retry, failures = 0, over = false;
+
+  const state = (on) => {
+    body.dataset.live = on ? "on" : "off";
+    if (on) {
+      lostAt = 0;
+      failures = 0;
+    } else if (!lostAt) lostAt = Date.now();
+    tell();
+  };
+  // Contact: `.lost` and the rail's foot say since when there is none.
+  const tell = () => {
+    const lost = over || (lostAt && Date.now() - lostAt > PATIENCE);
+    document.querySelectorAll(".live-off, .lost").forEach((el) => { el.hidden = !lost; });
+    document.querySelectorAll(".live-on").forEach((el) => { el.hidden = body.dataset.live !== "on"; });
+    body.toggleAttribute("data-lost", Boolean(lost));
+    if (!lost) return;
+    const age = window.board ? window.board.span(Date.now() - lostAt) : "";
+    document.querySelectorAll("[data-lost-for]").forEach((el) => { el.textContent = over ? "Ended" : `${age} ago`; });
+  };
+  setInterval(() => { if (lostAt) tell(); }, 1000);
+
+  const open = () => {
+    clearTimeout(retry);
+    if (source || over) return;
+    const url = new URL(address, location.href);
+    if (cursor) url.searchParams.set("cursor", cursor);
+    const here = source = new EventSource(url);
+    here.onopen = () => state(true);
+    here.onerror = () => {
+      if (here !== source) return;
+      state(false);
+      // The browser would send the newest id by itself, but gives up after an answer that is no stream.
+      close();
+      failures += 1;
+      retry = setTimeout(open, Math.random() * Math.min(15_000, 500 * 2 ** failures));
+    };
+    for (const [name, act] of Object.entries({ log, region, reset, end })) {
+      here.addEventListener(name, (event) => {
+        if (here !== source) return;
+        if (event.lastEventId) cursor = event.lastEventId;
+        act(event.data);
+      });
+    }
+  };
+  const close = () => {
+    source?.close();
+    source = undefined;
+  };
+
+  const parse = (html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return [...template.content.children];
+  };
+
+  // A region is the whole current HTML of an element: it takes the place of the one with its id.
+  const region = (html) => {
+    for (const fresh of parse(html)) {
+      const old = document.getElementById(fresh.id);
+      if (old) keeping(() => replace(old, fresh));
+    }
+  };
+  const replace = (old, fresh) => {
+    const folds = new Map();
+    old.querySelectorAll("details[data-touched]").forEach((fold) => folds.set(name(fold), fold.open));
+    const focus = old.contains(document.activeElement) && document.activeElement.dataset.focus;
+    const scroll = old.scrollTop;
+    fresh.querySelectorAll("details").forEach((fold) => {
+      if (folds.has(name(fold))) {
+        fold.open = folds.get(name(fold));
+        fold.dataset.touched = "";
+      }
+    });
+    old.replaceWith(fresh);
+    fresh.scrollTop = scroll;
+    if (focus) fresh.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
+    window.htmx?.process(fresh);
+  };
+  const name = (fold) => fold.dataset.call || fold.dataset.lane || fold.id || fold.className;
+
+  // The log grows: text into the lane that is open, lanes from one on, whole messages.
+  const log = (html) => {
+    keeping(() => {
+      for (const piece of parse(html)) apply(piece);
+    });
+  };
+  const apply = (piece) => {
+    if (piece.dataset.lanes) return lanes(piece);
+    if (piece.matches("article.message")) return entry(piece);
+    const open = document.querySelector("[data-open-message] > .message-body");
+    if (!open) return;
+    if (piece.dataset.output) {
+      const samp = open.querySelector(`[data-call="${CSS.escape(piece.dataset.output)}"] samp`);
+      if (samp) samp.textContent = (samp.textContent + piece.textContent).slice(-6000);
+      return;
+    }
+    const kind = (el) => el?.dataset?.open || el?.querySelector?.("[data-open]")?.dataset.open;
+    const last = open.lastElementChild;
+    if (kind(last) && kind(last) === kind(piece)) {
+      const into = last.dataset.open ? last : last.querySelector("[data-open]");
+      into.append((piece.dataset.open ? piece : piece.querySelector("[data-open]")).textContent);
+    } else open.append(piece);
+  };
+  const lanes = (piece) => {
+    const open = document.querySelector(`#${CSS.escape(piece.dataset.lanes)} > .message-body`);
+    if (!open) return;
+    const from = Number(piece.dataset.from);
+    const folds = new Map();
+    for (const lane of [...open.children]) {
+      if (lane.matches(".message-head")) continue;
+      if (lane.dataset.lane !== undefined && Number(lane.dataset.lane) < from) continue;
+      for (const fold of [lane, ...lane.querySelectorAll("details")]) {
+        if (fold.dataset?.touched !== undefined) folds.set(name(fold), fold.open);
+      }
+      lane.remove();
+    }
+    for (const lane of [...piece.children]) {
+      for (const fold of [lane, ...lane.querySelectorAll("details")]) {
+        if (folds.has(name(fold))) {
+          fold.open = folds.get(name(fold));
+          fold.dataset.touched = "";
+        }
+      }
+      open.append(lane);
+    }
+  };
+  const entry = (piece) => {
+    const entries = document.getElementById("entries");
+    const old = document.getElementById(piece.id);
+    if (old) return replace(old, piece);
+    if (!entries) return;
+    const seq = Number(piece.dataset.seq);
+    const next = [...entries.querySelectorAll(":scope > article.message")].find((el) => Number(el.dataset.seq) > seq);
+    next ? next.before(piece) : entries.append(piece);
+    document.getElementById("nothing-yet")?.remove();
+    window.htmx?.process(piece);
+  };
+
+  // What one reads stays where it is; who reads the newest stays with the newest.
+  const scroller = () => document.querySelector(".talk-scroll");
+  const keeping = (change) => {
+    const talk = scroller();
+    const away = talk && talk.scrollTop < -48;
+    const before = talk?.scrollHeight;
+    change();
+    if (away && talk.scrollHeight !== before) {
+      talk.scrollTop -= talk.scrollHeight - before;
+      jump(true);
+    }
+  };
+  const jump = (show) => {
+    const button = document.querySelector(".jump");
+    if (button) button.hidden = !show;
+  };
+  scroller()?.addEventListener("scroll", () => { if (scroller().scrollTop > -48) jump(false); }, { passive: true });
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.(".jump")) return;
+    event.preventDefault();
+    scroller().scrollTop = 0;
+    jump(false);
+  });
+
+  // The stream cannot go on from where this page stands: what it shows is fetched anew.
+  const reset = async () => {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => undefined);
+    if (!answer?.ok) return location.reload();
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    cursor = fresh.body.dataset.cursor || "";
+    for (const id of ["entries", "task-state", "queue"]) {
+      const [old, now] = [document.getElementById(id), fresh.getElementById(id)];
+      if (old && now) replace(old, now);
+    }
+    close();
+    open();
+  };
+  const end = (reason) => {
+    close();
+    if (reason === "shutdown") {
+      state(false);
+      retry = setTimeout(open, 1000 + Math.random() * 2000);
+      return;
+    }
+    over = true;
+    state(false);
+    document.querySelectorAll("[data-lost-why]").forEach((el) => {
+      el.textContent = "Your access to this page has ended.";
+    });
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hiddenAt);
+    if (document.hidden) hiddenAt = setTimeout(() => { close(); clearTimeout(retry); }, HIDDEN);
+    else if (!source) open();
+  });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => { if (event.persisted) open(); });
+  addEventListener("online", () => { if (!source) open(); });
+  open();
+})();
