@@ -176,7 +176,7 @@
     if (!answer?.ok) return location.reload();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     cursor = fresh.body.dataset.cursor || "";
-    for (const id of ["entries", "task-state", "queue"]) {
+    for (const id of ["entries", "dock-state"]) {
       const [old, now] = [document.getElementById(id), fresh.getElementById(id)];
       if (old && now) replace(old, now);
     }

@@ -44,6 +44,12 @@ pub fn ago(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
     Ok(Safe(Time { at: *at, how: As::Ago(*now) }))
 }
 
+/// How long still: `4 min`.
+#[askama::filter_fn]
+pub fn left(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
+    Ok(Safe(Time { at: *at, how: As::Left(*now) }))
+}
+
 /// The clock today, the day within a week, the date before.
 #[askama::filter_fn]
 pub fn short(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {

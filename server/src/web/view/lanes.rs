@@ -77,7 +77,12 @@ impl Calls {
     }
 
     pub(super) fn is_working(&self) -> bool {
-        self.calls.iter().any(|call| call.outcome == Outcome::Working)
+        self.working().is_some()
+    }
+
+    /// The newest call that has no result yet.
+    pub fn working(&self) -> Option<&Call> {
+        self.calls.iter().rev().find(|call| call.outcome == Outcome::Working)
     }
 }
 

@@ -14,6 +14,8 @@ pub enum As {
     Full,
     /// How long ago, in the largest fitting unit: `38 s`, `4 min`, `3 h`, `2 d`.
     Ago(Instant),
+    /// How long still, the same way.
+    Left(Instant),
     /// The clock today, the day within a week, the date before.
     Short(Instant),
 }
@@ -33,6 +35,7 @@ impl fmt::Display for Time {
             As::Clock => ("clock", zoned.strftime("%H:%M UTC").to_string()),
             As::Full => ("full", zoned.strftime("%-d %b %Y, %H:%M UTC").to_string()),
             As::Ago(now) => ("ago", span((now.millis() - self.at.millis()).max(0))),
+            As::Left(now) => ("left", span((self.at.millis() - now.millis()).max(0))),
             As::Short(now) => {
                 let today = Timestamp::from_millisecond(now.millis()).unwrap_or(Timestamp::UNIX_EPOCH);
                 let days = (today.to_zoned(TimeZone::UTC).date() - zoned.date()).get_days();

@@ -1,0 +1,215 @@
+//! A conversation as it is right now: a page of messages, the message that is open, and the cursor to go on from.
+
+use std::collections::HashMap;
+
+use protocol::{SessionId, TeamId};
+
+use crate::{
+    db::{self, Tx},
+    domain::{Author, Message, Session, Task, Viber, committed::Report},
+    error::{Error, Result},
+    state::Board,
+    web::{
+        extract::Caller,
+        view::message::{self, MessageView, Told},
+    },
+};
+
+/// Messages of a page, before its size is looked at.
+const PAGE: u64 = 80;
+/// HTML of messages that a page carries, bytes; older ones are one link away.
+const WEIGHT: usize = 110_000;
+/// Of these the newest are always there, whatever they weigh.
+const ALWAYS: usize = 4;
+/// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
+const TAIL_ROWS: u64 = 2_000;
+
+/// What the database holds of a conversation.
+#[derive(Clone, Debug)]
+pub struct Talk {
+    pub session: Session,
+    /// Absent when it was revoked.
+    pub viber: Option<Viber>,
+    pub messages: Vec<Message>,
+    /// The tasks that the messages belong to.
+    pub tasks: Vec<Task>,
+    /// Tasks that are not final, the one at work first.
+    pub open: Vec<Task>,
+    /// The task at work, else the newest.
+    pub current: Option<Task>,
+    /// Of the current task's attempt, when its message may still grow.
+    pub growing: Option<Growing>,
+    /// The last event of the current task's attempt that this page knows.
+    pub seq: u64,
+    pub names: HashMap<String, String>,
+}
+
+/// The message that is open.
+#[derive(Clone, Debug)]
+pub struct Growing {
+    pub message: Message,
+    /// Events up to here have become parts.
+    pub parts_seq: u64,
+    /// Events that are no parts yet.
+    pub tail: Vec<Report>,
+}
+
+impl Talk {
+    /// The newest page, or the one before the message `before`.
+    pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<u64>) -> Result<Self> {
+        let (team, id) = (team.clone(), id.clone());
+        board.db.read(|tx| Box::pin(async move { read(tx, &team, &id, before).await })).await
+    }
+
+    /// Where a stream goes on: `{task}:{attempt}.{seq}`.
+    pub fn cursor(&self) -> String {
+        let Some(task) = &self.current else { return String::new() };
+        format!("{}:{}.{}", task.id, task.attempt, self.seq)
+    }
+
+    /// The messages as a page shows them, oldest first, cut to what a page carries; and whether there are older ones.
+    pub fn views(&self, caller: &Caller) -> (Vec<MessageView>, bool) {
+        let mut views: Vec<MessageView> = self.messages.iter().map(|message| self.view(caller, message)).collect();
+        if let Some(growing) = &self.growing {
+            views.retain(|view| view.seq != growing.message.seq);
+            let at = views.partition_point(|view| view.seq < growing.message.seq);
+            views.insert(at, self.open_view(caller, growing));
+        }
+        let mut weight = 0;
+        let mut kept = 0;
+        for view in views.iter().rev() {
+            weight += view.to_string().len();
+            if weight > WEIGHT && kept >= ALWAYS {
+                break;
+            }
+            kept += 1;
+        }
+        let views = views.split_off(views.len() - kept);
+        let older = views.first().is_some_and(|view| view.seq > 1);
+        (views, older)
+    }
+
+    /// The open message.
+    pub fn open_view(&self, caller: &Caller, growing: &Growing) -> MessageView {
+        let lanes = message::lanes(&growing.message, &growing.tail, true);
+        self.dress(caller, &growing.message, lanes, true)
+    }
+
+    /// A message that stands.
+    pub fn view(&self, caller: &Caller, message: &Message) -> MessageView {
+        self.dress(caller, message, message::lanes(message, &[], false), false)
+    }
+
+    fn dress(
+        &self,
+        caller: &Caller,
+        message: &Message,
+        lanes: Vec<crate::web::view::lanes::Lane>,
+        open: bool,
+    ) -> MessageView {
+        let task = self.tasks.iter().find(|task| task.id == message.task_id);
+        let task = task.or(self.current.as_ref().filter(|task| task.id == message.task_id));
+        let (name, about, delivery) = match message.role {
+            Author::User => (self.name(&message.author), Vec::new(), task.map(Told::of)),
+            Author::Assistant => (self.agent(&message.author), self.about(message, task), None),
+        };
+        MessageView {
+            slug: caller.team.slug.clone(),
+            session: self.session.id.clone(),
+            seq: message.seq,
+            author: message.role,
+            name,
+            at: message.created_at,
+            about,
+            delivery,
+            open,
+            lanes,
+            may_send: caller.role >= crate::domain::Role::Operator,
+        }
+    }
+
+    fn about(&self, message: &Message, task: Option<&Task>) -> Vec<String> {
+        let Some(task) = task else { return Vec::new() };
+        let model = task.model.clone().filter(|_| task.attempt == message.attempt);
+        let attempt = (message.attempt > 1).then(|| format!("attempt {}", message.attempt));
+        let earlier = (message.attempt < task.attempt).then(|| "an earlier attempt".to_owned());
+        [model, attempt, earlier].into_iter().flatten().collect()
+    }
+
+    fn agent(&self, id: &str) -> String {
+        let known = self.viber.iter().flat_map(|viber| &viber.agents).find(|agent| agent.id == id);
+        known.map(|agent| agent.name.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_owned())
+    }
+
+    /// The name of somebody who acted.
+    pub fn name(&self, id: &str) -> String {
+        if let Some(name) = self.names.get(id) {
+            return name.clone();
+        }
+        match id.split_once('_').map_or(id, |(kind, _)| kind) {
+            "op" => "A former member".to_owned(),
+            "tok" => "An API token".to_owned(),
+            "vib" => "The viber".to_owned(),
+            "console" => "The console".to_owned(),
+            "board" => "The Board".to_owned(),
+            _ => id.to_owned(),
+        }
+    }
+}
+
+async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -> Result<Talk> {
+    let session = db::sessions::load(tx, team, id).await?.ok_or(Error::NotFound)?;
+    let viber = db::vibers::load(tx, team, &session.viber_id).await?;
+    let names = db::members::list(tx, team).await?.into_iter();
+    let names = names.map(|member| (member.operator.id.to_string(), member.operator.name)).collect();
+    let open = db::tasks::open_of_session(tx, team, id).await?;
+    let current = match open.first() {
+        Some(task) => Some(task.clone()),
+        None => db::tasks::newest_of_session(tx, team, id).await?,
+    };
+    let (mut growing, mut seq) = (None, 0);
+    if before.is_none() && let Some(task) = &current {
+        (growing, seq) = read_growing(tx, team, task).await?;
+    }
+    let messages = db::messages::page(tx, team, id, before, PAGE).await?;
+    let tasks = match (messages.first(), messages.last()) {
+        (Some(first), Some(last)) => db::tasks::of_messages(tx, team, id, first.seq, last.seq).await?,
+        _ => Vec::new(),
+    };
+    Ok(Talk { session, viber, messages, tasks, open, current, growing, seq, names })
+}
+
+/// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
+/// after them agree, because the attempt is read again until nothing moved in between.
+pub async fn read_growing(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<(Option<Growing>, u64)> {
+    loop {
+        let Some(held) = db::attempts::held(tx, team, &task.id, task.attempt).await? else { return Ok((None, 0)) };
+        if held.outcome.is_some() || held.last_seq == 0 {
+            return Ok((None, held.last_seq));
+        }
+        let mut message = Message {
+            id: protocol::MessageId::new(0),
+            session_id: held.session_id.clone(),
+            seq: held.message_seq,
+            role: Author::Assistant,
+            author: held.agent_id.clone(),
+            task_id: task.id.clone(),
+            attempt: task.attempt,
+            parts: Vec::new(),
+            created_at: task.started_at.unwrap_or(task.created_at),
+        };
+        if let Some(id) = &held.message_id
+            && let Some(found) = db::messages::load(tx, team, id).await?
+        {
+            message = found;
+        }
+        let again = db::attempts::held(tx, team, &task.id, task.attempt).await?;
+        if again.is_none_or(|again| again.parts_seq != held.parts_seq || again.outcome != held.outcome) {
+            continue;
+        }
+        let runs = db::events::after(tx, team, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
+        let seq = runs.last().map_or(held.parts_seq, |run| run.to);
+        let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
+        return Ok((Some(Growing { message, parts_seq: held.parts_seq, tail }), seq));
+    }
+}
