@@ -39,6 +39,13 @@ pub async fn open(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Resul
     tx.rows(sql, args![team, now, limit]).await?.iter().map(join_token).collect()
 }
 
+/// One token, whatever became of it.
+pub async fn load(tx: &mut Tx, team: &TeamId, id: &JoinTokenId) -> Result<Option<JoinToken>, Error> {
+    let sql = "SELECT join_token_id, labels, created_at, expires_at, used_at, viber_id FROM join_tokens \
+               WHERE team_id = $1 AND join_token_id = $2";
+    tx.row(sql, args![team, id]).await?.as_ref().map(join_token).transpose()
+}
+
 /// Ends a token before it was used.
 pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &JoinTokenId, now: Instant) -> Result<bool, Error> {
     let sql = "UPDATE join_tokens SET revoked_at = $3 WHERE team_id = $1 AND join_token_id = $2 \

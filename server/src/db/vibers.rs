@@ -39,6 +39,15 @@ pub async fn list(tx: &mut Tx, team: &TeamId, cursor: Option<&ViberId>, limit: u
     tx.rows(sql, args![team, cursor, limit]).await?.iter().map(viber).collect()
 }
 
+/// How many vibers the team has, and how many of them are connected.
+pub async fn reach(tx: &mut Tx, team: &TeamId) -> Result<(usize, usize), Error> {
+    let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN contact = 'connected' THEN 1 END) AS connected FROM vibers \
+               WHERE team_id = $1 AND revoked_at IS NULL";
+    let Some(row) = tx.row(sql, args![team]).await? else { return Ok((0, 0)) };
+    let count = |column| row.count(column).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    Ok((count("n")?, count("connected")?))
+}
+
 fn viber(row: &Row) -> Result<Viber, Error> {
     Ok(Viber {
         id: row.parse("viber_id")?,

@@ -9,6 +9,21 @@ pub fn home(slug: &str) -> String {
     format!("/t/{slug}")
 }
 
+/// The new-task page with a viber chosen.
+pub fn home_on(slug: &str, viber: &ViberId) -> String {
+    format!("/t/{slug}?viber={viber}")
+}
+
+/// What one should know before giving work to a viber.
+pub fn preflight(slug: &str) -> String {
+    format!("/t/{slug}/preflight")
+}
+
+/// Where a goal becomes a session with its first task.
+pub fn tasks(slug: &str) -> String {
+    format!("/t/{slug}/tasks")
+}
+
 /// The list of sessions.
 pub fn sessions(slug: &str) -> String {
     format!("/t/{slug}/sessions")

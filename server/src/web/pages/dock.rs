@@ -20,6 +20,8 @@ pub struct DockView {
     pub now: Instant,
     pub task: TaskView,
     pub queued: Vec<Queued>,
+    /// It comes along with something else and finds its place by its id.
+    pub swap: bool,
 }
 
 /// The state of the task at work, else of the newest one.
@@ -75,7 +77,12 @@ impl DockView {
             goal: task.goal.chars().take(GOAL).collect(),
             withdraw: acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, "stop")),
         });
-        Self { now, task: TaskView::of(talk, caller), queued: queued.collect() }
+        Self { now, task: TaskView::of(talk, caller), queued: queued.collect(), swap: false }
+    }
+
+    /// The same, as a companion of another fragment.
+    pub fn out_of_band(self) -> String {
+        Self { swap: true, ..self }.to_string()
     }
 }
 
@@ -155,7 +162,7 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
             }
         },
         TaskState::Completed => ended(task, "Took "),
-        TaskState::Stopped if task.stop_confirmed_at.is_none() && task.started_at.is_some() => {
+        TaskState::Stopped if task.stop_confirmed_at.is_none() => {
             let contact = if heard { format!("{viber} is connected") } else { format!("{viber} is offline since ") };
             let mut cause = vec![words("The viber has not confirmed yet: something may still be running. "), words(contact)];
             if !heard {

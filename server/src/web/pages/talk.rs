@@ -6,12 +6,15 @@ use protocol::{SessionId, TeamId};
 
 use crate::{
     db::{self, Tx},
-    domain::{Author, Message, Session, Task, Viber, committed::Report},
+    domain::{Author, ContactState, Message, Session, Task, Viber, committed::Report},
     error::{Error, Result},
     state::Board,
     web::{
         extract::Caller,
-        view::message::{self, MessageView, Told},
+        view::{
+            Badge,
+            message::{self, MessageView, Told},
+        },
     },
 };
 
@@ -134,6 +137,19 @@ impl Talk {
         let attempt = (message.attempt > 1).then(|| format!("attempt {}", message.attempt));
         let earlier = (message.attempt < task.attempt).then(|| "an earlier attempt".to_owned());
         [model, attempt, earlier].into_iter().flatten().collect()
+    }
+
+    /// Whether its viber can be reached.
+    pub fn contact(&self) -> Badge {
+        let viber = self.viber.as_ref();
+        viber.map_or(Badge::contact(ContactState::Disconnected, false), |viber| {
+            Badge::contact(viber.contact.state, viber.drained)
+        })
+    }
+
+    /// The session's agent, by the name its file gives it.
+    pub fn agent_name(&self) -> String {
+        self.agent(&self.session.agent_id)
     }
 
     fn agent(&self, id: &str) -> String {

@@ -1,6 +1,6 @@
 //! One place where a state becomes an icon, a word and a tone.
 
-use crate::domain::{ContactState, Task, TaskState, WaitingFor};
+use crate::domain::{Brief, ContactState, Task, TaskState, WaitingFor};
 
 /// A state as people see it: `data-state` (which gives the tone), the icon's name, the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +20,21 @@ impl Badge {
 
     /// What a task is doing, as far as anybody knows.
     pub fn task(task: &Task) -> Self {
-        let heard = task.contact.state == ContactState::Connected;
-        match task.state {
+        Self::of(task.state, task.waiting.as_ref().map(|waiting| waiting.cause), task.contact.state)
+    }
+
+    /// The same of a task that a list shows beside its viber's contact.
+    pub fn brief(task: &Brief, contact: ContactState) -> Self {
+        Self::of(task.state, task.waiting.as_ref().map(|waiting| waiting.cause), contact)
+    }
+
+    fn of(state: TaskState, waiting: Option<WaitingFor>, contact: ContactState) -> Self {
+        let heard = contact == ContactState::Connected;
+        match state {
             TaskState::Pending if !heard => Self::new("offline", "offline", "Waits for its viber"),
             TaskState::Pending => Self::new("pending", "pending", "Queued"),
             TaskState::Running if !heard => Self::new("offline", "unknown", "No contact"),
-            TaskState::Running => match task.waiting.as_ref().map(|waiting| waiting.cause) {
+            TaskState::Running => match waiting {
                 Some(WaitingFor::Approval | WaitingFor::Input) => Self::new("waiting", "waiting", "Needs you"),
                 Some(WaitingFor::RateLimit) => Self::new("working", "paused", "Waits for the provider"),
                 Some(WaitingFor::Budget | WaitingFor::Paused) => Self::new("waiting", "paused", "Paused"),

@@ -1,9 +1,23 @@
 //! The frame around a page: team switcher, rail, theme, live stream.
 
-use protocol::{Instant, SessionId};
+use protocol::{Instant, JoinTokenId, OperatorId, SessionId, TeamId, ViberId};
 
 use super::{Badge, filters};
-use crate::web::links;
+use crate::{
+    db,
+    domain::{Operator, SessionLine},
+    error::Result,
+    state::Board,
+    web::{
+        extract::{Caller, SignedIn},
+        links,
+    },
+};
+
+/// Sessions that the rail shows.
+const SESSIONS: u64 = 60;
+/// A day, milliseconds.
+const DAY: i64 = 86_400_000;
 
 /// Where the reader is, for the mark in the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,8 +26,33 @@ pub enum Place {
     Sessions,
     Session(SessionId),
     Vibers,
+    Viber(ViberId),
+    Joining(JoinTokenId),
     Settings,
     Account,
+    Elsewhere,
+}
+
+impl Place {
+    /// What the live stream calls it; `Viber` and `Session` name theirs.
+    pub fn view(&self) -> String {
+        match self {
+            Self::Home => "home".to_owned(),
+            Self::Vibers => "vibers".to_owned(),
+            Self::Session(id) => format!("session:{id}"),
+            Self::Viber(id) => format!("viber:{id}"),
+            Self::Joining(id) => format!("join:{id}"),
+            Self::Sessions | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Home => "home",
+            Self::Session(_) => "session",
+            _ => "page",
+        }
+    }
 }
 
 /// A team in the switcher.
@@ -76,9 +115,80 @@ pub struct Shell {
     pub rail: Rail,
     /// The live stream's address; pages outside a team have none.
     pub live: Option<String>,
+    /// Where that stream goes on; empty: from now.
+    pub cursor: String,
 }
 
 impl Shell {
+    /// The frame of a page of a team.
+    pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
+        let now = board.clock.now();
+        let (team, reader) = (caller.team.id.clone(), caller.operator.as_ref().map(|operator| operator.id.clone()));
+        let (teams, rail) = board
+            .db
+            .read(|tx| {
+                Box::pin(async move {
+                    let teams = match &reader {
+                        Some(reader) => db::teams::of_operator(tx, reader).await?,
+                        None => Vec::new(),
+                    };
+                    Ok::<_, db::Error>((teams, Rail::read(tx, &team, reader.as_ref(), now).await?))
+                })
+            })
+            .await?;
+        let link = |slug: &str, name: &str| TeamLink { slug: slug.to_owned(), name: name.to_owned() };
+        Ok(Self {
+            now,
+            theme: theme(caller.operator.as_ref()),
+            here: Place::Elsewhere,
+            team: Some(link(&caller.team.slug, &caller.team.name)),
+            teams: teams.iter().map(|(team, _)| link(&team.slug, &team.name)).collect(),
+            operator: caller.operator.as_ref().map(|operator| Person::new(&operator.name)),
+            rail,
+            live: Some(links::live(&caller.team.slug, "rail")),
+            cursor: String::new(),
+        })
+    }
+
+    /// The frame of a page outside every team.
+    pub async fn load_alone(board: &Board, signed_in: &SignedIn) -> Result<Self> {
+        let id = signed_in.operator.id.clone();
+        let read = board.db.read(|tx| Box::pin(async move { db::teams::of_operator(tx, &id).await }));
+        let link = |team: &crate::domain::Team| TeamLink { slug: team.slug.clone(), name: team.name.clone() };
+        Ok(Self {
+            now: board.clock.now(),
+            theme: theme(Some(&signed_in.operator)),
+            here: Place::Account,
+            team: None,
+            teams: read.await?.iter().map(|(team, _)| link(team)).collect(),
+            operator: Some(Person::new(&signed_in.operator.name)),
+            rail: Rail::default(),
+            live: None,
+            cursor: String::new(),
+        })
+    }
+
+    /// The same frame around this place; its stream shows what the place needs.
+    pub fn at(mut self, here: Place) -> Self {
+        if let Some(team) = &self.team {
+            self.live = Some(links::live(&team.slug, &here.view()));
+        }
+        self.here = here;
+        self
+    }
+
+    /// The same frame without news: the page shows something past.
+    pub fn still(mut self) -> Self {
+        self.live = self.team.as_ref().map(|team| links::live(&team.slug, "rail"));
+        self
+    }
+
+    /// The same frame; its stream goes on from here.
+    pub fn from(mut self, cursor: String) -> Self {
+        self.cursor = cursor;
+        self
+    }
+
     /// The name over the rail.
     pub fn team_name(&self) -> &str {
         self.team.as_ref().map_or("Viber Board", |team| &team.name)
@@ -109,6 +219,59 @@ impl Shell {
             _ => "follows the system",
         }
     }
+}
+
+fn theme(operator: Option<&Operator>) -> String {
+    operator.map_or_else(|| "system".to_owned(), |operator| operator.theme.clone())
+}
+
+impl Rail {
+    /// What the rail shows to this reader.
+    pub async fn read(
+        tx: &mut db::Tx,
+        team: &TeamId,
+        reader: Option<&OperatorId>,
+        now: Instant,
+    ) -> Result<Self, db::Error> {
+        let filter = db::sessions::Filter::default();
+        let lines = db::sessions::list(tx, team, reader, &filter, None, SESSIONS).await?;
+        let (all, connected) = db::vibers::reach(tx, team).await?;
+        let unread = lines.iter().filter(|line| line.unread && ended(line)).count();
+        Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread })
+    }
+}
+
+/// Whether the reader has something to see: nothing is at work.
+fn ended(line: &SessionLine) -> bool {
+    line.task.as_ref().is_none_or(|task| task.state.is_final())
+}
+
+fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
+    const TITLES: [&str; 6] = ["Needs you", "Working", "Pinned", "Today", "Last 7 days", "Older"];
+    let mut groups = TITLES.map(|title| RailGroup { title, rows: Vec::new() });
+    let today = now.millis() - now.millis().rem_euclid(DAY);
+    for line in lines {
+        let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
+        let unread = line.unread && ended(&line);
+        let place = match badge.state {
+            "waiting" => 0,
+            "failed" if unread => 0,
+            _ if !ended(&line) => 1,
+            _ if line.session.pinned_at.is_some() => 2,
+            _ if line.session.active_at.millis() >= today => 3,
+            _ if line.session.active_at.millis() >= today - 6 * DAY => 4,
+            _ => 5,
+        };
+        groups[place].rows.push(RailRow {
+            id: line.session.id,
+            title: line.session.title,
+            viber: line.viber_name,
+            badge,
+            unread,
+            active_at: line.session.active_at,
+        });
+    }
+    groups.into_iter().filter(|group| !group.rows.is_empty()).collect()
 }
 
 impl Person {
@@ -181,6 +344,7 @@ mod tests {
             operator: Some(Person::new("Inès Marchetti")),
             rail: Rail { groups: vec![RailGroup { title: "Today", rows: vec![row] }], ..Rail::default() },
             live: Some(links::live("home", "home")),
+            cursor: String::new(),
         }
     }
 

@@ -1,0 +1,89 @@
+//! The pages of a team: home, sessions, vibers, and the stream that keeps them current.
+//!
+//! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
+
+mod dock;
+mod home;
+mod join;
+mod preflight;
+mod session;
+mod sessions;
+mod talk;
+mod transcript;
+
+use std::str::FromStr;
+
+use axum::{
+    Router,
+    extract::FromRequestParts,
+    http::request::Parts,
+    routing::{get, post},
+};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    domain::once::Once,
+    error::{Error, Result},
+    state::Board,
+};
+
+/// The pages' routes.
+pub fn routes() -> Router<Board> {
+    let session = "/t/{team}/sessions/{id}";
+    let at = |rest: &str| format!("{session}/{rest}");
+    Router::new()
+        .route("/t/{team}", get(home::show))
+        .route("/t/{team}/preflight", get(home::preflight))
+        .route("/t/{team}/tasks", post(home::submit))
+        .route("/t/{team}/vibers/join", post(join::make))
+        .route("/t/{team}/sessions", get(sessions::list))
+        .route(session, get(session::show))
+        .route(&at("messages"), post(session::say))
+        .route(&at("rename"), post(session::rename))
+        .route(&at("archive"), post(session::archive))
+        .route(&at("unarchive"), post(session::unarchive))
+        .route(&at("pin"), post(session::pin))
+        .route(&at("unpin"), post(session::unpin))
+        .route(&at("seen"), post(session::seen))
+        .route(&at("delete"), get(session::confirm_delete).post(session::delete))
+        .route(&at("transcript.md"), get(transcript::transcript))
+        .route(&at("messages/{seq}/calls/{call}"), get(transcript::output))
+        .route("/t/{team}/tasks/{id}/stop", post(session::stop))
+        .route("/t/{team}/tasks/{id}/retry", post(session::retry))
+}
+
+/// Whether the whole page is wanted, or htmx asks for the part that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    Page,
+    Fragment,
+}
+
+impl<S: Sync> FromRequestParts<S> for Wants {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(if parts.headers.contains_key("hx-request") { Self::Fragment } else { Self::Page })
+    }
+}
+
+/// An id from a path. One that is none looks like one that does not exist.
+fn parse<T: FromStr>(text: &str) -> Result<T> {
+    text.parse().map_err(|_| Error::NotFound)
+}
+
+/// A key that a form sends along: sent twice, it is one call.
+fn nonce(board: &Board) -> String {
+    protocol::MessageId::new(board.clock.now().millis()).to_string()
+}
+
+/// The call that a form's key stands for; a form without one is taken as it comes.
+fn once(key: &str, asks: &[&str]) -> Option<Once> {
+    let mut hash = Sha256::new();
+    for part in asks {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    let asks = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    (!key.is_empty()).then(|| Once { key: protocol::text::head(key, 100).to_owned(), asks })
+}

@@ -1,0 +1,138 @@
+//! A team's home: what should be done, and what was done lately.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Query, State},
+    http::StatusCode,
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use super::{join::Joining, nonce, once, preflight::Choice, sessions::Line};
+use crate::{
+    actions, db,
+    domain::Role,
+    error::{Error, Result},
+    state::Board,
+    web::{
+        Operating, Rejection, Viewing,
+        extract::Caller,
+        html, html_with, links,
+        view::{Place, Shell, filters},
+    },
+};
+
+/// Vibers that the choice offers.
+const VIBERS: u64 = 500;
+/// Sessions under the composer.
+const RECENT: u64 = 8;
+
+/// The page.
+#[derive(Template)]
+#[template(path = "home/show.html")]
+struct Page {
+    shell: Shell,
+    slug: String,
+    goal: String,
+    key: String,
+    error: Option<String>,
+    choice: Choice,
+    recent: Vec<Line>,
+    joining: Joining,
+    may_send: bool,
+}
+
+/// What the form starts with.
+#[derive(Debug, Default, Deserialize)]
+pub struct Start {
+    goal: Option<String>,
+    viber: Option<String>,
+    agent: Option<String>,
+}
+
+/// `GET /t/{team}`
+pub async fn show(
+    State(board): State<Board>,
+    caller: Viewing,
+    Query(start): Query<Start>,
+) -> Result<Html<String>, Rejection> {
+    html(&page(&board, &caller, start, None).await?)
+}
+
+async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String>) -> Result<Page> {
+    let (team, reader) = (caller.team.id.clone(), caller.operator.as_ref().map(|operator| operator.id.clone()));
+    let read = board.db.read(|tx| {
+        Box::pin(async move {
+            let vibers = db::vibers::list(tx, &team, None, VIBERS).await?;
+            let filter = db::sessions::Filter::default();
+            Ok::<_, db::Error>((vibers, db::sessions::list(tx, &team, reader.as_ref(), &filter, None, RECENT).await?))
+        })
+    });
+    let (vibers, recent) = read.await?;
+    let shell = Shell::load(board, caller).await?.at(Place::Home);
+    let slug = caller.team.slug.clone();
+    let choice = Choice::of(&slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), shell.now);
+    Ok(Page {
+        joining: Joining::offer(board, caller),
+        shell,
+        slug,
+        goal: start.goal.unwrap_or_default(),
+        key: nonce(board),
+        error,
+        choice,
+        recent: recent.into_iter().map(Line::from).collect(),
+        may_send: caller.role >= Role::Operator,
+    })
+}
+
+/// `GET /t/{team}/preflight`: the choice and its facts, after one chose.
+pub async fn preflight(
+    State(board): State<Board>,
+    caller: Viewing,
+    Query(start): Query<Start>,
+) -> Result<Html<String>, Rejection> {
+    let team = caller.team.id.clone();
+    let read = board.db.read(|tx| Box::pin(async move { db::vibers::list(tx, &team, None, VIBERS).await }));
+    let now = board.clock.now();
+    html(&Choice::of(&caller.team.slug, &read.await?, start.viber.as_deref(), start.agent.as_deref(), now))
+}
+
+/// A goal for a viber.
+#[derive(Debug, Deserialize)]
+pub struct Goal {
+    goal: String,
+    #[serde(default)]
+    viber: String,
+    #[serde(default)]
+    agent: String,
+    #[serde(default)]
+    key: String,
+}
+
+/// `POST /t/{team}/tasks`: a new session with its first task.
+pub async fn submit(
+    State(board): State<Board>,
+    caller: Operating,
+    Form(form): Form<Goal>,
+) -> Result<Response, Rejection> {
+    let viber = match form.viber.as_str() {
+        "" => None,
+        id => Some(id.parse().map_err(|_| Error::NotFound)?),
+    };
+    let submit = actions::tasks::Submit {
+        goal: form.goal.replace("\r\n", "\n"),
+        viber,
+        agent: (!form.agent.is_empty()).then(|| form.agent.clone()),
+        once: once(&form.key, &[&form.goal, &form.viber, &form.agent]),
+        ..Default::default()
+    };
+    match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
+        Ok(task) => Ok(Redirect::to(&links::session(&caller.team.slug, &task.session_id)).into_response()),
+        Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
+            let start = Start { goal: Some(form.goal), viber: Some(form.viber), agent: Some(form.agent) };
+            html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(&board, &caller, start, Some(message)).await?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

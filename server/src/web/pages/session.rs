@@ -1,0 +1,317 @@
+//! One session: the conversation, its state, and what one can say and do there.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use protocol::{SessionId, TaskId};
+use serde::Deserialize;
+
+use super::{Wants, dock::DockView, nonce, once, parse, talk::Talk};
+use crate::{
+    actions,
+    domain::Role,
+    error::{Error, Result},
+    state::Board,
+    web::{
+        Operating, Rejection, Viewing,
+        extract::Caller,
+        html, html_with, links,
+        view::{Badge, Place, Shell, filters, message::MessageView},
+    },
+};
+
+/// The page.
+#[derive(Template)]
+#[template(path = "sessions/show.html")]
+struct Page {
+    shell: Shell,
+    slug: String,
+    talk: Talk,
+    contact: Badge,
+    agent: String,
+    messages: Vec<MessageView>,
+    older: Option<String>,
+    before: Option<u64>,
+    dock: DockView,
+    composer: Composer,
+    may_send: bool,
+}
+
+impl Page {
+    fn verb(&self, verb: &str) -> String {
+        links::session_verb(&self.slug, &self.talk.session.id, verb)
+    }
+
+    fn pin_verb(&self) -> &'static str {
+        if self.talk.session.pinned_at.is_some() { "unpin" } else { "pin" }
+    }
+
+    fn archive_verb(&self) -> &'static str {
+        if self.talk.session.archived_at.is_some() { "unarchive" } else { "archive" }
+    }
+}
+
+/// Where one writes, or why not.
+#[derive(Clone, Debug, Template)]
+#[template(path = "sessions/_composer.html")]
+pub struct Composer {
+    say: Say,
+    action: String,
+    /// Sent along, so that the same message sent twice is one message.
+    key: String,
+    draft: String,
+    content: String,
+    error: Option<String>,
+    placeholder: &'static str,
+    hint: &'static str,
+}
+
+/// Whether one may write here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say {
+    May,
+    Not(&'static str),
+}
+
+/// The answer to a message that htmx sent: an empty composer, and the dock as it is now.
+#[derive(Template)]
+#[template(path = "sessions/_sent.html")]
+struct Sent {
+    composer: Composer,
+    dock: String,
+}
+
+/// Which part of the conversation, and what the composer starts with.
+#[derive(Debug, Default, Deserialize)]
+pub struct At {
+    before: Option<u64>,
+    edit: Option<u64>,
+}
+
+/// What somebody wrote.
+#[derive(Debug, Deserialize)]
+pub struct Words {
+    content: String,
+    #[serde(default)]
+    key: String,
+}
+
+impl Composer {
+    fn of(board: &Board, talk: &Talk, caller: &Caller) -> Self {
+        let say = match (caller.role >= Role::Operator, &talk.viber) {
+            (false, _) => Say::Not("You are a viewer here: you can read along. An admin can make you an operator."),
+            (true, None) => Say::Not("The viber of this session was removed. Start a new task on another one."),
+            (true, Some(_)) => Say::May,
+        };
+        let busy = !talk.open.is_empty();
+        Self {
+            say,
+            action: links::session_verb(&caller.team.slug, &talk.session.id, "messages"),
+            key: nonce(board),
+            draft: talk.session.id.to_string(),
+            content: String::new(),
+            error: None,
+            placeholder: if busy { "Say what comes next" } else { "Say what should be done" },
+            hint: if busy { "Sent now, read when the task at work has ended" } else { "Shift+Enter for a new line" },
+        }
+    }
+}
+
+/// `GET /t/{team}/sessions/{id}`
+pub async fn show(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+    Query(at): Query<At>,
+) -> Result<Html<String>, Rejection> {
+    html(&page(&board, &caller, &parse(&id)?, &at).await?)
+}
+
+async fn page(board: &Board, caller: &Caller, id: &SessionId, at: &At) -> Result<Page> {
+    let talk = Talk::load(board, &caller.team.id, id, at.before).await?;
+    let shell = Shell::load(board, caller).await?.at(Place::Session(id.clone()));
+    let shell = if at.before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
+    let (messages, older) = talk.views(caller);
+    let first = messages.first().map_or(1, |message| message.seq);
+    let mut composer = Composer::of(board, &talk, caller);
+    if let Some(seq) = at.edit {
+        composer.content = said(board, caller, id, seq).await?;
+        composer.draft = format!("{id}:{seq}");
+    }
+    Ok(Page {
+        slug: caller.team.slug.clone(),
+        contact: talk.contact(),
+        agent: talk.agent_name(),
+        older: older.then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
+        before: at.before,
+        dock: DockView::of(&talk, caller, shell.now),
+        may_send: caller.role >= Role::Operator,
+        shell,
+        talk,
+        messages,
+        composer,
+    })
+}
+
+/// The text of a user's message, to be changed and sent again.
+async fn said(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Result<String> {
+    let (team, id) = (caller.team.id.clone(), id.clone());
+    let read = board.db.read(|tx| {
+        Box::pin(async move { crate::db::messages::page(tx, &team, &id, Some(seq.saturating_add(1)), 1).await })
+    });
+    let message = read.await?.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
+    let text = message.parts.iter().filter_map(|part| match part {
+        crate::domain::Part::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    Ok(text.collect::<Vec<_>>().join("\n\n"))
+}
+
+/// `POST /t/{team}/sessions/{id}/messages`: the next task of the session.
+pub async fn say(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    wants: Wants,
+    Form(words): Form<Words>,
+) -> Result<Response, Rejection> {
+    let id: SessionId = parse(&id)?;
+    let submit = actions::tasks::Submit {
+        goal: words.content.replace("\r\n", "\n"),
+        session: Some(id.clone()),
+        once: once(&words.key, &[id.as_str(), &words.content]),
+        ..Default::default()
+    };
+    match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
+        Ok(_) if wants == Wants::Page => Ok(Redirect::to(&links::session(&caller.team.slug, &id)).into_response()),
+        Ok(_) => {
+            let talk = Talk::load(&board, &caller.team.id, &id, None).await?;
+            let dock = DockView::of(&talk, &caller, board.clock.now()).out_of_band();
+            Ok(html(&Sent { composer: Composer::of(&board, &talk, &caller), dock })?.into_response())
+        }
+        Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
+            let mut page = page(&board, &caller, &id, &At::default()).await?;
+            (page.composer.content, page.composer.error) = (words.content, Some(message));
+            match wants {
+                Wants::Page => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page),
+                Wants::Fragment => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page.composer),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `POST /t/{team}/tasks/{id}/stop`
+pub async fn stop(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    wants: Wants,
+) -> Result<Response, Rejection> {
+    let id: TaskId = parse(&id)?;
+    let task = actions::tasks::stop(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
+    dock(&board, &caller, &task.session_id, wants).await
+}
+
+/// `POST /t/{team}/tasks/{id}/retry`
+pub async fn retry(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    wants: Wants,
+) -> Result<Response, Rejection> {
+    let id: TaskId = parse(&id)?;
+    let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
+    dock(&board, &caller, &task.session_id, wants).await
+}
+
+async fn dock(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> Result<Response, Rejection> {
+    if wants == Wants::Page {
+        return Ok(Redirect::to(&links::session(&caller.team.slug, id)).into_response());
+    }
+    let talk = Talk::load(board, &caller.team.id, id, None).await?;
+    Ok(html(&DockView::of(&talk, caller, board.clock.now()))?.into_response())
+}
+
+/// A new title.
+#[derive(Debug, Deserialize)]
+pub struct Title {
+    title: String,
+}
+
+/// `POST /t/{team}/sessions/{id}/rename`
+pub async fn rename(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    Form(form): Form<Title>,
+) -> Result<Redirect, Rejection> {
+    let id = parse(&id)?;
+    actions::sessions::rename(&board, &caller.team.id, &caller.by, &id, &form.title).await?;
+    Ok(Redirect::to(&links::session(&caller.team.slug, &id)))
+}
+
+macro_rules! verbs {
+    ($($(#[$doc:meta])* $name:ident => $to:expr;)*) => {$(
+        $(#[$doc])*
+        pub async fn $name(
+            State(board): State<Board>,
+            caller: Operating,
+            Path((_, id)): Path<(String, String)>,
+        ) -> Result<Redirect, Rejection> {
+            let id: SessionId = parse(&id)?;
+            actions::sessions::$name(&board, &caller.team.id, &caller.by, &id).await?;
+            let to: fn(&str, &SessionId) -> String = $to;
+            Ok(Redirect::to(&to(&caller.team.slug, &id)))
+        }
+    )*};
+}
+
+verbs! {
+    /// `POST /t/{team}/sessions/{id}/archive`
+    archive => |slug, _| links::sessions(slug);
+    /// `POST /t/{team}/sessions/{id}/unarchive`
+    unarchive => links::session;
+    /// `POST /t/{team}/sessions/{id}/pin`
+    pin => links::session;
+    /// `POST /t/{team}/sessions/{id}/unpin`
+    unpin => links::session;
+    /// `POST /t/{team}/sessions/{id}/delete`
+    delete => |slug, _| links::sessions(slug);
+}
+
+/// Asks once before a session is gone.
+#[derive(Template)]
+#[template(path = "sessions/delete.html")]
+struct Confirm {
+    shell: Shell,
+    slug: String,
+    talk: Talk,
+}
+
+/// `GET /t/{team}/sessions/{id}/delete`
+pub async fn confirm_delete(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<Html<String>, Rejection> {
+    let talk = Talk::load(&board, &caller.team.id, &parse(&id)?, Some(2)).await?;
+    let shell = Shell::load(&board, &caller).await?;
+    html(&Confirm { shell, slug: caller.team.slug.clone(), talk })
+}
+
+/// `POST /t/{team}/sessions/{id}/seen`: the reader has it before their eyes.
+pub async fn seen(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<StatusCode, Rejection> {
+    if let Some(operator) = &caller.operator {
+        actions::sessions::mark_read(&board, &caller.team.id, &operator.id, &parse(&id)?).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

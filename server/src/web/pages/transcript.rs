@@ -1,0 +1,134 @@
+//! What leaves a session as text: its conversation as Markdown, and the whole output of a call.
+
+use std::fmt::Write;
+
+use axum::{
+    extract::{Path, State},
+    http::header,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use protocol::{SessionId, TeamId};
+
+use super::{parse, talk::Talk};
+use crate::{
+    db,
+    domain::{Author, Message, Part},
+    error::Error,
+    state::Board,
+    web::{Rejection, Viewing, view::call},
+};
+
+/// Messages read at once.
+const PAGE: u64 = 100;
+
+/// `GET /t/{team}/sessions/{id}/transcript.md`: the whole conversation, streamed.
+pub async fn transcript(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<Response, Rejection> {
+    let id: SessionId = parse(&id)?;
+    let talk = Talk::load(&board, &caller.team.id, &id, Some(2)).await?;
+    let mut head = format!("# {}\n\n", talk.session.title.replace('\n', " "));
+    let viber = talk.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
+    // Writing to a String cannot fail.
+    let _ = writeln!(head, "{} on {viber}, from {}\n", talk.agent_name(), talk.session.created_at);
+    let name: String = id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
+    let (team, last) = (caller.team.id.clone(), talk.session.last_seq);
+    let pages = stream::try_unfold((board, team, id, 1_u64), move |(board, team, id, from)| async move {
+        if from > last {
+            return Ok::<_, Error>(None);
+        }
+        let messages = read(&board, &team, &id, from).await?;
+        let text: String = messages.iter().map(markdown).collect();
+        Ok(Some((Bytes::from(text), (board, team, id, from + PAGE))))
+    });
+    let head = stream::once(async move { Ok(Bytes::from(head)) });
+    let body = axum::body::Body::from_stream(futures_util::StreamExt::chain(head, pages));
+    let headers = [
+        (header::CONTENT_TYPE, "text/markdown; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}.md\"")),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Messages `from…from+PAGE-1`, by seq.
+async fn read(board: &Board, team: &TeamId, id: &SessionId, from: u64) -> Result<Vec<Message>, Error> {
+    let (team, id) = (team.clone(), id.clone());
+    let read = board.db.read(|tx| {
+        Box::pin(async move { db::messages::page(tx, &team, &id, Some(from.saturating_add(PAGE)), PAGE).await })
+    });
+    Ok(read.await?.into_iter().filter(|message| message.seq >= from).collect())
+}
+
+fn markdown(message: &Message) -> String {
+    let who = match message.role {
+        Author::User => "Said",
+        Author::Assistant => "Answered",
+    };
+    let mut text = format!("## {who} {}\n\n", message.created_at);
+    for part in &message.parts {
+        let _ = match part {
+            Part::Text { text: said } | Part::Summary { text: said } => writeln!(text, "{}\n", said.trim_end()),
+            Part::Reasoning { text: said, .. } => {
+                let quoted = said.trim_end().lines().map(|line| format!("> {line}\n")).collect::<String>();
+                writeln!(text, "> *Reasoning*\n>\n{quoted}")
+            }
+            Part::ToolCall { tool, args, .. } => {
+                writeln!(text, "**{tool}**\n\n{}\n", fenced(&call::output(args)))
+            }
+            Part::ToolResult { result, ok, .. } => {
+                let failed = if *ok { "" } else { "*Failed*\n\n" };
+                writeln!(text, "{failed}{}\n", fenced(&call::output(result)))
+            }
+            Part::Notice { text: said, folded, .. } => {
+                writeln!(text, "*{said}*\n").and_then(|()| match folded {
+                    Some(folded) => writeln!(text, "{}\n", fenced(folded)),
+                    None => Ok(()),
+                })
+            }
+            Part::Artifact { artifact } => writeln!(text, "Artifact: {artifact}\n"),
+        };
+    }
+    text
+}
+
+/// A block that its content cannot end: the fence is longer than any run of backticks in it.
+fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
+}
+
+/// `GET /t/{team}/sessions/{id}/messages/{seq}/calls/{call}`: all that a call put out, as text.
+pub async fn output(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id, seq, call)): Path<(String, String, String, String)>,
+) -> Result<Response, Rejection> {
+    let (id, seq): (SessionId, u64) = (parse(&id)?, parse(&seq)?);
+    let (team, from) = (caller.team.id.clone(), seq);
+    let read = board.db.read(|tx| {
+        Box::pin(async move { db::messages::page(tx, &team, &id, Some(from.saturating_add(1)), 1).await })
+    });
+    let message = read.await?.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
+    let text = message.parts.iter().find_map(|part| match part {
+        Part::ToolResult { call_id, result, .. } if *call_id == call => Some(call::output(result)),
+        _ => None,
+    });
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+    Ok((headers, text.ok_or(Error::NotFound)?).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_cannot_leave_its_fence() {
+        assert_eq!(fenced("a\n```\nb"), "````\na\n```\nb\n````");
+        assert_eq!(fenced("plain\n"), "```\nplain\n```");
+    }
+}
