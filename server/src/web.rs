@@ -12,6 +12,7 @@ pub mod layers;
 pub mod links;
 pub mod markdown;
 pub mod pace;
+pub mod pages;
 pub mod respond;
 pub mod stream;
 pub mod view;
@@ -32,6 +33,7 @@ pub fn router(board: Board) -> Router {
         .merge(assets::routes())
         .merge(health::routes())
         .merge(install::routes())
+        .merge(pages::routes())
         .fallback(async || Rejection(Error::NotFound))
         .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
     layers::around(routes, &board).with_state(board)

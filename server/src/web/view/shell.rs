@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    fn word(&self) -> &'static str {
+    pub(in crate::web) fn word(&self) -> &'static str {
         match self {
             Self::Home => "home",
             Self::Session(_) => "session",
@@ -194,11 +194,11 @@ impl Shell {
         self.team.as_ref().map_or("Viber Board", |team| &team.name)
     }
 
-    fn is_team(&self, slug: &str) -> bool {
+    pub(in crate::web) fn is_team(&self, slug: &str) -> bool {
         self.team.as_ref().is_some_and(|team| team.slug == slug)
     }
 
-    fn is_session(&self, id: &SessionId) -> bool {
+    pub(in crate::web) fn is_session(&self, id: &SessionId) -> bool {
         matches!(&self.here, Place::Session(here) if here == id)
     }
 
@@ -283,15 +283,15 @@ impl Person {
 }
 
 impl Fleet {
-    fn state(&self) -> &'static str {
+    pub(in crate::web) fn state(&self) -> &'static str {
         if self.connected > 0 { "online" } else { "offline" }
     }
 
-    fn icon(&self) -> &'static str {
+    pub(in crate::web) fn icon(&self) -> &'static str {
         if self.all > self.connected || self.all == 0 { "offline" } else { "online" }
     }
 
-    fn words(&self) -> String {
+    pub(in crate::web) fn words(&self) -> String {
         match (self.all, self.all - self.connected.min(self.all)) {
             (0, _) => "none yet".to_owned(),
             (all, 0) => format!("{all} online"),
