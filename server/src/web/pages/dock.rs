@@ -138,18 +138,26 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
     let heard = task.contact.state == ContactState::Connected;
     match task.state {
         TaskState::Pending if !heard => {
-            vec![words(format!("{viber} is offline since ")), Cause::Clock(task.contact.since),
-                words(". It starts as soon as the viber is back.")]
+            vec![
+                words(format!("{viber} is offline since ")),
+                Cause::Clock(task.contact.since),
+                words(". It starts as soon as the viber is back."),
+            ]
         }
         TaskState::Pending => match task.delivery {
-            Some(Delivery::Accepted) => vec![words(format!("On {viber}, waits for a free place there, for ")),
-                Cause::Ago(task.offered_at.unwrap_or(task.created_at))],
+            Some(Delivery::Accepted) => vec![
+                words(format!("On {viber}, waits for a free place there, for ")),
+                Cause::Ago(task.offered_at.unwrap_or(task.created_at)),
+            ],
             Some(Delivery::Offered) => vec![words(format!("Sent to {viber}, not confirmed yet"))],
             _ => vec![words("Behind the session's other tasks")],
         },
         TaskState::Running if !heard => {
-            vec![words(format!("{viber} was last heard ")), Cause::Ago(task.contact.since),
-                words(" ago. It may still be working; its report comes when it is back.")]
+            vec![
+                words(format!("{viber} was last heard ")),
+                Cause::Ago(task.contact.since),
+                words(" ago. It may still be working; its report comes when it is back."),
+            ]
         }
         TaskState::Running => match &task.waiting {
             Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
@@ -164,7 +172,8 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
         TaskState::Completed => ended(task, "Took "),
         TaskState::Stopped if task.stop_confirmed_at.is_none() => {
             let contact = if heard { format!("{viber} is connected") } else { format!("{viber} is offline since ") };
-            let mut cause = vec![words("The viber has not confirmed yet: something may still be running. "), words(contact)];
+            let mut cause =
+                vec![words("The viber has not confirmed yet: something may still be running. "), words(contact)];
             if !heard {
                 cause.push(Cause::Clock(task.contact.since));
             }
@@ -225,22 +234,57 @@ impl Failure {
     /// What an error means and what one can do.
     pub fn of(error: &TaskError) -> Self {
         let (effect, next) = match error.code {
-            ErrorCode::ProviderAuth => ("The model was not asked.", "Set the key on the viber with daemon-agent key set PROVIDER, then retry."),
-            ErrorCode::ProviderRateLimited => ("The provider turned the request away, also on the third try.", "Wait a little, then retry."),
-            ErrorCode::ProviderUnavailable => ("The provider did not answer, also on the third try.", "Retry when it is back, or choose another model."),
-            ErrorCode::ProviderBadRequest => ("The provider refused the request.", "Check the agent's model and settings on the viber."),
+            ErrorCode::ProviderAuth => {
+                ("The model was not asked.", "Set the key on the viber with daemon-agent key set PROVIDER, then retry.")
+            }
+            ErrorCode::ProviderRateLimited => {
+                ("The provider turned the request away, also on the third try.", "Wait a little, then retry.")
+            }
+            ErrorCode::ProviderUnavailable => (
+                "The provider did not answer, also on the third try.",
+                "Retry when it is back, or choose another model.",
+            ),
+            ErrorCode::ProviderBadRequest => {
+                ("The provider refused the request.", "Check the agent's model and settings on the viber.")
+            }
             ErrorCode::ContentPolicy => ("The provider refused to answer.", "Say it differently and send it again."),
-            ErrorCode::ContextOverflow => ("The conversation no longer fits the model.", "Start a new session, or choose a model with a larger window."),
-            ErrorCode::ToolFailed => ("The agent could not go on.", "Look at the failed call above, mend the cause, then retry."),
-            ErrorCode::BudgetExceeded => ("The task ended at its limit.", "Raise the agent's limits, or give a smaller goal."),
-            ErrorCode::MaxStepsReached => ("The task ended before the agent was done.", "Send a message to let it go on, or raise maxSteps in the agent's file."),
-            ErrorCode::Timeout => ("The task ended at its limit of time.", "Raise limits.minutes in the agent's file, or retry."),
-            ErrorCode::DaemonRestarted => ("What the agent had begun was ended with it; files keep what was written.", "Look at what is there, then retry."),
-            ErrorCode::Lost => ("Nobody knows how far it came. A late report is still taken in.", "Bring the viber back, or retry."),
-            ErrorCode::OutboxFull => ("The viber could not keep its report.", "Free disk space on the viber, then retry."),
-            ErrorCode::BadRequest => ("The viber refused the task; nothing was run.", "Change what it names, then retry."),
-            ErrorCode::NotFound => ("The viber does not have what the task asks for; nothing was run.", "Choose an agent that exists there, then retry."),
-            ErrorCode::Internal => ("The task ended; what it wrote stays.", "Retry. If it happens again, look at the viber's log."),
+            ErrorCode::ContextOverflow => (
+                "The conversation no longer fits the model.",
+                "Start a new session, or choose a model with a larger window.",
+            ),
+            ErrorCode::ToolFailed => {
+                ("The agent could not go on.", "Look at the failed call above, mend the cause, then retry.")
+            }
+            ErrorCode::BudgetExceeded => {
+                ("The task ended at its limit.", "Raise the agent's limits, or give a smaller goal.")
+            }
+            ErrorCode::MaxStepsReached => (
+                "The task ended before the agent was done.",
+                "Send a message to let it go on, or raise maxSteps in the agent's file.",
+            ),
+            ErrorCode::Timeout => {
+                ("The task ended at its limit of time.", "Raise limits.minutes in the agent's file, or retry.")
+            }
+            ErrorCode::DaemonRestarted => (
+                "What the agent had begun was ended with it; files keep what was written.",
+                "Look at what is there, then retry.",
+            ),
+            ErrorCode::Lost => {
+                ("Nobody knows how far it came. A late report is still taken in.", "Bring the viber back, or retry.")
+            }
+            ErrorCode::OutboxFull => {
+                ("The viber could not keep its report.", "Free disk space on the viber, then retry.")
+            }
+            ErrorCode::BadRequest => {
+                ("The viber refused the task; nothing was run.", "Change what it names, then retry.")
+            }
+            ErrorCode::NotFound => (
+                "The viber does not have what the task asks for; nothing was run.",
+                "Choose an agent that exists there, then retry.",
+            ),
+            ErrorCode::Internal => {
+                ("The task ended; what it wrote stays.", "Retry. If it happens again, look at the viber's log.")
+            }
         };
         let next = error.suggestion.clone().unwrap_or_else(|| next.to_owned());
         Self { cause: error.message.clone(), effect, next, code: error.code.as_str() }

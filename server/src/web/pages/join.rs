@@ -3,10 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use askama::Template;
-use axum::{
-    extract::State,
-    response::Html,
-};
+use axum::{extract::State, response::Html};
 use protocol::{Instant, JoinTokenId, ViberId};
 use qrcodegen::{QrCode, QrCodeEcc};
 
@@ -94,8 +91,7 @@ fn local_only(board: &Board) -> bool {
 
 /// `POST /t/{team}/vibers/join`
 pub async fn make(State(board): State<Board>, caller: Administering) -> Result<Html<String>, Rejection> {
-    let (secret, token) =
-        actions::vibers::join_token(&board, &caller.team.id, &caller.by, &BTreeMap::new()).await?;
+    let (secret, token) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &BTreeMap::new()).await?;
     let base = board.config.base_url();
     let command = format!("curl -fsSL {base}/install.sh | sh -s -- {}", secret.reveal());
     let made = Made {

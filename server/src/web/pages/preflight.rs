@@ -66,7 +66,8 @@ impl Choice {
         };
         let option = |viber: &Viber| {
             let badge = Badge::contact(viber.contact.state, viber.drained);
-            let state = if badge.state == "online" { String::new() } else { format!(" ({})", badge.word.to_lowercase()) };
+            let state =
+                if badge.state == "online" { String::new() } else { format!(" ({})", badge.word.to_lowercase()) };
             Option_ {
                 value: viber.id.to_string(),
                 label: format!("{}{state}", viber.name),
@@ -85,7 +86,12 @@ impl Choice {
             .or(agents.first());
         let facts = match chosen {
             Some(viber) => facts(slug, viber, picked),
-            None => vec![Fact::new("mute", "info", "The Board chooses:", " a connected viber that is not drained, the least busy one.")],
+            None => vec![Fact::new(
+                "mute",
+                "info",
+                "The Board chooses:",
+                " a connected viber that is not drained, the least busy one.",
+            )],
         };
         let label = |known: &AgentInfo| Option_ {
             value: known.id.clone(),
@@ -134,7 +140,12 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
         facts.push(Fact::new("fail", "failed", "This agent refuses tasks.", format!(" {why}")));
     }
     if viber.contact.state == ContactState::Disconnected {
-        let mut fact = Fact::new("wait", "offline", format!("{name} is offline since "), ": the task waits, and starts when it is back.");
+        let mut fact = Fact::new(
+            "wait",
+            "offline",
+            format!("{name} is offline since "),
+            ": the task waits, and starts when it is back.",
+        );
         fact.since = Some(viber.contact.since);
         facts.push(fact);
     }
@@ -144,26 +155,36 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
     }
     if viber.cloned_at.is_some() {
         let rest = " its credential may have been copied. Revoke it and join again.";
-        facts.push(Fact::new("fail", "conflict", format!("Two machines answer as {name}:"), rest).linked(page(), "Its page"));
+        facts.push(
+            Fact::new("fail", "conflict", format!("Two machines answer as {name}:"), rest).linked(page(), "Its page"),
+        );
     }
     if viber.capabilities.iter().any(|word| word == "unconfined") {
         let rest = " its kernel has no Landlock, so commands reach whatever its user can reach.";
         facts.push(Fact::new("wait", "note", format!("{name} is unconfined:"), rest));
     }
     let Some(agent) = agent else {
-        facts.push(Fact::new("mute", "info", "", format!("{name} has not told its agents yet; the task goes to its default agent.")));
+        facts.push(Fact::new(
+            "mute",
+            "info",
+            "",
+            format!("{name} has not told its agents yet; the task goes to its default agent."),
+        ));
         return facts;
     };
     if agent.model.starts_with("demo/") {
         let rest = " scripted answers, real tools. Add a provider's key on the machine to talk to a real model.";
         let link = format!("{}#providers", page());
-        facts.push(Fact::new("wait", "key", "This agent uses the built-in demo model:", rest).linked(link, "How to add one"));
+        facts.push(
+            Fact::new("wait", "key", "This agent uses the built-in demo model:", rest).linked(link, "How to add one"),
+        );
     }
     if !agent.not_in_effect.is_empty() {
         facts.push(Fact::new("mute", "info", "Not in effect yet:", format!(" {}.", agent.not_in_effect.join(", "))));
     }
     if viber.running > 0 {
-        let rest = format!(" {} {} there now.", viber.running, if viber.running == 1 { "task runs" } else { "tasks run" });
+        let rest =
+            format!(" {} {} there now.", viber.running, if viber.running == 1 { "task runs" } else { "tasks run" });
         facts.push(Fact::new("mute", "working", "", rest.trim_start()));
     }
     facts.push(Fact::new("mute", "info", "", conduct(agent)));

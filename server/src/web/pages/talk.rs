@@ -184,7 +184,9 @@ async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -
         None => db::tasks::newest_of_session(tx, team, id).await?,
     };
     let (mut growing, mut seq) = (None, 0);
-    if before.is_none() && let Some(task) = &current {
+    if before.is_none()
+        && let Some(task) = &current
+    {
         (growing, seq) = read_growing(tx, team, task).await?;
     }
     let messages = db::messages::page(tx, team, id, before, PAGE).await?;

@@ -83,12 +83,10 @@ fn markdown(message: &Message) -> String {
                 let failed = if *ok { "" } else { "*Failed*\n\n" };
                 writeln!(text, "{failed}{}\n", fenced(&call::output(result)))
             }
-            Part::Notice { text: said, folded, .. } => {
-                writeln!(text, "*{said}*\n").and_then(|()| match folded {
-                    Some(folded) => writeln!(text, "{}\n", fenced(folded)),
-                    None => Ok(()),
-                })
-            }
+            Part::Notice { text: said, folded, .. } => writeln!(text, "*{said}*\n").and_then(|()| match folded {
+                Some(folded) => writeln!(text, "{}\n", fenced(folded)),
+                None => Ok(()),
+            }),
             Part::Artifact { artifact } => writeln!(text, "Artifact: {artifact}\n"),
         };
     }
@@ -110,9 +108,9 @@ pub async fn output(
 ) -> Result<Response, Rejection> {
     let (id, seq): (SessionId, u64) = (parse(&id)?, parse(&seq)?);
     let (team, from) = (caller.team.id.clone(), seq);
-    let read = board.db.read(|tx| {
-        Box::pin(async move { db::messages::page(tx, &team, &id, Some(from.saturating_add(1)), 1).await })
-    });
+    let read = board
+        .db
+        .read(|tx| Box::pin(async move { db::messages::page(tx, &team, &id, Some(from.saturating_add(1)), 1).await }));
     let message = read.await?.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
     let text = message.parts.iter().find_map(|part| match part {
         Part::ToolResult { call_id, result, .. } if *call_id == call => Some(call::output(result)),
