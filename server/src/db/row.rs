@@ -144,11 +144,14 @@ impl Row {
         self.optional_int(column)?.ok_or_else(|| Error::Broken(format!("{column} is NULL")))
     }
 
-    /// A BIGINT column.
+    /// A BIGINT column, or a number that a statement makes itself: PostgreSQL calls `1` an INT4.
     pub fn optional_int(&self, column: &'static str) -> Result<Option<i64>, Error> {
         Ok(match self {
             Self::Sqlite(row) => row.try_get(column)?,
-            Self::Postgres(row) => row.try_get(column)?,
+            Self::Postgres(row) => match row.try_get::<Option<i32>, _>(column) {
+                Ok(small) => small.map(i64::from),
+                Err(_) => row.try_get(column)?,
+            },
         })
     }
 
