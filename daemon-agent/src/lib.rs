@@ -1,6 +1,8 @@
 //! The daemon of a work machine: it dials out to the Board, runs tasks with the models and keys of this machine,
 //! and keeps all durable context as plain files under its home.
 
+pub mod adapters;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;

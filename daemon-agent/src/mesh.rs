@@ -86,6 +86,8 @@ struct State {
     ending: BTreeSet<Running>,
     drained: bool,
     closing: bool,
+    /// Somebody else has our identity: nothing new is begun.
+    paused: bool,
     /// The Board has said what it has: attempts from before this start may be continued.
     ready: bool,
     /// Cancelled when the Board is back, while a stop by `onDisconnect` is pending.
@@ -160,6 +162,7 @@ impl Mesh {
             }
             Command::Drain { drained } => {
                 self.state().drained = drained;
+                self.ring();
                 self.pump();
             }
             Command::Message { task_id, message_id, .. } => {
@@ -319,6 +322,12 @@ impl Mesh {
     /// Changes when an attempt began or ended, or the files changed what may run.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
+    }
+
+    /// Begins nothing new while somebody else has this viber's identity.
+    pub fn pause(&self, paused: bool) {
+        self.state().paused = paused;
+        self.pump();
     }
 
     /// Takes note of how it stands with the Board, and of the policy for being cut off.

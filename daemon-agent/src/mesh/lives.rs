@@ -19,7 +19,7 @@ impl Mesh {
             let next = {
                 let mut state = self.state();
                 let room = state.running.values().filter(|live| !live.local).count() < most;
-                if state.drained || state.closing || !room { None } else { state.queue.pop_front() }
+                if state.drained || state.closing || state.paused || !room { None } else { state.queue.pop_front() }
             };
             let Some(submit) = next else { return };
             self.start(submit, false);

@@ -1,0 +1,185 @@
+//! Who this viber is on its Board: `state/credential` (0600), and how it gets there.
+
+use std::{collections::BTreeMap, fmt, io, time::Duration};
+
+use protocol::{TaskSubmit, ViberId};
+use reqwest::{StatusCode, Url, redirect};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::address;
+use crate::{
+    home::{Home, open_to_others, write_private},
+    mesh::Unfetched,
+};
+
+/// Longest a call of the Board may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Largest answer that is read: a task with all its history.
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+
+/// What enrolment gave us.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Credential {
+    pub viber_id: ViberId,
+    /// A bearer token: whoever has it is this viber.
+    pub credential: String,
+    pub board_url: String,
+    #[serde(default)]
+    pub team: Option<String>,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The address is not encrypted and somebody said that this is so wanted.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("viber_id", &self.viber_id)
+            .field("board_url", &self.board_url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is told to the Board when joining.
+pub struct Joining<'a> {
+    pub token: &'a str,
+    pub name: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    pub insecure: bool,
+}
+
+impl Credential {
+    /// Reads the credential; `None` when this home has not joined a Board. One that others can read is refused.
+    pub fn read(home: &Home) -> io::Result<Option<Self>> {
+        let path = home.credential();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if open_to_others(&path) {
+            let message =
+                format!("{} can be read by others: chmod 600 it, or join again with a new token", path.display());
+            return Err(io::Error::other(message));
+        }
+        let read =
+            serde_json::from_str(&text).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        Ok(Some(read))
+    }
+
+    /// Writes it, readable by nobody else.
+    pub fn write(&self, home: &Home) -> io::Result<()> {
+        write_private(&home.credential(), &serde_json::to_vec_pretty(self)?)
+    }
+
+    /// The Board's root address.
+    pub fn board(&self) -> Result<Url, String> {
+        address::parse(&self.board_url, self.insecure)
+    }
+
+    /// Gives the join token for a credential.
+    pub async fn join(board: &Url, joining: &Joining<'_>) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Joined {
+            viber_id: ViberId,
+            credential: String,
+            #[serde(default)]
+            team: serde_json::Value,
+        }
+        let body = json!({
+            "token": joining.token,
+            "name": joining.name,
+            "labels": joining.labels,
+            "hostname": super::hostname(),
+            "platform": super::platform(),
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        let call = client()?.post(address::join(board, "api/daemon/join")).json(&body);
+        let answer =
+            call.send().await.map_err(|error| format!("the Board at {board} cannot be reached: {}", causes(&error)))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| format!("the Board's answer broke off: {}", causes(&error)))?;
+        match status {
+            StatusCode::CREATED | StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => return Err("the Board does not take this join token: it was used, has expired or never was one. Make a new one on the Board.".to_owned()),
+            status if status.is_redirection() => return Err(format!("{board} sends us elsewhere ({status}): use the Board's own address")),
+            status => return Err(format!("the Board answered {status}: {}", protocol::text::head(text.trim(), 300))),
+        }
+        let joined: Joined =
+            serde_json::from_str(&text).map_err(|error| format!("the Board's answer is not understood: {error}"))?;
+        let team = joined.team.as_str().or_else(|| joined.team["slug"].as_str()).map(str::to_owned);
+        Ok(Self {
+            viber_id: joined.viber_id,
+            credential: joined.credential,
+            board_url: board.to_string(),
+            team,
+            name: Some(joining.name.to_owned()),
+            labels: joining.labels.clone(),
+            insecure: joining.insecure,
+        })
+    }
+
+    /// Fetches a task that was too large for a frame.
+    pub async fn fetch(&self, path: &str) -> Result<TaskSubmit, Unfetched> {
+        let url = self.board().map_err(Unfetched::Never)?;
+        // Only below the Board's own address: the credential goes nowhere else.
+        if !path.starts_with('/') || path.starts_with("//") {
+            return Err(Unfetched::Never(format!("{path:?} is not a path of the Board")));
+        }
+        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        let mut url = address::join(&url, path);
+        url.set_query(query);
+        let call = client().map_err(Unfetched::Later)?.get(url).bearer_auth(&self.credential);
+        let mut answer = call.send().await.map_err(|error| Unfetched::Later(causes(&error)))?;
+        match answer.status() {
+            StatusCode::OK => {}
+            status
+                if status.is_server_error()
+                    || status == StatusCode::TOO_MANY_REQUESTS
+                    || status == StatusCode::UNAUTHORIZED =>
+            {
+                return Err(Unfetched::Later(format!("the Board answered {status}")));
+            }
+            status => return Err(Unfetched::Never(format!("the Board answered {status}"))),
+        }
+        let mut bytes = Vec::new();
+        while let Some(more) = answer.chunk().await.map_err(|error| Unfetched::Later(causes(&error)))? {
+            if bytes.len() + more.len() > MAX_ANSWER {
+                return Err(Unfetched::Never("it is too large".to_owned()));
+            }
+            bytes.extend_from_slice(&more);
+        }
+        serde_json::from_slice(&bytes).map_err(|error| Unfetched::Never(format!("it is not understood: {error}")))
+    }
+}
+
+/// Redirects are not followed: a credential stays with the address it was made for.
+pub fn client() -> Result<reqwest::Client, String> {
+    let builder = reqwest::Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(10))
+        .timeout(PATIENCE);
+    builder.build().map_err(|error| format!("no HTTP client: {error}"))
+}
+
+/// An error with what caused it, which holds the reason that a person can use.
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,1 @@
+//! The machine alone: no network, a log in memory.

@@ -1,0 +1,68 @@
+//! What the Board may ask: `status` and `provider.test`.
+
+use protocol::FromDaemon;
+use serde_json::{Value, json};
+
+use crate::{mesh::Mesh, model};
+
+/// Answers one request. Requests are not durable: a lost connection fails them.
+pub async fn answer(mesh: &Mesh, id: u64, method: &str, params: &Value) -> FromDaemon {
+    let answer = match method {
+        "status" => Ok(status(mesh)),
+        "provider.test" => try_provider(mesh, params).await,
+        _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
+    };
+    match answer {
+        Ok(result) => FromDaemon::Response { id, ok: true, result, error: None },
+        Err(error) => FromDaemon::Response { id, ok: false, result: Value::Null, error: Some(error) },
+    }
+}
+
+/// How the daemon fares, for the Board and for `daemon-agent status`.
+pub fn status(mesh: &Mesh) -> Value {
+    let (running, queued) = mesh.load();
+    let files = mesh.files().borrow().clone();
+    let unsent = mesh.outbox().ranges().len();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "running": running,
+        "queued": queued,
+        "drained": mesh.is_drained(),
+        "unsentTasks": unsent,
+        "board": mesh.standing(),
+        "agents": files.agents.keys().collect::<Vec<_>>(),
+        "errors": files.errors(),
+        "confinement": crate::sandbox::status().as_str(),
+    })
+}
+
+/// `{provider}` or `{model: "provider/model"}`: one small call.
+async fn try_provider(mesh: &Mesh, params: &Value) -> Result<Value, String> {
+    let files = mesh.files().borrow().clone();
+    let named = params["model"].as_str().map(str::to_owned).or_else(|| {
+        let agent = files.agents.get(params["agentId"].as_str()?)?.as_ref().ok()?;
+        Some(agent.model.clone())
+    });
+    let provider = params["provider"].as_str();
+    let (provider, model) = match (named.as_deref().and_then(|model| model.split_once('/')), provider) {
+        (Some((of_model, model)), None) => (of_model.to_owned(), model.to_owned()),
+        (Some((of_model, model)), Some(provider)) if of_model == provider => (of_model.to_owned(), model.to_owned()),
+        (_, Some(provider)) => {
+            let usable = files.agents.values().filter_map(|agent| agent.as_ref().ok()).map(|agent| agent.model.clone());
+            let models = usable.chain(files.config.default_model.clone());
+            let found = models.filter_map(|model| Some(model.strip_prefix(provider)?.strip_prefix('/')?.to_owned()));
+            let Some(model) = found.into_iter().next().or_else(|| named.clone()) else {
+                return Err(format!("no agent uses {provider}: name a model to try"));
+            };
+            (provider.to_owned(), model)
+        }
+        (None, None) => return Err("name a model to try, as provider/model".to_owned()),
+    };
+    match model::test(&provider, &model, &files.config).await {
+        Ok(probe) => Ok(json!({ "latencyMs": probe.latency_ms, "sentence": probe.sentence })),
+        Err(error) => Err(match error.suggestion {
+            Some(suggestion) => format!("{} {suggestion}", error.message),
+            None => error.message,
+        }),
+    }
+}

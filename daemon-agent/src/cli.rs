@@ -1,0 +1,230 @@
+//! The commands of `daemon-agent`: parses, does, and says with which exit code.
+//!
+//! 0 done, 1 failed, 2 wrong usage, 78 configuration.
+
+mod check;
+mod enrol;
+mod keys;
+mod logs;
+mod run;
+mod service;
+mod show;
+mod task;
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::home::Home;
+
+/// Runs AI agents on this machine for a Viber Board.
+#[derive(Debug, Parser)]
+#[command(name = "daemon-agent", version, about)]
+pub struct Cli {
+    /// How log lines look on stderr.
+    #[arg(long, global = true, value_enum, default_value_t = LogForm::Text, env = "OPENVIBER_LOG")]
+    log: LogForm,
+    #[command(subcommand)]
+    command: Verb,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogForm {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Enrol this machine at a Board with a join token.
+    Join(Join),
+    /// Connect to the Board and work until told to end.
+    Run {
+        /// Connect once; end when disconnected or drained.
+        #[arg(long)]
+        once: bool,
+    },
+    /// What the running daemon is doing.
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look for what is wrong on this machine.
+    Doctor,
+    /// Configuration files.
+    #[command(subcommand)]
+    Config(ConfigVerb),
+    /// The background service of this machine.
+    #[command(subcommand)]
+    Service(ServiceVerb),
+    /// Keys of model providers.
+    #[command(subcommand)]
+    Key(KeyVerb),
+    /// Which models this machine can use.
+    Models,
+    /// Run a task on this machine without the Board.
+    Task(Task),
+    /// Keep a command's processes together (used by the daemon itself).
+    #[command(hide = true, disable_help_flag = true)]
+    Hold {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Join {
+    /// The Board's address, such as https://board.example.com.
+    #[arg(env = "VIBER_BOARD_URL")]
+    url: String,
+    /// A join token (vbj_…) made on the Board.
+    #[arg(env = "VIBER_JOIN_TOKEN", hide_env_values = true)]
+    token: String,
+    /// What the viber is called; the machine's name otherwise.
+    #[arg(long)]
+    name: Option<String>,
+    /// Labels, as k=v,k=v.
+    #[arg(long, value_parser = labels)]
+    labels: Option<BTreeMap<String, String>>,
+    /// A folder that the default agent may work in; may be repeated.
+    #[arg(long)]
+    space: Vec<PathBuf>,
+    /// Go on as `run`.
+    #[arg(long, conflicts_with = "service")]
+    run: bool,
+    /// Install and start the background service.
+    #[arg(long)]
+    service: bool,
+    /// Accept an address that is not encrypted (a test lab).
+    #[arg(long)]
+    insecure: bool,
+}
+
+#[derive(Debug, Args)]
+struct Task {
+    /// What is to be done.
+    goal: String,
+    /// Which agent does it.
+    #[arg(long, default_value = "default")]
+    agent: String,
+    /// Print every event as a JSON line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigVerb {
+    /// Check config.yaml and all agents.
+    Validate,
+}
+
+#[derive(Debug, Subcommand)]
+enum ServiceVerb {
+    /// Install and start it for this user.
+    Install,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyVerb {
+    /// Read a provider's key from standard input and keep it in secrets/.
+    Set { provider: String },
+}
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Failed(String),
+    #[error("{0}")]
+    Usage(String),
+    /// Something on this machine has to be mended before it makes sense to try again.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Configuration(_) => 78,
+        }
+    }
+}
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logs::start(cli.log);
+    if let Err(error) = crate::sandbox::keep_memory_private() {
+        tracing::warn!("this process's memory can be read by others of the same user: {error}");
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(Err(Failure::Failed(format!("no runtime: {error}")))),
+    };
+    let outcome = runtime.block_on(act(cli.command));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    ended(outcome)
+}
+
+fn ended(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("daemon-agent: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+async fn act(verb: Verb) -> Result<(), Failure> {
+    let home = Home::of_environment().map_err(|error| Failure::Configuration(error.to_string()))?;
+    match verb {
+        Verb::Join(join) => enrol::join(&home, join).await,
+        Verb::Run { once } => run::run(&home, once).await,
+        Verb::Status { json } => show::status(&home, json).await,
+        Verb::Models => show::models(&home).await,
+        Verb::Doctor => check::doctor(&home).await,
+        Verb::Config(ConfigVerb::Validate) => check::validate(&home),
+        Verb::Service(ServiceVerb::Install) => service::install(&home).await,
+        Verb::Key(KeyVerb::Set { provider }) => keys::set(&home, &provider),
+        Verb::Task(task) => task::task(&home, task).await,
+        // `main` routes it before anything is parsed; this entry only reserves the word.
+        Verb::Hold { .. } => Err(Failure::Usage("hold is used by the daemon itself".to_owned())),
+    }
+}
+
+/// Opens the home or says what keeps us from it.
+fn open(home: &Home) -> Result<(), Failure> {
+    home.open().map_err(|error| Failure::Configuration(format!("the home cannot be used: {error}")))
+}
+
+fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
+    pairs
+        .map(|pair| match pair.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+            _ => Err(format!("{pair:?} is not k=v")),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn labels_are_pairs() {
+        assert_eq!(labels("a=1, b=x=y").map(|all| all.len()), Ok(2));
+        assert!(labels("a").is_err() && labels("=1").is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! `doctor` and `config validate`: what is wrong on this machine, and what to do.
+
+use std::path::Path;
+
+use super::{Failure, open};
+use crate::{
+    adapters::{
+        board::{Credential, address, credential},
+        cli::{Ask, ask},
+    },
+    config::{Snapshot, Variables},
+    home::{Home, open_to_others},
+    sandbox::{self, Confinement},
+};
+
+/// Checks config.yaml and all agents.
+pub fn validate(home: &Home) -> Result<(), Failure> {
+    let read = Snapshot::read(home, &Variables::of_process());
+    for agent in read.agents.values().flatten() {
+        let file = ["agents", "vibers"].map(|folder| format!("{folder}/{}.yaml", agent.id));
+        let file = file.into_iter().find(|file| home.root().join(file).exists()).unwrap_or_default();
+        for key in &agent.not_in_effect {
+            println!("{file}: warning: {key} is not in effect");
+        }
+        match &agent.refuses {
+            Some(refuses) => println!("{file}: warning: {refuses}"),
+            None => println!("{file}: good"),
+        }
+    }
+    for id in &read.config.shown {
+        if let Some(warning) = &read.config.providers[id].warning {
+            println!("config.yaml: warning: provider {id}: {warning}");
+        }
+    }
+    let errors = read.errors();
+    for error in &errors {
+        eprintln!("{}:{}: {}", error.file, error.line, error.message);
+    }
+    match errors.len() {
+        0 => Ok(()),
+        1 => Err(Failure::Configuration("1 file is wrong".to_owned())),
+        several => Err(Failure::Configuration(format!("{several} files are wrong"))),
+    }
+}
+
+/// A list of findings; fails when one of them keeps the daemon from working.
+struct Findings {
+    bad: usize,
+}
+
+impl Findings {
+    fn good(&self, text: &str) {
+        println!("ok    {text}");
+    }
+
+    fn warn(&self, text: &str) {
+        println!("warn  {text}");
+    }
+
+    fn bad(&mut self, text: &str) {
+        self.bad += 1;
+        println!("BAD   {text}");
+    }
+}
+
+/// Looks for what is wrong on this machine.
+pub async fn doctor(home: &Home) -> Result<(), Failure> {
+    open(home)?;
+    let mut found = Findings { bad: 0 };
+    permissions(home, &mut found);
+    let read = Snapshot::read(home, &Variables::of_process());
+    for error in read.errors() {
+        found.bad(&format!("{} line {}: {}", error.file, error.line, error.message));
+    }
+    if read.errors().is_empty() {
+        found.good(&format!("config.yaml and {} agent(s) are sound", read.agents.len()));
+    }
+    if read.agents.is_empty() {
+        found.warn("there is no agent: `daemon-agent join` writes a default one");
+    }
+    agents(&read, &mut found);
+    match sandbox::status() {
+        Confinement::Landlock => found.good("commands are confined by Landlock"),
+        Confinement::Unconfined => found.warn("the kernel has no Landlock: commands may do what this user may do"),
+    }
+    match ask(&home.socket(), &Ask::Status, |_| {}).await {
+        Ok(Some(())) => found.good("a daemon runs on this home"),
+        Ok(None) => found.warn("no daemon runs on this home: `daemon-agent run` or `daemon-agent service install`"),
+        Err(error) => found.warn(&format!("the daemon cannot be asked: {error}")),
+    }
+    board(home, &mut found).await;
+    match found.bad {
+        0 => Ok(()),
+        bad => Err(Failure::Failed(format!("{bad} finding(s) to mend"))),
+    }
+}
+
+fn permissions(home: &Home, found: &mut Findings) {
+    let mut closed = vec![home.state(), home.secrets(), home.credential()];
+    closed.extend(std::fs::read_dir(home.secrets()).into_iter().flatten().flatten().map(|entry| entry.path()));
+    let open: Vec<_> = closed.iter().filter(|path| open_to_others(path)).collect();
+    for path in &open {
+        found.bad(&format!("{} can be read by others: chmod go= it", path.display()));
+    }
+    if open.is_empty() {
+        found.good("what is secret is readable by this user alone");
+    }
+    let config = home.config();
+    if open_to_others(&config) && std::fs::read_to_string(&config).is_ok_and(|text| text.contains("apiKey")) {
+        found.warn(&format!("{} names keys and can be read by others", config.display()));
+    }
+}
+
+fn agents(read: &Snapshot, found: &mut Findings) {
+    for (id, provider) in read.config.providers.iter().filter(|(id, _)| read.config.shown.contains(id)) {
+        match &provider.warning {
+            Some(warning) => found.warn(&format!("provider {id}: {warning}")),
+            None => found.good(&format!("provider {id} can be used")),
+        }
+    }
+    for agent in read.agents.values().flatten() {
+        let provider = agent.model.split('/').next().unwrap_or_default();
+        let usable = read.config.providers.get(provider).is_none_or(|provider| provider.is_configured());
+        if !usable {
+            found.bad(&format!(
+                "agent {} uses {}, but {provider} has no key: daemon-agent key set {provider}",
+                agent.id, agent.model
+            ));
+        }
+        if let Some(refuses) = &agent.refuses {
+            found.warn(&format!("agent {}: {refuses}", agent.id));
+        }
+        for space in agent.spaces.iter().filter(|space| !Path::is_dir(space)) {
+            found.warn(&format!("agent {}: the space {} is not there", agent.id, space.display()));
+        }
+    }
+}
+
+async fn board(home: &Home, found: &mut Findings) {
+    let credential = match Credential::read(home) {
+        Ok(Some(credential)) => credential,
+        Ok(None) => return found.warn("this home has not joined a Board: daemon-agent join URL TOKEN"),
+        Err(error) => return found.bad(&error.to_string()),
+    };
+    let board = match credential.board() {
+        Ok(board) => board,
+        Err(error) => return found.bad(&error),
+    };
+    if credential.insecure {
+        found.warn("the connection to the Board may be in the clear (--insecure)");
+    }
+    let Ok(client) = credential::client() else { return found.bad("no HTTP client") };
+    match client.get(address::join(&board, "healthz")).send().await {
+        Ok(answer) if answer.status().is_success() => found.good(&format!("the Board at {board} answers")),
+        Ok(answer) => found.bad(&format!("the Board at {board} answers {}", answer.status())),
+        Err(error) => found.bad(&format!("the Board at {board} cannot be reached: {}", credential::causes(&error))),
+    }
+}

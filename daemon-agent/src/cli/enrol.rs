@@ -1,0 +1,105 @@
+//! `join`: enrolment, and the files that are missing.
+
+use std::{fs, path::Path};
+
+use super::{Failure, Join, open, run, service};
+use crate::{
+    adapters::board::{Credential, address, credential::Joining, hostname},
+    home::{Home, write_private},
+};
+
+/// Enrols this machine.
+pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
+    let board = address::parse(&join.url, join.insecure).map_err(Failure::Configuration)?;
+    open(home)?;
+    let there = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+    if let Some(there) = there {
+        return Err(Failure::Configuration(format!(
+            "this home already is {} at {}: to join another Board, use another home (OPENVIBER_HOME) or delete {}",
+            there.viber_id,
+            there.board_url,
+            home.credential().display()
+        )));
+    }
+    let mut spaces = Vec::new();
+    for space in &join.space {
+        let whole =
+            fs::canonicalize(space).map_err(|error| Failure::Usage(format!("--space {}: {error}", space.display())))?;
+        if !whole.is_dir() {
+            return Err(Failure::Usage(format!("--space {} is not a folder", space.display())));
+        }
+        spaces.push(whole);
+    }
+    let name = join.name.clone().unwrap_or_else(hostname);
+    let labels = join.labels.clone().unwrap_or_default();
+    let joining = Joining { token: join.token.trim(), name: &name, labels: &labels, insecure: join.insecure };
+    let credential = Credential::join(&board, &joining).await.map_err(Failure::Failed)?;
+    credential.write(home).map_err(|error| Failure::Failed(format!("the credential cannot be kept: {error}")))?;
+    let wrote = write_missing(home, &spaces)
+        .map_err(|error| Failure::Failed(format!("the default agent cannot be written: {error}")))?;
+    let team = credential.team.as_deref().map(|team| format!(" in the team {team}")).unwrap_or_default();
+    println!("{name} joined {board} as {}{team}.", credential.viber_id);
+    if wrote {
+        println!("Its default agent is {}.", home.agents().join("default.yaml").display());
+    }
+    if spaces.is_empty() {
+        println!("It works in {}; add folders under `spaces:` in the agent's file.", home.workspace().display());
+    }
+    if join.service {
+        return service::install(home).await;
+    }
+    if join.run {
+        return run::run(home, false).await;
+    }
+    let own = std::env::current_exe().ok().and_then(|exe| exe.to_str().map(str::to_owned));
+    let own = own.unwrap_or_else(|| "daemon-agent".to_owned());
+    match std::env::var_os("OPENVIBER_HOME") {
+        Some(root) => println!("Next: OPENVIBER_HOME={} {own} run", root.to_string_lossy()),
+        None => println!("Next: {own} run     (or: {own} service install)"),
+    }
+    Ok(())
+}
+
+/// Writes the default agent if there is none. True when it was written.
+pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Result<bool> {
+    let path = home.agents().join("default.yaml");
+    if path.exists() {
+        return Ok(false);
+    }
+    let mut text = String::from(
+        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell]\n",
+    );
+    if spaces.is_empty() {
+        text.push_str(
+            "# spaces: [~/code/my-project]         # folders it may work in; the workspace when there is none\n",
+        );
+    } else {
+        text.push_str("spaces:\n");
+        for space in spaces {
+            // JSON strings are YAML strings, whatever is in them.
+            text.push_str(&format!("  - {}\n", serde_json::to_string(&space.as_ref().to_string_lossy())?));
+        }
+    }
+    write_private(&path, text.as_bytes())?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Snapshot, Variables};
+
+    #[test]
+    fn the_default_agent_is_what_its_page_says() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path());
+        home.open().expect("a home");
+        assert!(write_missing(&home, &["/tmp/my \"code\": x"]).expect("written"));
+        assert!(!write_missing(&home, &["/other"]).expect("kept"));
+        let agent = Snapshot::read(&home, &Variables::default()).agent("default").expect("there").expect("good");
+        assert_eq!((agent.max_steps, agent.model.as_str()), (25, "demo/tour"));
+        assert_eq!(agent.tools, crate::tools::ALL);
+        assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
+        assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());
+    }
+}

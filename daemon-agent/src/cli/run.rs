@@ -1,0 +1,144 @@
+//! `run`: the daemon itself.
+
+use std::{sync::Arc, time::Duration};
+
+use protocol::BootId;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, open};
+use crate::{
+    adapters::{
+        CommandCenterAdapter,
+        board::{Board, Credential, FAREWELL, Identity},
+        cli::Cli,
+    },
+    clock::Clock,
+    config::{Snapshot, Variables, watch as files},
+    home::{Home, Lock},
+    journal::Journal,
+    mesh::{Fetch, Ground, Mesh, Unfetched},
+    outbox::{Outbox, Quota},
+};
+
+/// How long tasks may go on after the first signal.
+const DRAIN: Duration = Duration::from_secs(60);
+/// How long they may take to end after that: `task` gives an engine 15 s.
+const CUT: Duration = Duration::from_secs(20);
+
+/// Everything that a daemon of this home is made of.
+pub struct Daemon {
+    pub mesh: Mesh,
+    pub clock: Clock,
+    _lock: Lock,
+}
+
+impl Daemon {
+    /// Takes the lock and opens the files.
+    pub async fn open(home: &Home, credential: Option<Credential>) -> Result<Self, Failure> {
+        open(home)?;
+        let mend = |error: std::io::Error| Failure::Configuration(error.to_string());
+        let lock = home.lock().map_err(mend)?;
+        let lock = lock.ok_or_else(|| {
+            Failure::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
+        })?;
+        let (clock, variables) = (Clock::system(), Variables::of_process());
+        let snapshot = Snapshot::read(home, &variables);
+        if let Some(error) = &snapshot.error {
+            return Err(Failure::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
+        }
+        let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).map_err(mend)?;
+        let journal = Arc::new(Journal::open(home.state().join("journal")).map_err(mend)?);
+        let (sender, receiver) = watch::channel(Arc::new(snapshot));
+        tokio::spawn(files::follow(home.clone(), variables, sender));
+        let fetch: Fetch = Arc::new(move |path| {
+            let credential = credential.clone();
+            Box::pin(async move {
+                match credential {
+                    Some(credential) => credential.fetch(&path).await,
+                    None => Err(Unfetched::Never("this viber has not joined a Board".to_owned())),
+                }
+            })
+        });
+        let ground = Ground { home: home.clone(), clock: clock.clone(), outbox, journal, files: receiver, fetch };
+        Ok(Self { mesh: Mesh::new(ground), clock, _lock: lock })
+    }
+}
+
+/// Runs until a signal, or with `once` until the connection ends.
+pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
+    let credential = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+    let credential = credential.ok_or_else(|| {
+        Failure::Configuration(format!(
+            "{} has not joined a Board yet: daemon-agent join URL TOKEN",
+            home.root().display()
+        ))
+    })?;
+    credential.board().map_err(Failure::Configuration)?;
+    let daemon = Daemon::open(home, Some(credential.clone())).await?;
+    for error in daemon.mesh.files().borrow().errors() {
+        tracing::warn!(file = error.file, line = error.line, "{}", error.message);
+    }
+    let finish = CancellationToken::new();
+    let local = Cli::listen(home.socket())
+        .map_err(|error| Failure::Configuration(format!("{}: {error}", home.socket().display())))?;
+    let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
+    tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
+    let identity = Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()) };
+    let board = Board { identity, once, folder: home.root().to_owned() };
+    let mut board = tokio::spawn(board.serve(daemon.mesh.clone(), finish.clone()));
+    let ended = tokio::select! {
+        ended = &mut board => Some(ended),
+        drained = drain(&daemon.mesh) => {
+            drained?;
+            None
+        }
+    };
+    if ended.is_some() {
+        // `--once`: nobody is there to hear of the tasks that still run.
+        daemon.mesh.cut();
+        let _ = timeout(CUT, daemon.mesh.close()).await;
+    }
+    finish.cancel();
+    let ended = match ended {
+        Some(ended) => ended,
+        None => match timeout(FAREWELL, board).await {
+            Ok(ended) => ended,
+            Err(_) => return Ok(()),
+        },
+    };
+    let _ = timeout(Duration::from_secs(1), local).await;
+    tracing::info!("the daemon ends");
+    ended.map_err(|error| Failure::Failed(error.to_string()))?.map_err(Failure::Failed)
+}
+
+/// Waits for a signal, then for the tasks: they may end by themselves for a while, a second signal ends them now.
+async fn drain(mesh: &Mesh) -> Result<(), Failure> {
+    let no_signals = |error: std::io::Error| Failure::Failed(format!("no signals: {error}"));
+    let mut term = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut int = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+    let running = mesh.load().0;
+    if running > 0 {
+        tracing::info!(
+            running,
+            "ending: waiting up to {} s for the tasks; signal again to end them now",
+            DRAIN.as_secs()
+        );
+    }
+    tokio::select! {
+        () = mesh.close() => return Ok(()),
+        () = tokio::time::sleep(DRAIN) => {}
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    mesh.cut();
+    if timeout(CUT, mesh.close()).await.is_err() {
+        tracing::error!("some tasks did not end in time");
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! `status` and `models`.
+
+use serde_json::Value;
+
+use super::{Failure, open};
+use crate::{
+    adapters::{
+        board::Credential,
+        cli::{Ask, ask},
+    },
+    config::{Api, Snapshot, Variables},
+    home::Home,
+    model,
+};
+
+/// What the running daemon says of itself.
+pub async fn status(home: &Home, json: bool) -> Result<(), Failure> {
+    let mut answer = Value::Null;
+    let running = ask(&home.socket(), &Ask::Status, |line| answer = line).await;
+    match running {
+        Ok(Some(())) => {}
+        Ok(None) => return Err(Failure::Failed(format!("no daemon runs on {}", home.root().display()))),
+        Err(error) => return Err(Failure::Failed(format!("the daemon cannot be asked: {error}"))),
+    }
+    if json {
+        println!("{answer}");
+        return Ok(());
+    }
+    let board = &answer["board"];
+    let since = board["since"].as_str().unwrap_or("the start");
+    match (board["connected"].as_bool(), board["detail"].as_str()) {
+        (Some(true), _) => println!("Connected to the Board since {since}."),
+        (_, Some(detail)) => println!("Not connected since {since}: {detail}"),
+        (_, None) => println!("Not connected yet."),
+    }
+    println!(
+        "Tasks: {} running, {} waiting; {} not settled with the Board.",
+        answer["running"], answer["queued"], answer["unsentTasks"]
+    );
+    if answer["drained"] == true {
+        println!("Drained: no new tasks are begun.");
+    }
+    println!(
+        "Commands are {}.",
+        if answer["confinement"] == "landlock" { "confined by Landlock" } else { "not confined" }
+    );
+    for error in answer["errors"].as_array().into_iter().flatten() {
+        println!(
+            "{} line {}: {}",
+            error["file"].as_str().unwrap_or_default(),
+            error["line"],
+            error["message"].as_str().unwrap_or_default()
+        );
+    }
+    if let Ok(Some(credential)) = Credential::read(home) {
+        println!("Viber {} at {}.", credential.viber_id, credential.board_url);
+    }
+    Ok(())
+}
+
+/// Providers, what the agents use, and what an Ollama has.
+pub async fn models(home: &Home) -> Result<(), Failure> {
+    open(home)?;
+    let read = Snapshot::read(home, &Variables::of_process());
+    if let Some(error) = &read.error {
+        return Err(Failure::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
+    }
+    for (id, provider) in &read.config.providers {
+        let state = match (provider.api, provider.is_configured(), read.config.shown.contains(id)) {
+            (Api::Demo, ..) => "built in, scripted: demo/tour",
+            (Api::Ollama, _, true) => "found",
+            (Api::Ollama, _, false) => "not found",
+            (_, true, _) => "has a key",
+            (_, false, _) => "no key",
+        };
+        println!("{id:<12} {:<10} {state}", provider.api.as_str());
+        if let Some(warning) = &provider.warning {
+            println!("{:12} ! {warning}", "");
+        }
+        let listed = read.config.shown.contains(id) && provider.is_configured() && provider.api != Api::Demo;
+        if listed {
+            match model::list(id, &read.config).await {
+                Ok(names) => names.iter().take(200).for_each(|name| println!("{:12} {id}/{name}", "")),
+                Err(error) => println!("{:12} ! {}", "", error.message),
+            }
+        }
+    }
+    for agent in read.agents.values().flatten() {
+        println!("agent {:<12} uses {}", agent.id, agent.model);
+    }
+    Ok(())
+}

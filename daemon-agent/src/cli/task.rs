@@ -1,0 +1,122 @@
+//! `task`: one task on this machine, through the running daemon or alone.
+
+use std::io::{self, Write};
+
+use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL};
+use serde_json::Value;
+
+use super::{Failure, Task, enrol, run::Daemon};
+use crate::{
+    adapters::{
+        board::Credential,
+        cli::{Ask, Follower, ask},
+    },
+    home::Home,
+    task::Cause,
+};
+
+/// Runs the task and shows what it does; fails when it does not complete.
+pub async fn task(home: &Home, task: Task) -> Result<(), Failure> {
+    if task.goal.trim().is_empty() || task.goal.len() > MAX_GOAL {
+        return Err(Failure::Usage(format!("a goal has 1 to {MAX_GOAL} bytes")));
+    }
+    let mut show = Show { json: task.json, ending: None };
+    let asked = Ask::Task { goal: task.goal.clone(), agent: task.agent.clone() };
+    let socket = home.socket();
+    let answered = tokio::select! {
+        answered = ask(&socket, &asked, |line| show.line(&line)) => answered,
+        _ = tokio::signal::ctrl_c() => return Err(Failure::Failed("interrupted; the daemon stops the task".to_owned())),
+    };
+    match answered {
+        Ok(Some(())) => {}
+        Ok(None) => alone(home, &task, &mut show).await?,
+        Err(error) => return Err(Failure::Failed(format!("the daemon cannot be asked: {error}"))),
+    }
+    match show.ending {
+        Some(EventBody::Completed { .. }) => Ok(()),
+        Some(EventBody::Error { error }) => {
+            let suggestion = error.suggestion.map(|text| format!(" {text}")).unwrap_or_default();
+            Err(Failure::Failed(format!("{}: {}{suggestion}", error.code.as_str(), error.message)))
+        }
+        Some(EventBody::Stopped { reason, .. }) => Err(Failure::Failed(format!("stopped: {reason}"))),
+        _ => Err(Failure::Failed("the daemon went away before the task ended".to_owned())),
+    }
+}
+
+/// Without a daemon: takes the lock, runs, and leaves the events for the Board in the outbox.
+async fn alone(home: &Home, task: &Task, show: &mut Show) -> Result<(), Failure> {
+    let credential = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+    home.open().map_err(|error| Failure::Configuration(error.to_string()))?;
+    enrol::write_missing(home, &[] as &[&str]).map_err(|error| Failure::Failed(error.to_string()))?;
+    let daemon = Daemon::open(home, credential.clone()).await?;
+    let mesh = &daemon.mesh;
+    let attempt = mesh.begin_local("cli", &task.agent, &task.goal);
+    let tell = async {
+        let mut events = Follower::new(mesh.outbox(), &attempt);
+        while let Some(items) = events.next().await {
+            for item in items {
+                show.line(&serde_json::from_str(item.get()).unwrap_or_default());
+            }
+        }
+    };
+    tokio::select! {
+        () = tell => {}
+        _ = tokio::signal::ctrl_c() => {
+            mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt).await;
+            mesh.close().await;
+            return Err(Failure::Failed("interrupted; everything that the task had begun is dead".to_owned()));
+        }
+    }
+    mesh.close().await;
+    if credential.is_none() {
+        // Nobody will ever ask for it.
+        mesh.outbox().forget(&attempt);
+    }
+    Ok(())
+}
+
+struct Show {
+    json: bool,
+    ending: Option<EventBody>,
+}
+
+impl Show {
+    fn line(&mut self, line: &Value) {
+        if self.json {
+            self.print(&format!("{line}\n"));
+        }
+        if let Ok(event) = serde_json::from_value::<Event>(line.clone()) {
+            if !self.json {
+                self.print(&text(&event.body));
+            }
+            if event.body.is_terminal() {
+                self.ending = Some(event.body);
+            }
+        }
+    }
+
+    /// A reader that went away (`| head`) is no reason to end the task.
+    fn print(&self, text: &str) {
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+fn text(body: &EventBody) -> String {
+    match body {
+        EventBody::Started { model, .. } => format!("[{model}]\n"),
+        EventBody::Completed { .. } => "\n".to_owned(),
+        EventBody::Progress { event } => match &event.event {
+            AgentStreamEvent::TextDelta { content } => content.clone(),
+            AgentStreamEvent::ToolCall { tool, args, .. } => {
+                format!("\n→ {tool} {}\n", protocol::text::head(&args.to_string(), 200))
+            }
+            AgentStreamEvent::ToolOutput { content, .. } => content.clone(),
+            AgentStreamEvent::ToolResult { tool, ok: false, .. } => format!("\n× {tool} failed\n"),
+            AgentStreamEvent::Step { state: StepState::Discarded, .. } => "\n[withdrawn]\n".to_owned(),
+            AgentStreamEvent::Notice { level, text } if *level != NoticeLevel::Info => format!("\n! {text}\n"),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
+}
