@@ -100,6 +100,15 @@ pub struct Serve {
     /// Proxy whose X-Forwarded-For is believed; may be given several times
     #[arg(long, env = "VIBER_BOARD_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     trusted_proxy: Vec<Cidr>,
+    /// A second address that answers /metrics, /healthz and /readyz to anybody who reaches it
+    #[arg(long, env = "VIBER_BOARD_METRICS_LISTEN", value_name = "ADDRESS")]
+    metrics_listen: Option<std::net::SocketAddr>,
+    /// Bearer token for /metrics on the main address, where it does not exist without one
+    #[arg(long, env = "VIBER_BOARD_METRICS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    metrics_token: Option<String>,
+    /// The daemon-agent build that work machines download [default: beside this program]
+    #[arg(long, env = "VIBER_BOARD_DAEMON_BINARY", value_name = "FILE")]
+    daemon_binary: Option<PathBuf>,
 }
 
 /// How a verb fails.
@@ -223,6 +232,9 @@ fn settle(store: Store, flags: Serve) -> Result<(Config, Option<LogForm>), Failu
     config.tls = flags.tls_cert.zip(flags.tls_key).or(file.tls_cert.zip(file.tls_key));
     config.signing_key_file = flags.signing_key_file.or(file.signing_key_file);
     config.trusted_proxies = if flags.trusted_proxy.is_empty() { file.trusted_proxy } else { flags.trusted_proxy };
+    config.metrics_listen = flags.metrics_listen.or(file.metrics_listen);
+    config.metrics_token = flags.metrics_token.or(file.metrics_token);
+    config.daemon_binary = flags.daemon_binary.or(file.daemon_binary);
     Ok((config, store.log.or(file.log)))
 }
 

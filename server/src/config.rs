@@ -5,6 +5,9 @@ use std::{
     path::PathBuf,
 };
 
+/// Shortest metrics token, characters.
+const SHORTEST_TOKEN: usize = 16;
+
 /// The checked configuration of a running Board.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -66,6 +69,12 @@ impl Config {
                 let form = "https://host or https://host:port, nothing after it";
                 return Err(BadConfig(format!("--public-url {url}: expected {form}")));
             }
+        }
+        if self.metrics_token.as_ref().is_some_and(|token| token.len() < SHORTEST_TOKEN) {
+            return Err(BadConfig(format!("--metrics-token: shorter than {SHORTEST_TOKEN} characters")));
+        }
+        if let Some(file) = self.daemon_binary.as_ref().filter(|file| !file.is_file()) {
+            return Err(BadConfig(format!("--daemon-binary {}: there is no such file", file.display())));
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::{
     db::{self, Tx},
     domain::{Actor, By, Committed},
     error::{Error, Result},
+    measure,
     state::Board,
 };
 
@@ -81,6 +82,8 @@ pub async fn record(board: &Board, speaker: &Speaker, frames: Arc<[Events]>) -> 
         })
         .await?;
     let Some(book) = book else { return Ok(None) };
+    let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
+    metrics::counter!(measure::EVENTS).increment(events as u64);
     for (task, run) in book.runs {
         board.hub.publish(&speaker.team, &task, run);
     }

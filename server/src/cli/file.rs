@@ -22,6 +22,9 @@ pub struct File {
     pub signing_key_file: Option<PathBuf>,
     #[serde(default, deserialize_with = "ranges")]
     pub trusted_proxy: Vec<Cidr>,
+    pub metrics_listen: Option<SocketAddr>,
+    pub metrics_token: Option<String>,
+    pub daemon_binary: Option<PathBuf>,
     pub log: Option<LogForm>,
 }
 

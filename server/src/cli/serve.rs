@@ -17,10 +17,13 @@ use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Failure, console, open, serving};
-use crate::{actions, clock::Clock, config::Config, lifecycle, state::Board, web};
+use crate::{actions, clock::Clock, config::Config, lifecycle, measure, state::Board, web};
 
 /// A client that takes longer for the head of a request, or for its first byte, is hung up on.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A peer that reads nothing for so long is cut, milliseconds.
+#[cfg(target_os = "linux")]
+const STUCK_MS: u32 = 60_000;
 /// Largest head of a request, bytes.
 const HEAD: usize = 64 * 1024;
 /// Most headers of a request.
@@ -38,6 +41,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     let listener = std::net::TcpListener::bind(config.listen)
         .map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
     listener.set_nonblocking(true)?;
+    give_up_on_the_stuck(&listener)?;
     config.listen = listener.local_addr()?;
     mark.tell(&config.base_url())?;
     let board = Board::new(config, db, keys, clock);
@@ -49,6 +53,10 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
             }
         }
     });
+    measure::handle();
+    if let Some(address) = board.config.metrics_listen {
+        metrics(&board, address).await?;
+    }
     greet(&board).await?;
     let served = listen(&board, listener, tls).await;
     board.shutdown.soft.cancel();
@@ -56,6 +64,21 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     board.db.close().await;
     tracing::info!("stopped");
     served.map_err(Failure::from)
+}
+
+/// Answers probes and Prometheus on an address of its own.
+async fn metrics(board: &Board, address: SocketAddr) -> Result<(), Failure> {
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(|error| Failure::Failed(format!("--metrics-listen {address}: {error}")))?;
+    let service = web::health::metrics_routes().with_state(board.clone());
+    let soft = board.shutdown.soft.clone();
+    board.shutdown.spawn(async move {
+        if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(soft.cancelled_owned()).await {
+            tracing::error!(%error, "the listener of metrics has ended");
+        }
+    });
+    Ok(())
 }
 
 /// Says where it is, and how to begin.
@@ -76,6 +99,15 @@ async fn tls(config: &Config) -> Result<Option<RustlsConfig>, Failure> {
     let (cert_name, key_name) = (cert.display(), key.display());
     let wrong = |error| Failure::Config(format!("--tls-cert {cert_name} --tls-key {key_name}: {error}"));
     Ok(Some(RustlsConfig::from_pem_file(cert, key).await.map_err(wrong)?))
+}
+
+/// Connections inherit it: one whose peer takes nothing for so long, though it lives, is cut. A viewer resumes.
+fn give_up_on_the_stuck(listener: &std::net::TcpListener) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::net::sockopt::set_tcp_user_timeout(listener, STUCK_MS)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = listener;
+    Ok(())
 }
 
 async fn listen(board: &Board, listener: std::net::TcpListener, tls: Option<RustlsConfig>) -> io::Result<()> {

@@ -1,13 +1,19 @@
 //! Who writes. SQLite: one task owns the one write connection and commits what waits together, so that one fsync serves
 //! many changes. PostgreSQL: each change in its own transaction, tried again when the database asks for it.
 
-use std::{panic::AssertUnwindSafe, path::PathBuf, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use futures_util::FutureExt;
+use metrics::{counter, gauge, histogram};
 use sqlx::SqlitePool;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Connection, Db, Error, Tx, Work};
+use crate::measure;
 
 /// Changes that may wait; a caller beyond that waits for a place.
 const QUEUE: usize = 1024;
@@ -93,11 +99,17 @@ async fn run(pool: SqlitePool, mut waiting: mpsc::Receiver<Job>, file: PathBuf) 
     let mut batch = Vec::with_capacity(BATCH);
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
         let mut replies = Vec::with_capacity(batch.len());
+        let (began, changes) = (Instant::now(), batch.len());
+        gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
         let outcome = match pool.acquire().await {
             Ok(connection) => commit(Tx::on(Connection::Sqlite(connection)), &mut batch, &mut replies).await,
             Err(error) => Err(error.into()),
         };
         batch.clear();
+        histogram!(measure::COMMIT_SIZE).record(changes as f64);
+        histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
+        let word = if outcome.is_ok() { "committed" } else { "failed" };
+        counter!(measure::WRITES, "outcome" => word).increment(changes as u64);
         for reply in replies {
             reply(outcome.clone());
         }
@@ -145,6 +157,7 @@ where
 {
     let done = tokio::spawn(async move {
         let mut tries = 1;
+        let began = Instant::now();
         loop {
             let mut tx = db.acquire().await?;
             tx.script("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
@@ -156,6 +169,10 @@ where
                 tokio::time::sleep(Duration::from_millis(5 << tries)).await;
                 continue;
             }
+            let word = if keep && ended.is_ok() { "committed" } else { "failed" };
+            counter!(measure::WRITES, "outcome" => word).increment(1);
+            histogram!(measure::COMMIT_SIZE).record(1.0);
+            histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
             if keep {
                 ended?;
             }

@@ -17,13 +17,14 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use metrics::{counter, histogram};
 use tower_http::{
     catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer, timeout::RequestBodyTimeoutLayer,
 };
 use tracing::Instrument;
 
 use super::{cookie::Cookie, respond};
-use crate::{config::Config, error::Error, state::Board};
+use crate::{config::Config, error::Error, measure, state::Board};
 
 /// Largest body of a request, bytes. A route that takes more says so itself.
 const BODY: usize = 1024 * 1024;
@@ -153,18 +154,28 @@ async fn number(mut request: Request, next: Next) -> Response {
     let method: Method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
-    let span = tracing::info_span!("request", request.id = %id, %method, route);
+    let span = tracing::info_span!("request", request.id = %id, %method, route = %route);
+    let label = known(&method);
     let began = Instant::now();
     async move {
         let mut response = next.run(request).await;
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::info!(status = response.status().as_u16(), duration_ms, "answered");
+        let status = response.status().as_str().to_owned();
+        counter!(measure::REQUESTS, "method" => label, "route" => route.clone(), "status" => status).increment(1);
+        histogram!(measure::REQUEST_SECONDS, "method" => label, "route" => route).record(began.elapsed().as_secs_f64());
         let value = HeaderValue::from_str(&id).expect("hexadecimal digits");
         response.headers_mut().insert("x-request-id", value);
         response
     }
     .instrument(span)
     .await
+}
+
+/// A method as a figure's label: anybody can invent methods, and every label costs memory.
+fn known(method: &Method) -> &'static str {
+    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    known.into_iter().find(|name| method.as_str() == *name).unwrap_or("other")
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub struct Events {
 /// A task's events as a JSON page, or with `Accept: text/event-stream` as a stream. In the stream `id` is
 /// `{attempt}.{seq}`, `event` the event's type, `data` the event; frames without `id` are `task` (the task, now and
 /// whenever it changed), `reset` (the cursor is unknown: what follows starts at the beginning) and `end` (`{reason}`).
-#[utoipa::path(get, path = "/tasks/{id}/events", tag = "tasks", params(("id" = String, Path), After,
+#[utoipa::path(get, path = "/api/v1/tasks/{id}/events", tag = "tasks", params(("id" = String, Path), After,
     ("Last-Event-ID" = Option<String>, Header, description = "Resumes a stream; goes before `after`")),
     responses((status = 200, content((Events = "application/json"), (String = "text/event-stream"))), Answers))]
 pub async fn events(

@@ -38,7 +38,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 }
 
 /// The team's members, in the order they came.
-#[utoipa::path(get, path = "/members", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/members", tag = "team", params(Paging), responses(
     (status = 200, body = List<shapes::Member>), Answers))]
 async fn members(
     State(board): State<Board>,
@@ -82,7 +82,7 @@ pub struct Invited {
 }
 
 /// Asks a person into the team: they become a member by opening the link, whether or not they have an account.
-#[utoipa::path(post, path = "/members", tag = "team", request_body = Invite, responses(
+#[utoipa::path(post, path = "/api/v1/members", tag = "team", request_body = Invite, responses(
     (status = 201, body = Invited), Answers))]
 async fn add_member(
     State(board): State<Board>,
@@ -104,7 +104,7 @@ pub struct ChangeMember {
 }
 
 /// Gives a member another role.
-#[utoipa::path(patch, path = "/members/{id}", tag = "team", params(("id" = String, Path)),
+#[utoipa::path(patch, path = "/api/v1/members/{id}", tag = "team", params(("id" = String, Path)),
     request_body = ChangeMember, responses((status = 200, body = shapes::Member), Answers))]
 async fn change_member(
     State(board): State<Board>,
@@ -119,7 +119,7 @@ async fn change_member(
 }
 
 /// Takes a member out of the team.
-#[utoipa::path(delete, path = "/members/{id}", tag = "team", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/members/{id}", tag = "team", params(("id" = String, Path)), responses(
     (status = 204), Answers))]
 async fn remove_member(
     State(board): State<Board>,
@@ -131,7 +131,7 @@ async fn remove_member(
 }
 
 /// The team's invitations, the newest first.
-#[utoipa::path(get, path = "/invitations", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/invitations", tag = "team", params(Paging), responses(
     (status = 200, body = List<shapes::Invitation>), Answers))]
 async fn invitations(
     State(board): State<Board>,
@@ -148,7 +148,7 @@ async fn invitations(
 }
 
 /// Makes an invitation.
-#[utoipa::path(post, path = "/invitations", tag = "team", request_body = Invite, responses(
+#[utoipa::path(post, path = "/api/v1/invitations", tag = "team", request_body = Invite, responses(
     (status = 201, body = Invited), Answers))]
 async fn invite(
     State(board): State<Board>,
@@ -164,7 +164,7 @@ async fn invite(
 }
 
 /// Withdraws an invitation.
-#[utoipa::path(delete, path = "/invitations/{id}", tag = "team", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/invitations/{id}", tag = "team", params(("id" = String, Path)), responses(
     (status = 204), Answers))]
 async fn withdraw(
     State(board): State<Board>,
@@ -176,7 +176,7 @@ async fn withdraw(
 }
 
 /// The team's API tokens that stand, the newest first.
-#[utoipa::path(get, path = "/tokens", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/tokens", tag = "team", params(Paging), responses(
     (status = 200, body = List<shapes::Token>), Answers))]
 async fn tokens(
     State(board): State<Board>,
@@ -212,7 +212,7 @@ pub struct MadeToken {
 }
 
 /// Makes an API token.
-#[utoipa::path(post, path = "/tokens", tag = "team", request_body = MakeToken, responses(
+#[utoipa::path(post, path = "/api/v1/tokens", tag = "team", request_body = MakeToken, responses(
     (status = 201, body = MadeToken), Answers))]
 async fn make_token(
     State(board): State<Board>,
@@ -226,7 +226,7 @@ async fn make_token(
 }
 
 /// Revokes an API token: its calls are refused at once, its streams end within 5 s.
-#[utoipa::path(delete, path = "/tokens/{id}", tag = "team", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "team", params(("id" = String, Path)), responses(
     (status = 204), Answers))]
 async fn revoke_token(
     State(board): State<Board>,
@@ -238,7 +238,7 @@ async fn revoke_token(
 }
 
 /// What was done in the team, the newest first. Each row's hash covers the row before it.
-#[utoipa::path(get, path = "/audit", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/audit", tag = "team", params(Paging), responses(
     (status = 200, body = List<shapes::AuditEntry>), Answers))]
 async fn audit(
     State(board): State<Board>,

@@ -50,7 +50,7 @@ pub struct Which {
 }
 
 /// The team's sessions, the most recently active first.
-#[utoipa::path(get, path = "/sessions", tag = "sessions", params(Which), responses(
+#[utoipa::path(get, path = "/api/v1/sessions", tag = "sessions", params(Which), responses(
     (status = 200, body = List<shapes::Session>), Answers))]
 async fn list(
     State(board): State<Board>,
@@ -103,7 +103,7 @@ pub struct Start {
 }
 
 /// Starts a session without a task.
-#[utoipa::path(post, path = "/sessions", tag = "sessions", request_body = Start, responses(
+#[utoipa::path(post, path = "/api/v1/sessions", tag = "sessions", request_body = Start, responses(
     (status = 201, body = shapes::Session), Answers))]
 async fn create(
     State(board): State<Board>,
@@ -122,7 +122,7 @@ async fn create(
 }
 
 /// One session.
-#[utoipa::path(get, path = "/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
     (status = 200, body = shapes::Session), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -146,7 +146,7 @@ pub struct Change {
 }
 
 /// Renames a session, pins it or puts it away.
-#[utoipa::path(patch, path = "/sessions/{id}", tag = "sessions", params(("id" = String, Path)), request_body = Change,
+#[utoipa::path(patch, path = "/api/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path)), request_body = Change,
     responses((status = 200, body = shapes::Session), Answers))]
 async fn change(
     State(board): State<Board>,
@@ -172,7 +172,7 @@ async fn change(
 }
 
 /// Deletes a session with its messages and tasks.
-#[utoipa::path(delete, path = "/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
     (status = 204), Answers))]
 async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
     actions::sessions::delete(&board, &caller.team.id, &caller.by, &id).await?;
@@ -192,7 +192,7 @@ pub struct Before {
 }
 
 /// A page of a session's messages, ascending by seq.
-#[utoipa::path(get, path = "/sessions/{id}/messages", tag = "sessions", params(("id" = String, Path), Before),
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/messages", tag = "sessions", params(("id" = String, Path), Before),
     responses((status = 200, body = List<shapes::Message>), Answers))]
 async fn messages(
     State(board): State<Board>,

@@ -30,8 +30,8 @@ pub struct Problem {
     /// The status in words.
     pub title: String,
     pub status: u16,
-    /// One sentence for a person.
-    pub detail: String,
+    /// One sentence for a person; absent where it could tell something.
+    pub detail: Option<String>,
     /// Stable, for programs.
     pub code: String,
     /// The same as the answer's `x-request-id`; stands in the Board's log.

@@ -94,7 +94,7 @@ impl Submit {
 }
 
 /// Gives a viber a goal. With an `Idempotency-Key` the same call answers the same task for 24 h.
-#[utoipa::path(post, path = "/tasks", tag = "tasks", request_body = Submit,
+#[utoipa::path(post, path = "/api/v1/tasks", tag = "tasks", request_body = Submit,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names this call: sent again it is answered again and nothing is done")),
     responses((status = 201, body = shapes::Task), Answers))]
 async fn submit(
@@ -141,7 +141,7 @@ pub struct Which {
 }
 
 /// The team's tasks, the newest first.
-#[utoipa::path(get, path = "/tasks", tag = "tasks", params(Which), responses(
+#[utoipa::path(get, path = "/api/v1/tasks", tag = "tasks", params(Which), responses(
     (status = 200, body = List<shapes::Task>), Answers))]
 async fn list(
     State(board): State<Board>,
@@ -160,7 +160,7 @@ async fn list(
 }
 
 /// One task.
-#[utoipa::path(get, path = "/tasks/{id}", tag = "tasks", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/tasks/{id}", tag = "tasks", params(("id" = String, Path)), responses(
     (status = 200, body = shapes::Task), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -185,7 +185,7 @@ pub struct Stop {
 }
 
 /// Stops a task: it is `stopped` at once, `stopConfirmedAt` tells when everything of it is dead.
-#[utoipa::path(post, path = "/tasks/{id}/stop", tag = "tasks", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/stop", tag = "tasks", params(("id" = String, Path)),
     request_body(content = Option<Stop>), responses((status = 200, body = shapes::Task), Answers))]
 async fn stop(
     State(board): State<Board>,
@@ -204,7 +204,7 @@ async fn stop(
 pub struct Nothing {}
 
 /// Tries a task that has ended once more, as a new attempt.
-#[utoipa::path(post, path = "/tasks/{id}/retry", tag = "tasks", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", tag = "tasks", params(("id" = String, Path)),
     request_body(content = Option<Nothing>), responses((status = 200, body = shapes::Task), Answers))]
 async fn retry(
     State(board): State<Board>,

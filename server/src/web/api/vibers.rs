@@ -32,7 +32,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 }
 
 /// The team's vibers, in the order they joined.
-#[utoipa::path(get, path = "/vibers", tag = "vibers", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/vibers", tag = "vibers", params(Paging), responses(
     (status = 200, body = List<shapes::Viber>), Answers))]
 async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result<Json<List<shapes::Viber>>, Rejection> {
     let after = page.after_id::<ViberId>("vibers")?;
@@ -45,7 +45,7 @@ async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result
 }
 
 /// One viber.
-#[utoipa::path(get, path = "/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
     (status = 200, body = shapes::Viber), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -69,7 +69,7 @@ pub struct Change {
 }
 
 /// Renames a viber, replaces its labels, drains it or takes that back.
-#[utoipa::path(patch, path = "/vibers/{id}", tag = "vibers", params(("id" = String, Path)), request_body = Change,
+#[utoipa::path(patch, path = "/api/v1/vibers/{id}", tag = "vibers", params(("id" = String, Path)), request_body = Change,
     responses((status = 200, body = shapes::Viber), Answers))]
 async fn change(
     State(board): State<Board>,
@@ -91,7 +91,7 @@ async fn change(
 }
 
 /// Revokes a viber: its credential ends, its connection closes within 2 s.
-#[utoipa::path(delete, path = "/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
     (status = 204), Answers))]
 async fn revoke(
     State(board): State<Board>,
@@ -122,7 +122,7 @@ pub struct JoinToken {
 }
 
 /// Makes a join token: good for one viber, for 15 minutes.
-#[utoipa::path(post, path = "/join-tokens", tag = "vibers", request_body(content = Option<Joining>), responses(
+#[utoipa::path(post, path = "/api/v1/join-tokens", tag = "vibers", request_body(content = Option<Joining>), responses(
     (status = 201, body = JoinToken), Answers))]
 async fn join_token(
     State(board): State<Board>,
