@@ -9,7 +9,10 @@ mod preflight;
 mod session;
 mod sessions;
 mod talk;
+mod theme;
 mod transcript;
+mod viber;
+mod vibers;
 
 use std::str::FromStr;
 
@@ -35,7 +38,16 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}", get(home::show))
         .route("/t/{team}/preflight", get(home::preflight))
         .route("/t/{team}/tasks", post(home::submit))
+        .route("/t/{team}/vibers", get(vibers::list))
         .route("/t/{team}/vibers/join", post(join::make))
+        .route("/t/{team}/vibers/{id}", get(viber::show))
+        .route("/t/{team}/vibers/{id}/rename", post(viber::rename))
+        .route("/t/{team}/vibers/{id}/drain", post(viber::drain))
+        .route("/t/{team}/vibers/{id}/undrain", post(viber::undrain))
+        .route("/t/{team}/vibers/{id}/stop", post(viber::stop))
+        .route("/t/{team}/vibers/{id}/test", post(viber::test))
+        .route("/t/{team}/vibers/{id}/revoke", get(viber::confirm_revoke).post(viber::revoke))
+        .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list))
         .route(session, get(session::show))
         .route(&at("messages"), post(session::say))

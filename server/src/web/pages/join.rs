@@ -13,7 +13,7 @@ use crate::{
     error::Result,
     state::Board,
     web::{
-        Administering, Rejection,
+        Operating, Rejection,
         extract::Caller,
         html, links,
         view::{Place, Shell, filters},
@@ -77,7 +77,7 @@ impl Joining {
     pub fn offer(board: &Board, caller: &Caller) -> Self {
         Self {
             slug: caller.team.slug.clone(),
-            may_add: caller.role >= Role::Admin,
+            may_add: caller.role >= Role::Operator,
             local_only: local_only(board),
             made: None,
         }
@@ -90,7 +90,7 @@ fn local_only(board: &Board) -> bool {
 }
 
 /// `POST /t/{team}/vibers/join`
-pub async fn make(State(board): State<Board>, caller: Administering) -> Result<Html<String>, Rejection> {
+pub async fn make(State(board): State<Board>, caller: Operating) -> Result<Html<String>, Rejection> {
     let (secret, token) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &BTreeMap::new()).await?;
     let base = board.config.base_url();
     let command = format!("curl -fsSL {base}/install.sh | sh -s -- {}", secret.reveal());

@@ -15,6 +15,8 @@ impl Badge {
         Self { state, icon, word }
     }
 
+    /// Tasks run.
+    pub const WORKING: Self = Self::new("working", "working", "Working");
     /// Nothing was asked yet.
     pub const IDLE: Self = Self::new("idle", "done", "Idle");
 
