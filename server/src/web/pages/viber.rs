@@ -173,7 +173,10 @@ fn write_labels(labels: &BTreeMap<String, String>) -> String {
 
 fn read_labels(text: &str) -> BTreeMap<String, String> {
     let words = text.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty());
-    words.map(|word| word.split_once('=').unwrap_or((word, ""))).map(|(k, v)| (k.trim().into(), v.trim().into())).collect()
+    words
+        .map(|word| word.split_once('=').unwrap_or((word, "")))
+        .map(|(k, v)| (k.trim().into(), v.trim().into()))
+        .collect()
 }
 
 /// What the forms of the page send.
@@ -213,12 +216,20 @@ pub async fn rename(
 }
 
 /// `POST /t/{team}/vibers/{id}/drain`
-pub async fn drain(state: State<Board>, caller: Administering, path: Path<(String, String)>) -> Result<Redirect, Rejection> {
+pub async fn drain(
+    state: State<Board>,
+    caller: Administering,
+    path: Path<(String, String)>,
+) -> Result<Redirect, Rejection> {
     set_drained(state, caller, path, true).await
 }
 
 /// `POST /t/{team}/vibers/{id}/undrain`
-pub async fn undrain(state: State<Board>, caller: Administering, path: Path<(String, String)>) -> Result<Redirect, Rejection> {
+pub async fn undrain(
+    state: State<Board>,
+    caller: Administering,
+    path: Path<(String, String)>,
+) -> Result<Redirect, Rejection> {
     set_drained(state, caller, path, false).await
 }
 

@@ -120,7 +120,9 @@ impl Row {
 pub fn state(viber: &Viber) -> Badge {
     match (viber.contact.state, viber.running) {
         (ContactState::Connected, 1..) if !viber.drained => Badge::WORKING,
-        (ContactState::Connected, 0) if !viber.drained => Badge { word: "Idle", ..Badge::contact(viber.contact.state, false) },
+        (ContactState::Connected, 0) if !viber.drained => {
+            Badge { word: "Idle", ..Badge::contact(viber.contact.state, false) }
+        }
         _ => Badge::contact(viber.contact.state, viber.drained),
     }
 }
