@@ -81,6 +81,13 @@ impl FakeDaemon {
         daemon
     }
 
+    /// Enrols in `team` and connects.
+    pub async fn connected_in(board: &Board, team: &str, name: &str) -> Self {
+        let mut daemon = Self::enrol_in(board, team, name).await;
+        daemon.connect().await;
+        daemon
+    }
+
     /// Dials in, says hello, and answers the Board's welcome.
     pub async fn connect(&mut self) -> Welcome {
         self.dial().await.unwrap_or_else(|error| panic!("the upgrade was refused: {error}"));

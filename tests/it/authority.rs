@@ -1,0 +1,269 @@
+//! The authority walk: every route of the Board, as everybody. A route that the table lacks does not pass its own test
+//! beside the table; one that the walk has no path for fails here.
+
+use std::collections::BTreeMap;
+
+use board_tests::{
+    Board, Engine, FakeDaemon, Person,
+    board::{HOME, PASSWORD},
+    fake_daemon::{accepted, completed, started, text},
+    tasks::id,
+};
+use reqwest::{Method, header};
+use serde_json::{Value, json};
+use server::web::authority::{Route, TABLE, Who};
+
+/// Everybody who might call, and what the team `home` has that they might call for.
+struct World {
+    _board: Board,
+    anon: Person,
+    /// By login and by token, each role of `home`, lowest first.
+    roles: Vec<(Who, Person)>,
+    /// The owner of another team, by login (naming our team) and by its own team's token.
+    strangers: Vec<Person>,
+    viber: Person,
+    foreign_viber: Person,
+    /// What stands for a placeholder, by the word before it in the path.
+    ours: BTreeMap<&'static str, String>,
+    unknown: BTreeMap<&'static str, String>,
+}
+
+/// What a probe sees.
+#[derive(Debug)]
+struct Seen {
+    status: u16,
+    location: String,
+    body: String,
+}
+
+impl World {
+    async fn make() -> Self {
+        let board = Board::start(Engine::Sqlite).await;
+        let mut roles = Vec::new();
+        for (who, role) in
+            [(Who::Viewer, "viewer"), (Who::Operator, "operator"), (Who::Admin, "admin"), (Who::Owner, "owner")]
+        {
+            roles.push((who, board.operator(HOME, &format!("{role}@example.org"), role).await));
+            roles.push((who, board.token(HOME, role).await));
+        }
+        board.make_operator("elsewhere", "stranger@example.org", "owner").await;
+        let stranger = board.anon().in_team(HOME);
+        stranger.sign_in("stranger@example.org", PASSWORD).await;
+        let foreign_token = board.token("elsewhere", "owner").await;
+
+        let mut viber = FakeDaemon::connected(&board, "lab").await;
+        let far = FakeDaemon::connected_in(&board, "elsewhere", "far").await;
+        let owner = board.token(HOME, "owner").await;
+        let task = owner.submit(viber.id.as_str(), "be walked over").await;
+        let submit = viber.submitted().await;
+        viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("here"), completed("here")]).await;
+        let spare = board.operator(HOME, "spare@example.org", "viewer").await;
+        drop(spare);
+        let members = owner.get("/api/v1/members").await.expect(200).json();
+        let spare = members["items"].as_array().expect("a list").iter().find(|member| member["email"] == "spare@example.org");
+        let invited = owner.post("/api/v1/invitations", &json!({"role": "viewer", "email": ""})).await.expect(201).json();
+        let token = owner.post("/api/v1/tokens", &json!({"name": "spare", "role": "viewer"})).await.expect(201).json();
+        let ours = BTreeMap::from([
+            ("vibers", viber.id.to_string()),
+            ("tasks", id(&task, "id").to_owned()),
+            ("sessions", id(&task, "sessionId").to_owned()),
+            ("members", id(spare.expect("the spare member"), "id").to_owned()),
+            ("invitations", id(&invited, "id").to_owned()),
+            ("tokens", id(&token, "id").to_owned()),
+        ]);
+        let unknown = ours.iter().map(|(kind, known)| (*kind, another(known))).collect();
+        let bearer = |daemon: &FakeDaemon| Person::with_token(&board.url, &daemon.credential);
+        Self {
+            anon: board.anon(),
+            roles,
+            strangers: vec![stranger, foreign_token],
+            viber: bearer(&viber),
+            foreign_viber: bearer(&far),
+            ours,
+            unknown,
+            _board: board,
+        }
+    }
+
+    /// A path with everything filled in, or `None` when it needs a secret of its own (a code, a hash).
+    fn path(&self, route: &Route, ids: &BTreeMap<&'static str, String>) -> Option<String> {
+        let mut path = String::new();
+        let mut before = "";
+        for piece in route.path.split('/').skip(1) {
+            path.push('/');
+            match piece {
+                "{team}" => path.push_str(HOME),
+                "{attempt}" => path.push('1'),
+                "{code}" | "{secret}" | "{hash}" | "{name}" => return None,
+                _ if piece.starts_with('{') => match ids.get(before) {
+                    Some(id) => path.push_str(id),
+                    None => return None,
+                },
+                word => path.push_str(word),
+            }
+            before = piece;
+        }
+        Some(path)
+    }
+}
+
+/// An identifier of the same kind that nobody has.
+fn another(id: &str) -> String {
+    let (prefix, _) = id.split_once('_').expect("a prefix");
+    format!("{prefix}_{}", "0123456789abcdef".repeat(2))
+}
+
+fn is_api(route: &Route) -> bool {
+    route.path.starts_with("/api/") || route.path.starts_with("/ws/")
+}
+
+async fn probe(person: &Person, route: &Route, path: &str) -> Seen {
+    let method: Method = route.method.parse().expect("a method");
+    let mut request = person.request(method.clone(), path);
+    if is_api(route) {
+        if method != Method::GET && method != Method::DELETE {
+            request = request.json(&json!({}));
+        }
+    } else {
+        request = request.header(header::ACCEPT, "text/html");
+        if method == Method::POST {
+            request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
+    }
+    let answer = request.send().await.unwrap_or_else(|error| panic!("{} {path}: {error}", route.method));
+    let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let (status, location) = (answer.status().as_u16(), header("location"));
+    // A stream has no end to wait for.
+    let body = if header("content-type").starts_with("text/event-stream") {
+        String::new()
+    } else {
+        answer.text().await.unwrap_or_default()
+    };
+    assert!(status < 500, "{} {path}: {status} {body}", route.method);
+    Seen { status, location, body }
+}
+
+/// A body without what differs from request to request.
+fn plain(body: &str) -> String {
+    match serde_json::from_str::<Value>(body) {
+        Ok(mut problem) => {
+            for field in ["requestId", "instance"] {
+                problem.as_object_mut().map(|problem| problem.remove(field));
+            }
+            problem.to_string()
+        }
+        Err(_) => {
+            let lines = body.lines().filter(|line| !line.contains("request"));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+fn is_turned_away(route: &Route, seen: &Seen) -> bool {
+    if is_api(route) { seen.status == 401 } else { seen.status == 303 && seen.location.starts_with("/login") }
+}
+
+#[tokio::test]
+async fn every_route_as_everybody() {
+    let world = World::make().await;
+    let mut wrong = Vec::new();
+    let mut walked = 0;
+    let mut order: Vec<&Route> = TABLE.iter().collect();
+    // What takes things away comes last.
+    order.sort_by_key(|route| (route.method != "GET", route.path.ends_with("delete") || route.method == "DELETE"));
+
+    // Those who may not, first: nothing changes meanwhile.
+    for route in &order {
+        let Some(path) = world.path(route, &world.ours) else { continue };
+        let mut check = |who: &str, good: bool, seen: &Seen| {
+            walked += 1;
+            if !good {
+                let body: String = seen.body.chars().take(200).collect();
+                wrong.push(format!("{} {path} as {who}: {} {} {body}", route.method, seen.status, seen.location));
+            }
+        };
+        if matches!(route.who, Who::Anyone | Who::MetricsToken) {
+            continue;
+        }
+        let seen = probe(&world.anon, route, &path).await;
+        check("nobody", is_turned_away(route, &seen), &seen);
+        match route.who {
+            Who::Viber => {
+                for (who, person) in &world.roles {
+                    let seen = probe(person, route, &path).await;
+                    check(&format!("{who:?}"), [401, 403].contains(&seen.status), &seen);
+                }
+                if path.contains("/tasks/") {
+                    let seen = probe(&world.foreign_viber, route, &path).await;
+                    check("a foreign viber", seen.status == 404, &seen);
+                }
+            }
+            Who::SignedIn => {
+                let seen = probe(&world.viber, route, &path).await;
+                check("a viber", is_turned_away(route, &seen) || seen.status == 401, &seen);
+            }
+            _ => {
+                for (name, viber) in [("a viber", &world.viber), ("a foreign viber", &world.foreign_viber)] {
+                    let seen = probe(viber, route, &path).await;
+                    check(name, is_turned_away(route, &seen) || seen.status == 401, &seen);
+                }
+                for (who, person) in world.roles.iter().filter(|(who, _)| *who < route.who) {
+                    let seen = probe(person, route, &path).await;
+                    let by_token = person.bearer().is_some();
+                    // Pages are for people: a token on a page may be as good as nobody.
+                    let good = seen.status == 403 || (by_token && !is_api(route) && is_turned_away(route, &seen));
+                    check(&format!("{who:?}"), good, &seen);
+                }
+                for stranger in &world.strangers {
+                    let ours = probe(stranger, route, &path).await;
+                    let own_team = stranger.bearer().is_some();
+                    if own_team && !route.path.contains('{') {
+                        // A list or a verb of its own team: ours must not be in it.
+                        let leaks = world.ours.values().any(|id| ours.body.contains(id.as_str()));
+                        check("a stranger's token", !leaks, &ours);
+                        continue;
+                    }
+                    if own_team && !is_api(route) {
+                        check("a stranger's token", ours.status == 404 || is_turned_away(route, &ours), &ours);
+                        continue;
+                    }
+                    check("a stranger", ours.status == 404, &ours);
+                    if let Some(nowhere) = world.path(route, &world.unknown).filter(|other| *other != path) {
+                        let unknown = probe(stranger, route, &nowhere).await;
+                        check("a stranger, unknown id", unknown.status == 404, &unknown);
+                        let same = plain(&ours.body).replace(&path, "") == plain(&unknown.body).replace(&nowhere, "");
+                        check("a stranger, foreign as unknown", same, &ours);
+                    }
+                }
+            }
+        }
+    }
+
+    // Then those who may: whatever else is wrong with an empty request, it is not who sent it.
+    for route in &order {
+        if matches!(route.who, Who::Anyone | Who::MetricsToken | Who::Viber | Who::SignedIn) {
+            continue;
+        }
+        let Some(path) = world.path(route, &world.ours) else { continue };
+        let (_, person) = world.roles.iter().find(|(who, _)| *who >= route.who).expect("somebody may");
+        let seen = probe(person, route, &path).await;
+        walked += 1;
+        if [401, 403, 404, 405].contains(&seen.status) || is_turned_away(route, &seen) {
+            wrong.push(format!("{} {path} as {:?}, who may: {} {}", route.method, route.who, seen.status, seen.location));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {walked} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(walked > 300, "only {walked} probes");
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_route_says_nothing_about_anybody() {
+    let world = World::make().await;
+    for path in ["/t/elsewhere/sessions", "/t/nowhere/sessions", "/t/home/no/such/page"] {
+        let seen = world.roles[0].1.page(path).await;
+        assert_eq!(seen.status, 404, "{path}");
+    }
+    let foreign = world.roles[0].1.page("/t/elsewhere/sessions").await;
+    let unknown = world.roles[0].1.page("/t/nowhere/sessions").await;
+    assert_eq!(plain(&foreign.body).replace("elsewhere", ""), plain(&unknown.body).replace("nowhere", ""));
+}
