@@ -16,9 +16,12 @@ macro_rules! on_both_databases {
 pub(crate) use on_both_databases;
 
 mod api;
+mod authority;
+mod browser;
 mod daemon;
 mod delivery;
 mod harness;
 mod kill;
+mod packaging;
 mod safety;
 mod stores;

@@ -1,0 +1,198 @@
+//! What is shipped beside the programs, checked without a container engine, and the one command of a second machine.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use board_tests::{
+    Board, Engine, Viber,
+    board::HOME,
+    programs::{Process, root, run},
+};
+use serde::Deserialize;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The instructions of the Dockerfile, continuation lines joined.
+fn instructions() -> Vec<(String, String)> {
+    let text = read("Dockerfile").replace("\\\n", " ");
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| line.split_once(' ').expect("an instruction"))
+        .map(|(verb, rest)| (verb.to_owned(), rest.to_owned()))
+        .collect()
+}
+
+#[test]
+fn every_file_that_the_image_copies_exists_and_it_runs_as_nobody_special() {
+    let instructions = instructions();
+    let mut copied = 0;
+    for (_, rest) in instructions.iter().filter(|(verb, rest)| verb == "COPY" && !rest.contains("--from")) {
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        for source in &words[..words.len() - 1] {
+            assert!(root().join(source).exists(), "COPY {source}: no such file");
+            copied += 1;
+        }
+    }
+    assert!(copied >= 8, "{copied}");
+    // Every member of the workspace has to be there, or cargo does not even start.
+    let members = read("Cargo.toml");
+    let members = members.lines().find(|line| line.starts_with("members")).expect("members");
+    for member in members.split('"').skip(1).step_by(2) {
+        assert!(
+            instructions.iter().any(|(verb, rest)| verb == "COPY" && rest.starts_with(member)),
+            "{member} is not copied"
+        );
+    }
+    let user = instructions.iter().rposition(|(verb, _)| verb == "USER").expect("a user");
+    assert_ne!(instructions[user].1, "root");
+    let after = &instructions[user..];
+    assert!(after.iter().all(|(verb, _)| verb != "RUN" && verb != "COPY"), "nothing is done after root was left");
+    assert!(instructions.iter().any(|(verb, _)| verb == "HEALTHCHECK"));
+}
+
+#[derive(Deserialize)]
+struct Compose {
+    services: BTreeMap<String, Service>,
+    #[serde(default)]
+    volumes: BTreeMap<String, Option<serde_json::Value>>,
+}
+
+#[derive(Deserialize)]
+struct Service {
+    image: Option<String>,
+    build: Option<String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    volumes: Vec<String>,
+    #[serde(default)]
+    ports: Vec<String>,
+    #[serde(default)]
+    depends_on: BTreeMap<String, Depends>,
+    healthcheck: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Depends {
+    condition: String,
+}
+
+#[test]
+fn the_compose_files_say_what_the_board_understands_and_hold_no_secret() {
+    let help =
+        Command::new(board_tests::programs::program("viber-board")).args(["serve", "--help"]).output().expect("help");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    for file in ["docker-compose.yml", "docker-compose.sqlite.yml"] {
+        let compose: Compose = serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let board = &compose.services["board"];
+        assert_eq!(board.build.as_deref(), Some("."), "{file}");
+        for (name, value) in &board.environment {
+            assert!(help.contains(name.as_str()), "{file}: the Board does not know {name}");
+            let secret = name.contains("DATABASE_URL") || name.contains("PASSWORD");
+            assert!(!secret || value.contains("${"), "{file}: {name} is written down");
+        }
+        assert!(board.ports.iter().all(|port| port.starts_with("127.0.0.1:")), "{file}: open to the world without TLS");
+        for service in compose.services.values() {
+            for volume in &service.volumes {
+                let name = volume.split(':').next().expect("a name");
+                assert!(compose.volumes.contains_key(name), "{file}: {name} is not declared");
+            }
+            for (other, depends) in &service.depends_on {
+                assert_eq!(depends.condition, "service_healthy");
+                assert!(
+                    compose.services[other].healthcheck.is_some(),
+                    "{file}: nobody can tell whether {other} is healthy"
+                );
+            }
+            if let Some(password) = service.environment.get("POSTGRES_PASSWORD") {
+                assert!(password.starts_with("${POSTGRES_PASSWORD:?"), "{file}: {password}");
+            }
+            assert!(
+                service.build.is_some() || service.image.as_deref().is_some_and(|image| image.contains(':')),
+                "{file}: pin the image"
+            );
+        }
+    }
+    // What the image sets by itself is understood, too.
+    for (_, rest) in instructions().iter().filter(|(verb, _)| verb == "ENV") {
+        for pair in rest.split_whitespace() {
+            let name = pair.split('=').next().expect("a name");
+            assert!(help.contains(name), "the Board does not know {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_images_health_check_tells_a_ready_board_from_none() {
+    let check = instructions().into_iter().find(|(verb, _)| verb == "HEALTHCHECK").expect("one").1;
+    let list = &check[check.find("CMD").expect("a command") + 3..];
+    let words: Vec<String> = serde_json::from_str(list).expect("the exec form");
+    let mut board = Board::start_with(Engine::Sqlite, &["--public-url", "https://board.example.org"]).await;
+    let port = board.url.rsplit(':').next().expect("a port").to_owned();
+    let command = || {
+        let mut command = Command::new(&words[0]);
+        command.args(words[1..].iter().map(|word| word.replace("7400", &port)));
+        command
+    };
+    assert_eq!(run(command(), "").await.code(), 0);
+    board.kill9();
+    assert_ne!(run(command(), "").await.code(), 0);
+}
+
+/// `curl` in the words of this machine's own tools, in case it is missing: install.sh asks for curl or wget.
+fn has(tool: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(tool).exists()))
+}
+
+#[tokio::test]
+async fn one_command_joins_a_second_machine() {
+    assert!(has("curl") || has("wget"), "install.sh needs one of them");
+    let board = Board::start(Engine::Sqlite).await;
+    let viewer = board.token(HOME, "viewer").await;
+    let token = board.join_token(HOME).await;
+    let script = board.anon().get("/install.sh").await.expect(200).body;
+    assert!(script.starts_with("#!/bin/sh"), "{}", &script[..40]);
+    assert!(!script.contains(&token));
+    let machine = Viber::fresh("second");
+    let mut install = Command::new("sh");
+    install
+        .args(["-s", "--", &token])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", machine.root())
+        .env("OPENVIBER_HOME", machine.home())
+        .current_dir(machine.root());
+    let said = run(install, &script).await;
+    assert_eq!(said.code(), 0, "{said:#?}");
+    assert!(machine.home().join("state/credential").exists(), "{said:#?}");
+    let fleet = viewer.get("/api/v1/vibers").await.expect(200).json();
+    assert_eq!(fleet["items"].as_array().expect("a list").len(), 1, "{fleet}");
+    let installed = board_tests::canary::files(machine.root()).into_iter().find(|file| file.ends_with("daemon-agent"));
+    let installed = installed.unwrap_or_else(|| panic!("no daemon-agent below HOME: {said:#?}"));
+    let mut daemon = Command::new(&installed);
+    daemon.arg("run").env("OPENVIBER_HOME", machine.home()).env("HOME", machine.root());
+    let _daemon = Process::start(daemon, &machine.root().join("daemon.log"));
+    board_tests::eventually("the second machine is connected", || async {
+        let fleet = viewer.get("/api/v1/vibers").await.expect(200).json();
+        (fleet["items"][0]["contact"]["state"] == "connected").then_some(())
+    })
+    .await;
+
+    let mut without = Command::new("sh");
+    without.args(["-s", "--"]).env("HOME", machine.root());
+    assert_ne!(run(without, &script).await.code(), 0, "without a token it says so");
+}
+
+#[test]
+fn scripts_are_programs() {
+    for script in [".ci/run", "scripts/test", "scripts/run", "scripts/needs", "scripts/assets", "scripts/with-postgres"]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let path = root().join(script);
+        let mode = std::fs::metadata(&path).unwrap_or_else(|error| panic!("{script}: {error}")).permissions().mode();
+        assert!(mode & 0o111 != 0, "{script} is not executable");
+        assert!(Command::new("bash").arg("-n").arg(&path).status().expect("bash").success(), "{script}");
+    }
+    assert!(Path::new(&root().join("Makefile")).exists());
+}
