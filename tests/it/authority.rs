@@ -60,8 +60,10 @@ impl World {
         let spare = board.operator(HOME, "spare@example.org", "viewer").await;
         drop(spare);
         let members = owner.get("/api/v1/members").await.expect(200).json();
-        let spare = members["items"].as_array().expect("a list").iter().find(|member| member["email"] == "spare@example.org");
-        let invited = owner.post("/api/v1/invitations", &json!({"role": "viewer", "email": ""})).await.expect(201).json();
+        let spare =
+            members["items"].as_array().expect("a list").iter().find(|member| member["email"] == "spare@example.org");
+        let invited =
+            owner.post("/api/v1/invitations", &json!({"role": "viewer", "email": ""})).await.expect(201).json();
         let token = owner.post("/api/v1/tokens", &json!({"name": "spare", "role": "viewer"})).await.expect(201).json();
         let ours = BTreeMap::from([
             ("vibers", viber.id.to_string()),
@@ -131,7 +133,8 @@ async fn probe(person: &Person, route: &Route, path: &str) -> Seen {
         }
     }
     let answer = request.send().await.unwrap_or_else(|error| panic!("{} {path}: {error}", route.method));
-    let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let header =
+        |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let (status, location) = (answer.status().as_u16(), header("location"));
     // A stream has no end to wait for.
     let body = if header("content-type").starts_with("text/event-stream") {
@@ -249,7 +252,10 @@ async fn every_route_as_everybody() {
         let seen = probe(person, route, &path).await;
         walked += 1;
         if [401, 403, 404, 405].contains(&seen.status) || is_turned_away(route, &seen) {
-            wrong.push(format!("{} {path} as {:?}, who may: {} {}", route.method, route.who, seen.status, seen.location));
+            wrong.push(format!(
+                "{} {path} as {:?}, who may: {} {}",
+                route.method, route.who, seen.status, seen.location
+            ));
         }
     }
     assert!(wrong.is_empty(), "{} of {walked} are wrong:\n{}", wrong.len(), wrong.join("\n"));
