@@ -151,7 +151,7 @@ impl Mesh {
 
     async fn apply(&self, command: Command) {
         match command {
-            Command::Submit(submit) => self.submit(*submit),
+            Command::Submit(submit) => self.submit(*submit).await,
             Command::Stop { task_id, attempt, reason } => {
                 let named = Running { task_id, attempt };
                 self.stop(&Cause::Stop(reason), |attempt, _| *attempt == named).await;
@@ -181,19 +181,18 @@ impl Mesh {
         }
     }
 
-    fn submit(&self, submit: TaskSubmit) {
+    async fn submit(&self, submit: TaskSubmit) {
         let attempt = attempt_of(&submit);
-        if self.outbox().next(&attempt) == 0 {
-            self.outbox().begin(&attempt, &submit.agent_id);
-            self.outbox().append(&attempt, EventBody::Accepted {});
+        if self.state().holds(&attempt) {
+            return;
         }
-        {
-            let mut state = self.state();
-            if state.holds(&attempt) {
-                return;
-            }
-            state.queue.push_back(submit);
+        if self.outbox().next(&attempt) != 0 {
+            // An attempt is begun once, whatever is asked: this one is over.
+            return self.settle(&attempt).await;
         }
+        self.outbox().begin(&attempt, &submit.agent_id);
+        self.outbox().append(&attempt, EventBody::Accepted {});
+        self.state().queue.push_back(submit);
         self.ring();
         self.pump();
     }
@@ -275,10 +274,7 @@ impl Mesh {
     /// Writes the ending of an attempt and lets it go.
     async fn end(&self, attempt: &Running, ending: EventBody) {
         self.outbox().end(attempt, ending).await;
-        let settled = vec![attempt.clone()];
-        if let Err(error) = self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
-            tracing::warn!("the journal cannot be written: {error}");
-        }
+        self.settle(attempt).await;
         {
             let mut state = self.state();
             state.running.remove(attempt);

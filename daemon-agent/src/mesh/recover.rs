@@ -56,7 +56,8 @@ impl Mesh {
         self.pump();
     }
 
-    async fn settle(&self, attempt: &Running) {
+    /// Journals that the attempt is over.
+    pub(super) async fn settle(&self, attempt: &Running) {
         let settled = vec![attempt.clone()];
         if let Err(error) = self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
             tracing::warn!("the journal cannot be written: {error}");

@@ -1,1 +1,285 @@
+//! Attempts on an echo: order, bounds, stops, restarts.
 
+use protocol::{Acked, ErrorCode, Event, Instant};
+use serde_json::json;
+
+use super::*;
+use crate::{config::Variables, outbox::Quota};
+
+struct Desk {
+    folder: tempfile::TempDir,
+    mesh: Mesh,
+    next_cmd: u64,
+    _files: watch::Sender<Arc<Snapshot>>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Home::at(folder.path()).open().expect("a home");
+        let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+        file("config.yaml", "maxTasks: 2\n");
+        file("agents/echo.yaml", "model: echo/1\n");
+        file("agents/brief.yaml", "model: echo/1\nstream: none\n");
+        file("agents/broken.yaml", "nmae: x\n");
+        file("agents/asking.yaml", "model: echo/1\nmode: always_ask\n");
+        let mesh = Self::start(&folder);
+        Self { folder, mesh: mesh.0, next_cmd: 1, _files: mesh.1 }
+    }
+
+    fn start(folder: &tempfile::TempDir) -> (Mesh, watch::Sender<Arc<Snapshot>>) {
+        let home = Home::at(folder.path());
+        let clock = Clock::fixed(Instant(1_700_000_000_000));
+        let (sender, files) = watch::channel(Arc::new(Snapshot::read(&home, &Variables::default())));
+        let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
+        let journal = Arc::new(Journal::open(home.state().join("journal")).expect("a journal"));
+        let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
+        (Mesh::new(Ground { home, clock, outbox, journal, files, fetch }), sender)
+    }
+
+    /// The same home after the process was killed: what ran is gone, what is on the disk stays.
+    fn killed(self) -> Self {
+        let (mesh, files) = Self::start(&self.folder);
+        Self { mesh, _files: files, ..self }
+    }
+
+    async fn welcomed(self, acked: &[(&Running, u64)]) -> Self {
+        let acked: Vec<Acked> = acked
+            .iter()
+            .map(|(of, seq)| Acked { task_id: of.task_id.clone(), attempt: of.attempt, seq: *seq })
+            .collect();
+        self.mesh.welcomed(&acked, &[]).await;
+        self
+    }
+
+    async fn command(&mut self, command: Command) {
+        let cmd_seq = self.next_cmd;
+        self.next_cmd += 1;
+        assert_eq!(self.mesh.take(vec![Numbered { cmd_seq, command }]).await.expect("taken"), cmd_seq);
+    }
+
+    async fn submit_to(&mut self, agent: &str, goal: &str, more: serde_json::Value) -> Running {
+        let now = self.mesh.clock().now().millis();
+        let mut submit = json!({"taskId": TaskId::new(now), "attempt": 1, "sessionId": SessionId::new(now),
+            "agentId": agent, "goal": goal});
+        submit.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        let submit: TaskSubmit = serde_json::from_value(submit).expect("a submit");
+        let attempt = attempt_of(&submit);
+        self.command(Command::Submit(Box::new(submit))).await;
+        attempt
+    }
+
+    async fn submit(&mut self, goal: &str) -> Running {
+        self.submit_to("echo", goal, json!({})).await
+    }
+
+    async fn stop_all(&mut self) {
+        self.command(Command::StopAll { reason: "operator".to_owned() }).await;
+    }
+
+    fn events(&self, attempt: &Running) -> Vec<Event> {
+        let mut events: Vec<Event> = Vec::new();
+        let after = |events: &Vec<Event>| events.last().map_or(1, |last| last.seq + 1);
+        while let Some(batch) = self.mesh.outbox().read(attempt, after(&events), 1 << 20) {
+            events.extend(batch.items.iter().map(|item| protocol::parse_event(item).expect("an event")));
+        }
+        events
+    }
+
+    fn names(&self, attempt: &Running) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.events(attempt).iter().map(|event| event.body.name()).collect();
+        names.dedup();
+        names
+    }
+
+    /// Waits until `attempt` has an event like this.
+    async fn until(&self, attempt: &Running, like: impl Fn(&EventBody) -> bool) -> Event {
+        let mut bell = self.mesh.outbox().bell();
+        loop {
+            bell.mark_unchanged();
+            if let Some(event) = self.events(attempt).into_iter().find(|event| like(&event.body)) {
+                return event;
+            }
+            tokio::time::timeout(Duration::from_secs(20), bell.changed()).await.expect("in time").expect("rings");
+        }
+    }
+
+    async fn ending(&self, attempt: &Running) -> EventBody {
+        self.until(attempt, EventBody::is_terminal).await.body
+    }
+
+    /// Waits until nothing runs.
+    async fn idle(&self) {
+        let mut changes = self.mesh.changes();
+        while self.mesh.load().0 > 0 {
+            changes.changed().await.expect("rings");
+        }
+    }
+
+    async fn started(&self, attempt: &Running) {
+        self.until(attempt, |body| matches!(body, EventBody::Started { .. })).await;
+    }
+}
+
+fn code(ending: &EventBody) -> Option<(ErrorCode, String)> {
+    match ending {
+        EventBody::Error { error } => Some((error.code, error.message.clone())),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_accepted_started_and_completed() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("hello there").await;
+    let EventBody::Completed { result } = desk.ending(&attempt).await else { panic!("completed") };
+    assert_eq!((result.text.as_str(), result.summary.as_str()), ("hello there", "hello there"));
+    assert_eq!(desk.names(&attempt), ["task:accepted", "task:started", "task:progress", "task:completed"]);
+    let quiet = desk.submit_to("brief", "hello", json!({})).await;
+    desk.ending(&quiet).await;
+    assert_eq!(desk.names(&quiet), ["task:accepted", "task:started", "task:completed"]);
+}
+
+#[tokio::test]
+async fn only_so_many_run_at_once_and_the_rest_in_order() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let [a, b] = [desk.submit("wait").await, desk.submit("wait").await];
+    let [c, d] = [desk.submit("wait").await, desk.submit("wait").await];
+    desk.started(&a).await;
+    desk.started(&b).await;
+    assert_eq!((desk.mesh.load(), desk.names(&c)), ((2, 2), vec!["task:accepted"]));
+    assert_eq!(desk.mesh.held().len(), 4);
+    let stop = Command::Stop { task_id: b.task_id.clone(), attempt: 1, reason: "operator".to_owned() };
+    desk.command(stop).await;
+    assert!(matches!(desk.ending(&b).await, EventBody::Stopped { reason, .. } if reason == "operator"));
+    desk.started(&c).await;
+    assert_eq!(desk.names(&d), ["task:accepted"]);
+    desk.stop_all().await;
+    for attempt in [&a, &c, &d] {
+        assert!(matches!(desk.ending(attempt).await, EventBody::Stopped { .. }));
+    }
+    assert_eq!(desk.names(&d), ["task:accepted", "task:stopped"], "it never began");
+}
+
+#[tokio::test]
+async fn failures_and_panics_end_a_task_by_name() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    for (agent, goal, more, expected, word) in [
+        ("echo", "fail provider_auth", json!({}), ErrorCode::ProviderAuth, "asked"),
+        ("echo", "panic", json!({}), ErrorCode::Internal, "broke"),
+        ("nobody", "hello", json!({}), ErrorCode::NotFound, "nobody"),
+        ("broken", "hello", json!({}), ErrorCode::BadRequest, "nmae"),
+        ("asking", "hello", json!({}), ErrorCode::BadRequest, "mode: always_ask"),
+        ("echo", "hello", json!({"mode": "viber_decides"}), ErrorCode::BadRequest, "mode: viber_decides"),
+        ("echo", "hello", json!({"limits": {"costUsd": 1.0}}), ErrorCode::BadRequest, "limits.costUsd"),
+        ("echo", " ", json!({}), ErrorCode::BadRequest, "goal"),
+        ("echo", "wait", json!({"deadline": "2023-11-14T22:13:20.010Z"}), ErrorCode::Timeout, "deadline"),
+        ("echo", "", json!({"payloadUrl": "/nowhere"}), ErrorCode::BadRequest, "/nowhere"),
+    ] {
+        let attempt = desk.submit_to(agent, goal, more).await;
+        let (found, message) = code(&desk.ending(&attempt).await).expect("an error");
+        assert!(found == expected && message.contains(word), "{agent} {goal}: {found:?} {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_answer_is_cut_and_kept() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("text 300000").await;
+    let EventBody::Completed { result } = desk.ending(&attempt).await else { panic!("completed") };
+    assert!(result.text.len() <= protocol::limits::MAX_RESULT_TEXT && result.artifact_refs.len() == 1);
+}
+
+#[tokio::test]
+async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let [a, b, c] = [desk.submit("wait").await, desk.submit("wait").await, desk.submit("hello").await];
+    desk.started(&a).await;
+    desk.started(&b).await;
+    let desk = desk.killed();
+    assert_eq!(desk.mesh.held(), [c.clone()], "only what can still run");
+    assert_eq!(desk.names(&a).last(), Some(&"task:progress"), "no number is given before the welcome");
+    let before = desk.events(&a).last().expect("events").seq;
+    // The Board has seen more of `a` than this disk kept.
+    let desk = desk.welcomed(&[(&a, before + 3)]).await;
+    let ending = desk.mesh.outbox().read(&a, before + 4, 1 << 20).expect("an ending");
+    assert_eq!((ending.from, ending.items.len()), (before + 4, 1));
+    let ending = protocol::parse_event(&ending.items[0]).expect("an event").body;
+    assert_eq!(code(&ending).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+    assert_eq!(code(&desk.ending(&b).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+    assert!(matches!(desk.ending(&c).await, EventBody::Completed { .. }));
+    assert_eq!(desk.names(&c).iter().filter(|name| **name == "task:accepted").count(), 1);
+    let desk = desk.killed().welcomed(&[]).await;
+    assert!(desk.mesh.held().is_empty(), "endings are not repeated");
+}
+
+#[tokio::test]
+async fn a_result_that_was_not_sent_survives_and_leaves_when_it_is_acknowledged() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("hello").await;
+    let last = desk.until(&attempt, EventBody::is_terminal).await.seq;
+    let desk = desk.killed();
+    assert!(matches!(desk.ending(&attempt).await, EventBody::Completed { .. }));
+    assert_eq!(desk.mesh.unsettled(), [attempt.clone()]);
+    let desk = desk.welcomed(&[(&attempt, 1)]).await;
+    desk.mesh.acknowledged(vec![(attempt.clone(), last)]).await;
+    assert!(desk.mesh.unsettled().is_empty() && desk.mesh.outbox().ranges().is_empty());
+}
+
+#[tokio::test]
+async fn commands_are_applied_once() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("hello").await;
+    desk.ending(&attempt).await;
+    desk.idle().await;
+    let before = desk.events(&attempt).len();
+    let again: TaskSubmit = serde_json::from_value(json!({"taskId": attempt.task_id, "attempt": 1,
+        "sessionId": SessionId::new(1), "agentId": "echo", "goal": "hello"}))
+    .expect("a submit");
+    let command = Command::Submit(Box::new(again));
+    assert_eq!(desk.mesh.take(vec![Numbered { cmd_seq: 1, command: command.clone() }]).await.expect("a duplicate"), 1);
+    assert_eq!((desk.events(&attempt).len(), desk.mesh.load()), (before, (0, 0)));
+    assert!(desk.mesh.take(vec![Numbered { cmd_seq: 9, command: command.clone() }]).await.is_err());
+    desk.command(command).await;
+    assert_eq!((desk.events(&attempt).len(), desk.mesh.load()), (before, (0, 0)), "the attempt is over");
+}
+
+#[tokio::test]
+async fn a_newer_attempt_fences_the_older_one() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("wait").await;
+    desk.started(&attempt).await;
+    desk.mesh.fence(&[Fence { task_id: attempt.task_id.clone(), min_attempt: 2 }]).await;
+    assert!(matches!(desk.ending(&attempt).await, EventBody::Stopped { .. }));
+}
+
+#[tokio::test]
+async fn a_drained_viber_begins_nothing_also_after_a_restart() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    desk.command(Command::Drain { drained: true }).await;
+    let attempt = desk.submit("hello").await;
+    let mut desk = desk.killed().welcomed(&[]).await;
+    assert!(desk.mesh.is_drained() && desk.mesh.load() == (0, 1));
+    desk.command(Command::Drain { drained: false }).await;
+    assert!(matches!(desk.ending(&attempt).await, EventBody::Completed { .. }));
+}
+
+#[tokio::test]
+async fn closing_waits_and_cutting_says_why() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("wait").await;
+    desk.started(&attempt).await;
+    desk.mesh.cut();
+    desk.mesh.close().await;
+    assert_eq!(code(&desk.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+}
+
+#[tokio::test]
+async fn a_local_task_is_announced_and_ended_after_a_kill() {
+    let desk = Desk::new();
+    let attempt = desk.mesh.begin_local("cli", "echo", "wait");
+    desk.started(&attempt).await;
+    assert_eq!(desk.names(&attempt)[..2], ["task:announce", "task:started"]);
+    let desk = desk.killed().welcomed(&[]).await;
+    assert_eq!(code(&desk.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+}
