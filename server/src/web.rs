@@ -14,6 +14,7 @@ pub mod markdown;
 pub mod pace;
 pub mod pages;
 pub mod respond;
+mod settings;
 pub mod stream;
 pub mod view;
 
@@ -34,6 +35,7 @@ pub fn router(board: Board) -> Router {
         .merge(health::routes())
         .merge(install::routes())
         .merge(pages::routes())
+        .merge(settings::routes())
         .fallback(async || Rejection(Error::NotFound))
         .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
     layers::around(routes, &board).with_state(board)

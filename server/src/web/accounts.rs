@@ -1,5 +1,8 @@
 //! Accounts in the browser: first run, sign-in, invitations, one's own account.
 
+mod account;
+mod first_viber;
+mod invite;
 mod next;
 mod setup;
 mod sign_in;
@@ -20,13 +23,20 @@ use crate::{
     state::Board,
 };
 
-/// The routes outside the teams.
+/// Their routes.
 pub fn routes() -> Router<Board> {
     Router::new()
         .route("/", get(enter))
         .route("/setup/{code}", get(setup::page).post(setup::claim))
         .route("/login", get(sign_in::page).post(sign_in::sign_in))
         .route("/logout", post(sign_in::sign_out))
+        .route("/invite/{code}", get(invite::page).post(invite::accept))
+        .route("/t/{team}/welcome", get(first_viber::page))
+        .route("/account", get(account::page).post(account::update))
+        .route("/account/theme", post(account::theme))
+        .route("/account/password", post(account::password))
+        .route("/account/devices/others", post(account::end_others))
+        .route("/account/devices/{id}/end", post(account::end_device))
 }
 
 /// The first of one's teams.

@@ -1,4 +1,4 @@
-//! The two cookies of the Board: who is signed in, and a secret that the next page shows once.
+//! The one cookie of the Board: who is signed in.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
@@ -6,14 +6,10 @@ use crate::config::Config;
 
 /// How long a browser keeps the session cookie: as long as an unused login stands.
 const LOGIN_SECONDS: i64 = crate::actions::accounts::LOGIN_MS / 1000;
-/// How long a page may show what was made a moment ago.
-const FLASH_SECONDS: i64 = 600;
-
-/// Which of the two.
+/// The session cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cookie {
     Login,
-    Flash,
 }
 
 impl Cookie {
@@ -22,8 +18,6 @@ impl Cookie {
         match (self, config.secure()) {
             (Self::Login, true) => "__Host-vb",
             (Self::Login, false) => "vb",
-            (Self::Flash, true) => "__Host-vb-flash",
-            (Self::Flash, false) => "vb-flash",
         }
     }
 
@@ -49,8 +43,7 @@ impl Cookie {
 
     /// The header that sets it. `value` is of the characters of a token.
     pub fn set(self, value: &str, config: &Config) -> HeaderValue {
-        let seconds = if self == Self::Login { LOGIN_SECONDS } else { FLASH_SECONDS };
-        self.header(value, seconds, config)
+        self.header(value, LOGIN_SECONDS, config)
     }
 
     /// The header that takes it away.

@@ -139,3 +139,33 @@ pub fn setup(code: &str) -> String {
 pub fn invitation(code: &str) -> String {
     format!("/invite/{code}")
 }
+
+/// A page of a team's settings: `members`, `invitations`, `tokens`, `audit`.
+pub fn settings_page(slug: &str, page: &str) -> String {
+    format!("/t/{slug}/settings/{page}")
+}
+
+/// A verb on something in a team's settings: `members/{id}/role`, `tokens/{id}/revoke` …
+pub fn settings_verb(slug: &str, page: &str, id: impl std::fmt::Display, verb: &str) -> String {
+    format!("/t/{slug}/settings/{page}/{id}/{verb}")
+}
+
+/// The audit's rows before this one.
+pub fn audit_before(slug: &str, seq: u64) -> String {
+    format!("/t/{slug}/settings/audit?before={seq}")
+}
+
+/// What comes after the first owner: the first viber.
+pub fn welcome(slug: &str) -> String {
+    format!("/t/{slug}/welcome")
+}
+
+/// A verb on one's account: `password`, `devices/others` …
+pub fn account_verb(verb: &str) -> String {
+    format!("/account/{verb}")
+}
+
+/// Where a device is signed out.
+pub fn device_end(id: &protocol::LoginId) -> String {
+    format!("/account/devices/{id}/end")
+}

@@ -67,7 +67,7 @@ pub(super) async fn claim(
     let Device { user_agent, address } = device;
     let claim = setup::Claim { owner, team_name: typed.team.clone(), address, user_agent };
     match setup::claim(&board, &code, claim).await {
-        Ok((operator, team, login)) => Ok(welcome(&board, &login, &operator, &links::home(&team.slug))),
+        Ok((operator, team, login)) => Ok(welcome(&board, &login, &operator, &links::welcome(&team.slug))),
         Err(Error::NotFound | Error::Conflict { .. }) => gone(&board),
         Err(error @ Error::Unacceptable { .. }) => {
             let (host, action) = (host(&board), links::setup(&code));

@@ -1,0 +1,198 @@
+//! One's own account: name, theme, password, teams, signed-in devices.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use super::next;
+use crate::{
+    actions::accounts,
+    db,
+    domain::{Login, Role, Team},
+    error::Error,
+    state::Board,
+    web::{
+        Rejection, SignedIn, html_with, links, respond,
+        view::{Place, Shell, filters},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "accounts/account.html")]
+struct Page {
+    shell: Shell,
+    name: String,
+    email: String,
+    theme: String,
+    teams: Vec<(Team, Role)>,
+    devices: Vec<Login>,
+    here: Login,
+    /// Which form it is about, and what is wrong.
+    error: Option<(&'static str, String)>,
+}
+
+impl Page {
+    fn is_here(&self, device: &Login) -> bool {
+        self.here.id == device.id
+    }
+
+    fn wrong(&self, form: &str) -> Option<&str> {
+        self.error.as_ref().filter(|(which, _)| *which == form).map(|(_, error)| error.as_str())
+    }
+}
+
+async fn show(
+    board: &Board,
+    signed_in: SignedIn,
+    name: Option<String>,
+    error: Option<(&'static str, Error)>,
+) -> Result<Response, Rejection> {
+    let (id, now) = (signed_in.operator.id.clone(), board.clock.now());
+    let (teams, devices) = board
+        .db
+        .read(|tx| {
+            Box::pin(async move {
+                let teams = db::teams::of_operator(tx, &id).await?;
+                Ok::<_, db::Error>((teams, db::logins::of_operator(tx, &id, now).await?))
+            })
+        })
+        .await?;
+    let status = error.as_ref().map_or(StatusCode::OK, |(_, error)| respond::status(error));
+    let page = Page {
+        shell: Shell::load_alone(board, &signed_in).await?,
+        name: name.unwrap_or_else(|| signed_in.operator.name.clone()),
+        email: signed_in.operator.email,
+        theme: signed_in.operator.theme,
+        teams,
+        devices,
+        here: signed_in.login,
+        error: error.map(|(form, error)| (form, error.to_string())),
+    };
+    html_with(status, &page)
+}
+
+/// As it is.
+pub(super) async fn page(State(board): State<Board>, signed_in: SignedIn) -> Result<Response, Rejection> {
+    show(&board, signed_in, None, None).await
+}
+
+/// 303 back to the account.
+fn back() -> Response {
+    Redirect::to(links::account()).into_response()
+}
+
+#[derive(Deserialize)]
+pub(super) struct Profile {
+    name: String,
+    theme: String,
+}
+
+/// Name and theme.
+pub(super) async fn update(
+    State(board): State<Board>,
+    signed_in: SignedIn,
+    Form(typed): Form<Profile>,
+) -> Result<Response, Rejection> {
+    match accounts::update_profile(&board, &signed_in.operator.id, &typed.name, &typed.theme).await {
+        Ok(()) => Ok(back()),
+        Err(error @ Error::Unacceptable { .. }) => {
+            show(&board, signed_in, Some(typed.name), Some(("profile", error))).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Theme {
+    theme: String,
+}
+
+/// The theme alone, from any page, and back to it.
+pub(super) async fn theme(
+    State(board): State<Board>,
+    signed_in: SignedIn,
+    headers: HeaderMap,
+    Form(typed): Form<Theme>,
+) -> Result<Response, Rejection> {
+    accounts::update_profile(&board, &signed_in.operator.id, &signed_in.operator.name, &typed.theme).await?;
+    let from = headers.get(header::REFERER).and_then(|from| from.to_str().ok()).unwrap_or_default();
+    let own = board.config.origins().into_iter().find_map(|origin| from.strip_prefix(origin.as_str()));
+    Ok(Redirect::to(own.map_or(links::account(), next::safe)).into_response())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Passwords {
+    old: String,
+    new: String,
+}
+
+/// A new password; signs the other devices out.
+pub(super) async fn password(
+    State(board): State<Board>,
+    signed_in: SignedIn,
+    Form(typed): Form<Passwords>,
+) -> Result<Response, Rejection> {
+    let done = accounts::change_password(&board, &signed_in.by, &signed_in.login, typed.old, typed.new).await;
+    match done {
+        Ok(()) => Ok(back()),
+        Err(error @ Error::Unacceptable { .. }) => show(&board, signed_in, None, Some(("password", error))).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Signs one device out.
+pub(super) async fn end_device(
+    State(board): State<Board>,
+    signed_in: SignedIn,
+    Path(id): Path<String>,
+) -> Result<Response, Rejection> {
+    let id = id.parse().map_err(|_| Error::NotFound)?;
+    accounts::end_login(&board, &signed_in.operator.id, &id).await?;
+    Ok(back())
+}
+
+/// Signs all others out.
+pub(super) async fn end_others(State(board): State<Board>, signed_in: SignedIn) -> Result<Response, Rejection> {
+    accounts::end_other_logins(&board, &signed_in.operator.id, &signed_in.login.id).await?;
+    Ok(back())
+}
+
+/// A browser in words a person knows; the whole text when there are none.
+fn device(agent: &str) -> String {
+    let first = |words: &[(&str, &'static str)]| words.iter().find(|(sign, _)| agent.contains(sign)).map(|(_, w)| *w);
+    let browser = first(&[
+        ("Edg/", "Edge"),
+        ("OPR/", "Opera"),
+        ("Firefox/", "Firefox"),
+        ("Chrome/", "Chrome"),
+        ("Safari/", "Safari"),
+    ]);
+    let system = first(&[
+        ("Android", "Android"),
+        ("iPhone", "iPhone"),
+        ("iPad", "iPad"),
+        ("Mac OS X", "macOS"),
+        ("Windows", "Windows"),
+        ("Linux", "Linux"),
+    ]);
+    match (browser, system) {
+        (Some(browser), Some(system)) => format!("{browser} on {system}"),
+        _ if agent.is_empty() => "A program".to_owned(),
+        _ => agent.chars().take(60).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn browsers_have_names() {
+        let agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0 Safari/537.36";
+        assert_eq!(super::device(agent), "Chrome on Linux");
+        assert_eq!(super::device("curl/8.5"), "curl/8.5");
+    }
+}

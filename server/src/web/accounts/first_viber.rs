@@ -1,0 +1,41 @@
+//! After the first owner: the first viber. A machine that joined before, as on a one-machine Board, is there already.
+
+use askama::Template;
+use axum::{extract::State, response::Html};
+
+use super::host;
+use crate::{
+    db,
+    domain::{ContactState, Viber},
+    state::Board,
+    web::{Administering, Rejection, html, links, view::filters},
+};
+
+#[derive(Template)]
+#[template(path = "accounts/first_viber.html")]
+struct Page {
+    host: String,
+    slug: String,
+    you: String,
+    team: String,
+    vibers: Vec<Viber>,
+}
+
+impl Page {
+    fn is_connected(&self, viber: &Viber) -> bool {
+        viber.contact.state == ContactState::Connected
+    }
+}
+
+/// The second and third step of the first run.
+pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Html<String>, Rejection> {
+    let team = caller.team.id.clone();
+    let vibers = board.db.read(move |tx| Box::pin(async move { db::vibers::list(tx, &team, None, 20).await })).await?;
+    html(&Page {
+        host: host(&board),
+        slug: caller.team.slug.clone(),
+        you: caller.by.actor.name().to_owned(),
+        team: caller.team.name.clone(),
+        vibers,
+    })
+}

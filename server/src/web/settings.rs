@@ -1,0 +1,81 @@
+//! A team's settings: the team itself, members, invitations, API tokens, the audit.
+
+mod audit;
+mod invitations;
+mod members;
+mod team;
+mod tokens;
+
+use std::collections::HashMap;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+use super::{Caller, links};
+use crate::{db, domain::Role, error::Result, state::Board};
+
+/// The settings' routes.
+pub fn routes() -> Router<Board> {
+    Router::new()
+        .route("/t/{team}/settings", get(team::page).post(team::update))
+        .route("/t/{team}/settings/members", get(members::page))
+        .route("/t/{team}/settings/members/{id}/role", post(members::set_role))
+        .route("/t/{team}/settings/members/{id}/remove", post(members::remove))
+        .route("/t/{team}/settings/invitations", get(invitations::page).post(invitations::invite))
+        .route("/t/{team}/settings/invitations/{id}/revoke", post(invitations::revoke))
+        .route("/t/{team}/settings/tokens", get(tokens::page).post(tokens::create))
+        .route("/t/{team}/settings/tokens/{id}/revoke", post(tokens::revoke))
+        .route("/t/{team}/settings/audit", get(audit::page))
+}
+
+/// The links over each of the pages.
+struct Tabs {
+    slug: String,
+    here: &'static str,
+    admin: bool,
+}
+
+impl Tabs {
+    fn new(caller: &Caller, here: &'static str) -> Self {
+        Self { slug: caller.team.slug.clone(), here, admin: caller.role >= Role::Admin }
+    }
+
+    /// Address, title, whether one is there.
+    fn all(&self) -> Vec<(String, &'static str, bool)> {
+        let pages = [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
+        let shown = pages.iter().filter(|(page, _)| self.admin || *page == "members");
+        let link = |(page, title): &(&'static str, &'static str)| {
+            (links::settings_page(&self.slug, page), *title, self.here == *page)
+        };
+        let team = (links::settings(&self.slug), "Team", self.here == "team");
+        std::iter::once(team).chain(shown.map(link)).collect()
+    }
+}
+
+/// The roles somebody may give, the lowest first.
+fn roles_up_to(role: Role) -> Vec<Role> {
+    Role::ALL.iter().copied().filter(|given| *given <= role).collect()
+}
+
+/// The names behind the ids of who made something.
+struct Names(HashMap<String, String>);
+
+impl Names {
+    async fn load(board: &Board, caller: &Caller) -> Result<Self> {
+        let team = caller.team.id.clone();
+        let members = board.db.read(move |tx| Box::pin(async move { db::members::list(tx, &team).await })).await?;
+        Ok(Self(members.into_iter().map(|member| (member.operator.id.to_string(), member.operator.name)).collect()))
+    }
+
+    /// The name, or what kind of actor it was.
+    fn of(&self, id: &str) -> String {
+        match id {
+            "console" => "Console".to_owned(),
+            "board" => "Board".to_owned(),
+            id if id.starts_with("tok_") => "an API token".to_owned(),
+            id => self.0.get(id).cloned().unwrap_or_else(|| "a former member".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Invitations: made here, shown once, taken at `/invite/{code}`.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use protocol::Instant;
+use serde::Deserialize;
+
+use super::{Names, Tabs, roles_up_to};
+use crate::{
+    actions::invitations,
+    db,
+    domain::{Invitation, Role},
+    error::Error,
+    state::Board,
+    web::{
+        Administering, Caller, Rejection, html_with, links, respond,
+        view::{Place, Shell, filters},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "settings/invitations.html")]
+struct Page {
+    shell: Shell,
+    tabs: Tabs,
+    rows: Vec<Row>,
+    roles: Vec<Role>,
+    email: String,
+    chosen: Role,
+    /// The link that was just made: shown this once.
+    made: Option<String>,
+    error: Option<String>,
+}
+
+struct Row {
+    invitation: Invitation,
+    by: String,
+}
+
+impl Row {
+    /// Why it is no longer open.
+    fn past(&self, now: &Instant) -> Option<&'static str> {
+        let Invitation { used_at, revoked_at, expires_at, .. } = &self.invitation;
+        match (used_at, revoked_at) {
+            (Some(_), _) => Some("taken"),
+            (_, Some(_)) => Some("withdrawn"),
+            _ if expires_at <= now => Some("expired"),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Typed {
+    #[serde(default)]
+    email: String,
+    role: Role,
+}
+
+async fn show(
+    board: &Board,
+    caller: &Caller,
+    typed: Option<Typed>,
+    made: Option<String>,
+    error: Option<Error>,
+) -> Result<Response, Rejection> {
+    let team = caller.team.id.clone();
+    let all = board.db.read(move |tx| Box::pin(async move { db::invitations::list(tx, &team).await })).await?;
+    let names = Names::load(board, caller).await?;
+    let Typed { email, role } = typed.unwrap_or(Typed { email: String::new(), role: Role::Operator });
+    let page = Page {
+        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        tabs: Tabs::new(caller, "invitations"),
+        rows: all.into_iter().map(|invitation| Row { by: names.of(&invitation.invited_by), invitation }).collect(),
+        roles: roles_up_to(caller.role),
+        email,
+        chosen: role,
+        made,
+        error: error.as_ref().map(ToString::to_string),
+    };
+    html_with(error.as_ref().map_or(axum::http::StatusCode::OK, respond::status), &page)
+}
+
+/// The list and the form.
+pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Response, Rejection> {
+    show(&board, &caller, None, None, None).await
+}
+
+/// Makes one and shows its link, this once: nobody can read it again.
+pub(super) async fn invite(
+    State(board): State<Board>,
+    caller: Administering,
+    Form(typed): Form<Typed>,
+) -> Result<Response, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    match invitations::invite(&board, team, by, caller.role, &typed.email, typed.role).await {
+        Ok((secret, _)) => {
+            let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
+            show(&board, &caller, None, Some(link), None).await
+        }
+        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Withdraws one.
+pub(super) async fn revoke(
+    State(board): State<Board>,
+    caller: Administering,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<Response, Rejection> {
+    let id = id.parse().map_err(|_| Error::NotFound)?;
+    invitations::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(Redirect::to(&links::settings_page(&caller.team.slug, "invitations")).into_response())
+}

@@ -1,0 +1,107 @@
+//! Who is in the team, as what.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use protocol::OperatorId;
+use serde::Deserialize;
+
+use super::{Tabs, roles_up_to};
+use crate::{
+    actions::members,
+    db,
+    domain::{Member, Role},
+    error::Error,
+    state::Board,
+    web::{
+        Administering, Caller, Rejection, Viewing, html_with, links, respond,
+        view::{Place, Shell, filters},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "settings/members.html")]
+struct Page {
+    shell: Shell,
+    tabs: Tabs,
+    members: Vec<Member>,
+    you: Option<OperatorId>,
+    role: Role,
+    error: Option<String>,
+}
+
+impl Page {
+    fn is_you(&self, member: &Member) -> bool {
+        self.you.as_ref() == Some(&member.operator.id)
+    }
+
+    /// Only owners change owners.
+    fn may_change(&self, member: &Member) -> bool {
+        self.role == Role::Owner || (self.role == Role::Admin && member.role < Role::Owner)
+    }
+
+    fn roles(&self) -> Vec<Role> {
+        roles_up_to(self.role)
+    }
+}
+
+async fn show(board: &Board, caller: &Caller, error: Option<Error>) -> Result<Response, Rejection> {
+    let team = caller.team.id.clone();
+    let members = board.db.read(move |tx| Box::pin(async move { db::members::list(tx, &team).await })).await?;
+    let page = Page {
+        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        tabs: Tabs::new(caller, "members"),
+        members,
+        you: caller.operator.as_ref().map(|operator| operator.id.clone()),
+        role: caller.role,
+        error: error.as_ref().map(ToString::to_string),
+    };
+    html_with(error.as_ref().map_or(axum::http::StatusCode::OK, respond::status), &page)
+}
+
+/// The list.
+pub(super) async fn page(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
+    show(&board, &caller, None).await
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewRole {
+    role: Role,
+}
+
+/// Another role for a member.
+pub(super) async fn set_role(
+    State(board): State<Board>,
+    caller: Administering,
+    Path((_, id)): Path<(String, String)>,
+    Form(NewRole { role }): Form<NewRole>,
+) -> Result<Response, Rejection> {
+    let who = id.parse().map_err(|_| Error::NotFound)?;
+    let outcome = members::set_role(&board, &caller.team.id, &caller.by, caller.role, &who, role).await;
+    after(&board, &caller, outcome).await
+}
+
+/// Takes a member out. Everybody may leave.
+pub(super) async fn remove(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<Response, Rejection> {
+    let who: OperatorId = id.parse().map_err(|_| Error::NotFound)?;
+    let outcome = members::remove(&board, &caller.team.id, &caller.by, caller.role, &who).await;
+    if outcome.is_ok() && caller.operator.as_ref().is_some_and(|operator| operator.id == who) {
+        return Ok(Redirect::to("/").into_response());
+    }
+    after(&board, &caller, outcome).await
+}
+
+async fn after(board: &Board, caller: &Caller, outcome: Result<(), Error>) -> Result<Response, Rejection> {
+    match outcome {
+        Ok(()) => Ok(Redirect::to(&links::settings_page(&caller.team.slug, "members")).into_response()),
+        Err(error @ Error::Conflict { .. }) => show(board, caller, Some(error)).await,
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,104 @@
+//! The team itself: name, address, what happens to silent vibers, how long events are kept, how big it all is.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use super::Tabs;
+use crate::{
+    actions::teams,
+    db,
+    domain::Role,
+    error::Error,
+    state::Board,
+    web::{
+        Caller, Owning, Rejection, Viewing, html_with, links, respond,
+        view::{Place, Shell, filters},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "settings/team.html")]
+struct Page {
+    shell: Shell,
+    tabs: Tabs,
+    owner: bool,
+    typed: Typed,
+    size: String,
+    engine: &'static str,
+    error: Option<String>,
+}
+
+#[derive(Clone, Deserialize)]
+pub(super) struct Typed {
+    name: String,
+    slug: String,
+    lost_after_minutes: String,
+    retention_days: String,
+}
+
+async fn show(board: &Board, caller: &Caller, typed: Typed, error: Option<Error>) -> Result<Response, Rejection> {
+    let bytes = board.db.read(|tx| Box::pin(async move { db::board::size(tx).await })).await?;
+    let page = Page {
+        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        tabs: Tabs::new(caller, "team"),
+        owner: caller.role == Role::Owner,
+        typed,
+        size: size(bytes),
+        engine: if board.db.is_sqlite() { "SQLite" } else { "PostgreSQL" },
+        error: error.as_ref().map(ToString::to_string),
+    };
+    html_with(error.as_ref().map_or(axum::http::StatusCode::OK, respond::status), &page)
+}
+
+/// As it is.
+pub(super) async fn page(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
+    let team = &caller.team;
+    let typed = Typed {
+        name: team.name.clone(),
+        slug: team.slug.clone(),
+        lost_after_minutes: (team.lost_after_ms / 60_000).to_string(),
+        retention_days: team.retention_days.to_string(),
+    };
+    show(&board, &caller, typed, None).await
+}
+
+/// Changes it; the address may be another one afterwards.
+pub(super) async fn update(
+    State(board): State<Board>,
+    caller: Owning,
+    Form(typed): Form<Typed>,
+) -> Result<Response, Rejection> {
+    let number = |text: &str, what| {
+        text.trim().parse().map_err(|_| Error::unacceptable("bad_number", format!("{what} is a whole number.")))
+    };
+    let change = |typed: &Typed| {
+        Ok(teams::Change {
+            slug: typed.slug.trim().to_owned(),
+            name: typed.name.clone(),
+            lost_after_minutes: number(&typed.lost_after_minutes, "The time of silence")?,
+            retention_days: number(&typed.retention_days, "The number of days")?,
+        })
+    };
+    let outcome = match change(&typed) {
+        Ok(change) => teams::update(&board, &caller.by, &caller.team, change).await,
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(team) => Ok(Redirect::to(&links::settings(&team.slug)).into_response()),
+        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, typed, Some(error)).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}

@@ -1,0 +1,103 @@
+//! API tokens: a program's way in. The secret is shown once.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Path, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use super::{Names, Tabs, roles_up_to};
+use crate::{
+    actions::tokens,
+    db,
+    domain::{Role, Token},
+    error::Error,
+    state::Board,
+    web::{
+        Administering, Caller, Rejection, html_with, links, respond,
+        view::{Place, Shell, filters},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "settings/tokens.html")]
+struct Page {
+    shell: Shell,
+    tabs: Tabs,
+    rows: Vec<Row>,
+    roles: Vec<Role>,
+    name: String,
+    chosen: Role,
+    /// The secret that was just made: shown this once.
+    made: Option<String>,
+    /// An example of its use.
+    board: String,
+    error: Option<String>,
+}
+
+struct Row {
+    token: Token,
+    by: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Typed {
+    name: String,
+    role: Role,
+}
+
+async fn show(
+    board: &Board,
+    caller: &Caller,
+    typed: Option<Typed>,
+    made: Option<String>,
+    error: Option<Error>,
+) -> Result<Response, Rejection> {
+    let team = caller.team.id.clone();
+    let all = board.db.read(move |tx| Box::pin(async move { db::tokens::list(tx, &team).await })).await?;
+    let names = Names::load(board, caller).await?;
+    let Typed { name, role } = typed.unwrap_or(Typed { name: String::new(), role: Role::Operator });
+    let page = Page {
+        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        tabs: Tabs::new(caller, "tokens"),
+        rows: all.into_iter().map(|token| Row { by: names.of(&token.created_by), token }).collect(),
+        roles: roles_up_to(caller.role),
+        name,
+        chosen: role,
+        made,
+        board: board.config.base_url(),
+        error: error.as_ref().map(ToString::to_string),
+    };
+    html_with(error.as_ref().map_or(axum::http::StatusCode::OK, respond::status), &page)
+}
+
+/// The list and the form.
+pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Response, Rejection> {
+    show(&board, &caller, None, None, None).await
+}
+
+/// Makes one and shows its secret, this once: nobody can read it again.
+pub(super) async fn create(
+    State(board): State<Board>,
+    caller: Administering,
+    Form(typed): Form<Typed>,
+) -> Result<Response, Rejection> {
+    match tokens::create(&board, &caller.team.id, &caller.by, caller.role, &typed.name, typed.role).await {
+        Ok((secret, _)) => show(&board, &caller, None, Some(secret.reveal().to_owned()), None).await,
+        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Revokes one.
+pub(super) async fn revoke(
+    State(board): State<Board>,
+    caller: Administering,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<Response, Rejection> {
+    let id = id.parse().map_err(|_| Error::NotFound)?;
+    tokens::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(Redirect::to(&links::settings_page(&caller.team.slug, "tokens")).into_response())
+}
