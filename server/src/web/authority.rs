@@ -1,7 +1,7 @@
 //! One table of every route and who may call it. Nothing reads it at run time: extractors decide. A test compares it with
 //! the routes that really exist, and another walks them as everybody.
 
-use Who::{Admin, Anyone, MetricsToken, Operator, Viewer};
+use Who::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viewer};
 
 /// The least that a caller must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ const fn r(method: &'static str, path: &'static str, who: Who) -> Route {
 
 /// Every route of the main listener.
 pub const TABLE: &[Route] = &[
-    r("GET", "/", Anyone),
+    r("GET", "/", SignedIn),
     r("GET", "/healthz", Anyone),
     r("GET", "/readyz", Anyone),
     r("GET", "/metrics", MetricsToken),
@@ -48,6 +48,29 @@ pub const TABLE: &[Route] = &[
     r("GET", "/login", Anyone),
     r("POST", "/login", Anyone),
     r("POST", "/logout", Anyone),
+    r("GET", "/invite/{code}", Anyone),
+    r("POST", "/invite/{code}", Anyone),
+    r("GET", "/account", SignedIn),
+    r("POST", "/account", SignedIn),
+    r("POST", "/account/theme", SignedIn),
+    r("POST", "/account/password", SignedIn),
+    r("POST", "/account/devices/others", SignedIn),
+    r("POST", "/account/devices/{id}/end", SignedIn),
+    // A team's settings.
+    r("GET", "/t/{team}/welcome", Admin),
+    r("GET", "/t/{team}/settings", Viewer),
+    r("POST", "/t/{team}/settings", Owner),
+    r("POST", "/t/{team}/settings/leave", Viewer),
+    r("GET", "/t/{team}/settings/members", Viewer),
+    r("POST", "/t/{team}/settings/members/{id}/role", Admin),
+    r("POST", "/t/{team}/settings/members/{id}/remove", Admin),
+    r("GET", "/t/{team}/settings/invitations", Admin),
+    r("POST", "/t/{team}/settings/invitations", Admin),
+    r("POST", "/t/{team}/settings/invitations/{id}/revoke", Admin),
+    r("GET", "/t/{team}/settings/tokens", Admin),
+    r("POST", "/t/{team}/settings/tokens", Admin),
+    r("POST", "/t/{team}/settings/tokens/{id}/revoke", Admin),
+    r("GET", "/t/{team}/settings/audit", Admin),
     // The API.
     r("GET", "/api/v1/openapi.json", Anyone),
     r("GET", "/api/v1/vibers", Viewer),

@@ -84,18 +84,24 @@ pub(super) async fn set_role(
     after(&board, &caller, outcome).await
 }
 
-/// Takes a member out. Everybody may leave.
+/// Takes a member out.
 pub(super) async fn remove(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: Administering,
     Path((_, id)): Path<(String, String)>,
 ) -> Result<Response, Rejection> {
-    let who: OperatorId = id.parse().map_err(|_| Error::NotFound)?;
+    let who = id.parse().map_err(|_| Error::NotFound)?;
     let outcome = members::remove(&board, &caller.team.id, &caller.by, caller.role, &who).await;
-    if outcome.is_ok() && caller.operator.as_ref().is_some_and(|operator| operator.id == who) {
-        return Ok(Redirect::to("/").into_response());
-    }
     after(&board, &caller, outcome).await
+}
+
+/// Everybody may leave, but for the last owner.
+pub(super) async fn leave(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
+    let you = caller.operator.as_ref().ok_or(Error::NotFound)?;
+    match members::remove(&board, &caller.team.id, &caller.by, caller.role, &you.id).await {
+        Ok(()) => Ok(Redirect::to("/").into_response()),
+        outcome => after(&board, &caller, outcome).await,
+    }
 }
 
 async fn after(board: &Board, caller: &Caller, outcome: Result<(), Error>) -> Result<Response, Rejection> {
