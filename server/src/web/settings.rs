@@ -45,7 +45,8 @@ impl Tabs {
 
     /// Address, title, whether one is there.
     fn all(&self) -> Vec<(String, &'static str, bool)> {
-        let pages = [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
+        let pages =
+            [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
         let shown = pages.iter().filter(|(page, _)| self.admin || *page == "members");
         let link = |(page, title): &(&'static str, &'static str)| {
             (links::settings_page(&self.slug, page), *title, self.here == *page)

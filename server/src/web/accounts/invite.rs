@@ -107,8 +107,7 @@ pub(super) async fn accept(
             .map(|team| Redirect::to(&links::home(&team.slug)).into_response()),
         None => {
             let Device { user_agent, address } = device;
-            let new =
-                NewOperator { email: typed.email.clone(), name: typed.name.clone(), password: typed.password };
+            let new = NewOperator { email: typed.email.clone(), name: typed.name.clone(), password: typed.password };
             invitations::accept_new(&board, &code, new, address, user_agent)
                 .await
                 .map(|(team, operator, login)| welcome(&board, &login, &operator, &links::home(&team.slug)))

@@ -42,9 +42,8 @@ pub(super) async fn page(
     Query(asked): Query<Asked>,
 ) -> Result<Html<String>, Rejection> {
     let team = caller.team.id.clone();
-    let read = board.db.read(move |tx| {
-        Box::pin(async move { db::audit::page(tx, &team, asked.before, PAGE + 1).await })
-    });
+    let read =
+        board.db.read(move |tx| Box::pin(async move { db::audit::page(tx, &team, asked.before, PAGE + 1).await }));
     let mut rows = read.await?;
     let more = rows.len() as u64 > PAGE;
     rows.truncate(PAGE as usize);
