@@ -3,6 +3,7 @@
 pub mod actor;
 pub mod assemble;
 pub mod committed;
+pub mod history;
 pub mod name;
 pub mod once;
 pub mod people;

@@ -5,6 +5,7 @@
 
 mod links;
 mod news;
+mod pulse;
 mod tail;
 
 use std::{fmt, sync::Arc};
@@ -27,6 +28,7 @@ struct Inner {
     news: news::Bells,
     tails: tail::Tails,
     links: links::Links,
+    pulse: pulse::Pulse,
 }
 
 impl fmt::Debug for Hub {

@@ -10,6 +10,7 @@ pub mod error;
 pub mod guard;
 pub mod hub;
 pub mod lifecycle;
+pub mod link;
 pub mod live;
 pub mod measure;
 pub mod secret;

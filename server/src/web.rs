@@ -5,6 +5,7 @@ pub mod api;
 pub mod assets;
 pub mod authority;
 pub mod cookie;
+pub mod daemon;
 pub mod extract;
 pub mod health;
 pub mod install;
@@ -36,6 +37,7 @@ pub fn router(board: Board) -> Router {
         .merge(install::routes())
         .merge(pages::routes())
         .merge(settings::routes())
+        .merge(daemon::routes())
         .fallback(async || Rejection(Error::NotFound))
         .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
     layers::around(routes, &board).with_state(board)

@@ -292,3 +292,33 @@ async fn declare(
     after.task(&held.session_id, task);
     Ok(())
 }
+
+/// Attempts whose `task:submit` was not sent, because nobody wants them any more: they certainly never began.
+pub async fn withdraw(board: &Board, speaker: &Speaker, attempts: &[(TaskId, u32)]) -> Result<()> {
+    let now = board.clock.now();
+    let (who, attempts) = (speaker.clone(), attempts.to_vec());
+    let after = board
+        .db
+        .write(move |tx| {
+            let (who, attempts) = (who.clone(), attempts.clone());
+            Box::pin(async move {
+                let mut after = After::default();
+                for (task, attempt) in &attempts {
+                    let Some(held) = db::attempts::held(tx, &who.team, task, *attempt).await? else { continue };
+                    if held.viber_id != who.viber || held.last_seq > 0 {
+                        continue;
+                    }
+                    db::sessions::touch(tx, &who.team, &held.session_id, now).await?;
+                    let superseded = held.newest != *attempt;
+                    let end = db::attempts::End { outcome: "stopped", superseded, report: None };
+                    db::attempts::end(tx, &who.team, task, *attempt, end, now).await?;
+                    db::tasks::confirm_stop(tx, &who.team, task, *attempt, None, now).await?;
+                    after.task(&held.session_id, task);
+                }
+                Ok::<_, Error>(after)
+            })
+        })
+        .await?;
+    after.tell(board, &speaker.team);
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
+//! to never changes, so a resend says the same again.
+
+use protocol::{Command, Numbered, TaskId, TaskSubmit, TeamId, ViberId, limits};
+use serde_json::Value;
+
+use crate::{
+    actions::{reconcile, record::Speaker},
+    db::{self, Tx, commands::Stored},
+    domain::{Author, Delivery, Task, history::Exchange, history::History},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Commands composed at a time.
+const BATCH: u64 = 8;
+/// Earlier tasks read at a time.
+const PAGE: u64 = 16;
+
+/// The next commands after `cmd_seq`, in order.
+pub(super) async fn next(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<Vec<Numbered>> {
+    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
+    let (composed, withdrawn) = board
+        .db
+        .read(move |tx| {
+            Box::pin(async move {
+                let (mut composed, mut withdrawn) = (Vec::new(), Vec::new());
+                for stored in db::commands::after(tx, &team, &viber, cmd_seq, BATCH).await? {
+                    let command = one(tx, &team, &viber, &stored, &mut withdrawn).await?;
+                    composed.push(Numbered { cmd_seq: stored.cmd_seq, command });
+                }
+                Ok::<_, Error>((composed, withdrawn))
+            })
+        })
+        .await?;
+    if !withdrawn.is_empty() {
+        reconcile::withdraw(board, speaker, &withdrawn).await?;
+    }
+    Ok(composed)
+}
+
+async fn one(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    stored: &Stored,
+    withdrawn: &mut Vec<(TaskId, u32)>,
+) -> Result<Command> {
+    let body: Value = serde_json::from_str(&stored.body).unwrap_or_default();
+    let reason = body["reason"].as_str().unwrap_or_default().to_owned();
+    Ok(match (stored.kind.as_str(), &stored.task_id, stored.attempt) {
+        ("task:submit", Some(id), Some(attempt)) => {
+            let task = db::tasks::load(tx, team, id).await?;
+            // At most once: what the daemon had before, or what nobody wants any more, is not begun.
+            let wanted = |task: &Task| {
+                task.attempt == attempt && task.delivery == Some(Delivery::Offered) && task.viber_id == *viber
+            };
+            match task.filter(|task| wanted(task) && !stored.acked) {
+                Some(task) => {
+                    let whole = submit(tx, team, &task, stored).await?;
+                    Command::Submit(Box::new(fit(whole)))
+                }
+                None => {
+                    if !stored.acked {
+                        withdrawn.push((id.clone(), attempt));
+                    }
+                    let reason = "it was withdrawn before it was begun".to_owned();
+                    Command::Stop { task_id: id.clone(), attempt, reason }
+                }
+            }
+        }
+        ("task:stop", Some(id), Some(attempt)) => Command::Stop { task_id: id.clone(), attempt, reason },
+        ("viber:stop", ..) => Command::StopAll { reason },
+        ("viber:drain", ..) => Command::Drain { drained: body["drained"].as_bool().unwrap_or_default() },
+        (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
+    })
+}
+
+/// Everything that an attempt needs, however large: for the daemon that fetches it.
+pub async fn payload(
+    board: &Board,
+    team: &TeamId,
+    viber: &ViberId,
+    task: &TaskId,
+    attempt: u32,
+) -> Result<TaskSubmit> {
+    let (team, viber, id) = (team.clone(), viber.clone(), task.clone());
+    board
+        .db
+        .read(move |tx| {
+            Box::pin(async move {
+                let stored = db::commands::submit_of(tx, &team, &viber, &id, attempt).await?.ok_or(Error::NotFound)?;
+                let task = db::tasks::load(tx, &team, &id).await?;
+                let task = task.filter(|task| task.attempt == attempt && !task.state.is_final());
+                submit(tx, &team, &task.ok_or(Error::NotFound)?, &stored).await
+            })
+        })
+        .await
+}
+
+async fn submit(tx: &mut Tx, team: &TeamId, task: &Task, stored: &Stored) -> Result<TaskSubmit> {
+    let agents = db::vibers::load(tx, team, &task.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
+    let window = agents.iter().find(|agent| agent.id == task.agent_id).and_then(|agent| agent.context_window);
+    let mut history = History::new(window);
+    let mut below = task.message_seq;
+    'pages: loop {
+        let rows = db::messages::history(tx, team, &task.session_id, below, stored.created_at, PAGE).await?;
+        let exchanges = exchanges(rows);
+        for (_, exchange) in &exchanges {
+            if !history.take(exchange) {
+                break 'pages;
+            }
+        }
+        match exchanges.last() {
+            Some((place, _)) => below = *place,
+            None => break,
+        }
+    }
+    let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
+    let list = |key: &str| part(key).and_then(|value| serde_json::from_value(value).ok());
+    Ok(TaskSubmit {
+        task_id: task.id.clone(),
+        attempt: task.attempt,
+        session_id: task.session_id.clone(),
+        agent_id: task.agent_id.clone(),
+        goal: task.goal.clone(),
+        messages: history.finish(),
+        plan: part("plan"),
+        artifacts: list("artifacts").unwrap_or_default(),
+        memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+        context: part("context"),
+        stream: task.stream,
+        mode: task.mode,
+        limits: task.limits.clone(),
+        deadline: None,
+        payload_url: None,
+    })
+}
+
+/// Rows of parts, newest task first, as exchanges with their places.
+fn exchanges(rows: Vec<db::messages::Earlier>) -> Vec<(u64, Exchange)> {
+    let mut exchanges: Vec<(u64, Exchange)> = Vec::new();
+    for row in rows {
+        if exchanges.last().is_none_or(|(place, _)| *place != row.place) {
+            exchanges.push((row.place, Exchange { question: Vec::new(), answer: Vec::new(), state: row.state }));
+        }
+        let Some((_, exchange)) = exchanges.last_mut() else { continue };
+        match row.role {
+            Author::User => exchange.question.extend(row.part),
+            Author::Assistant => exchange.answer.extend(row.part),
+        }
+    }
+    exchanges
+}
+
+/// What is too large for a frame stays here, and the daemon is told where.
+fn fit(whole: TaskSubmit) -> TaskSubmit {
+    let size = serde_json::to_vec(&whole).map_or(usize::MAX, |json| json.len());
+    if size <= limits::MAX_INLINE_PAYLOAD {
+        return whole;
+    }
+    TaskSubmit {
+        payload_url: Some(format!("/api/daemon/tasks/{}/{}", whole.task_id, whole.attempt)),
+        goal: String::new(),
+        messages: Vec::new(),
+        plan: None,
+        artifacts: Vec::new(),
+        memory: Vec::new(),
+        context: None,
+        ..whole
+    }
+}

@@ -1,0 +1,73 @@
+//! What waits to be sent to a daemon: bounded, so that one that does not read costs no more than this.
+
+use std::{collections::VecDeque, future::poll_fn};
+
+use axum::extract::ws::Message;
+use futures_util::{Sink, SinkExt};
+use protocol::ToDaemon;
+
+/// Bytes that may wait; beyond it the daemon does not read, and the connection ends.
+const MAX: usize = 1024 * 1024;
+/// Below this there is room for another command.
+const ROOM: usize = 256 * 1024;
+
+/// Frames in order.
+#[derive(Debug, Default)]
+pub struct Queue {
+    frames: VecDeque<Message>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Adds a frame. `false` when the daemon leaves too much unread.
+    pub fn push(&mut self, frame: &ToDaemon) -> bool {
+        let Ok(text) = serde_json::to_string(frame) else {
+            tracing::error!("a frame could not be written as JSON");
+            return true;
+        };
+        self.bytes += text.len();
+        self.frames.push_back(Message::Text(text.into()));
+        self.bytes <= MAX
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether another command may be composed.
+    pub fn has_room(&self) -> bool {
+        self.bytes < ROOM
+    }
+
+    /// Sends what waits. Dropping it half-way loses no frame.
+    pub async fn pump<S: Sink<Message> + Unpin>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        while !self.frames.is_empty() {
+            poll_fn(|cx| sink.poll_ready_unpin(cx)).await?;
+            if let Some(frame) = self.frames.pop_front() {
+                self.bytes -= size(&frame);
+                sink.start_send_unpin(frame)?;
+            }
+        }
+        sink.flush().await
+    }
+}
+
+fn size(frame: &Message) -> usize {
+    match frame {
+        Message::Text(text) => text.len(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_read_is_bounded() {
+        let mut queue = Queue::default();
+        let frame = ToDaemon::Unsupported { of: "x".repeat(100_000) };
+        assert_eq!((0..20).take_while(|_| queue.push(&frame)).count(), 10);
+        assert!(!queue.has_room());
+    }
+}

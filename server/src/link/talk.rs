@@ -1,0 +1,498 @@
+//! The loop of a connection: reads, writes, and does what the machine says. Everything it waits for is bounded.
+
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
+use protocol::{Events, Running, TeamId, ToDaemon, ViberId, ViberState, limits::close};
+use serde_json::Value;
+use tokio::{sync::oneshot, time::MissedTickBehavior};
+
+use super::{
+    compose,
+    machine::{Close, Identified, Step, Unidentified, Work},
+    queue::Queue,
+};
+use crate::{
+    actions::{
+        reconcile::{self, Verdict},
+        record::{self, Answers, Speaker},
+    },
+    error::{Error, Result},
+    hub::{Entrance, Order, RequestError},
+    state::Board,
+};
+
+/// How long a new connection may take to say hello.
+const HELLO: Duration = Duration::from_secs(10);
+/// How long a close frame may take to leave.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Events that wait for the change in progress, bytes; beyond it reading rests.
+const INBOX: usize = 1024 * 1024;
+/// A change that the database refused for now is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Requests of the Board under way on one connection.
+const REQUESTS: usize = 32;
+/// Nothing of the queue left for so long, lease milliseconds: the daemon does not read.
+const STALL: i64 = 20_000;
+/// The longest delay a draining Board asks for, seconds: daemons come back spread over it.
+const SPREAD: u64 = 10;
+
+/// Who dialled in, by its credential.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    pub team: TeamId,
+    pub viber: ViberId,
+    pub name: String,
+    pub address: String,
+}
+
+type Outcome = (Result<Option<Answers>>, Arc<[Events]>);
+type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Talks with a daemon until either side ends it.
+pub async fn converse(board: Board, socket: WebSocket, guest: Guest) {
+    let (mut sink, mut stream) = socket.split();
+    let close = match meet(&board, &mut sink, &mut stream, &guest).await {
+        Ok(mut link) => {
+            let close = link.run(&mut sink, &mut stream).await;
+            let (team, viber, epoch) = (link.speaker.team.clone(), link.speaker.viber.clone(), link.speaker.epoch);
+            drop(link);
+            let over = reconcile::disconnected(&board, &team, &viber, epoch);
+            if let ((), Err(error)) = tokio::join!(goodbye(sink, &close), over) {
+                // The scheduler does it later.
+                tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be kept");
+            }
+            close
+        }
+        Err(close) => {
+            goodbye(sink, &close).await;
+            close
+        }
+    };
+    tracing::info!(viber.id = %guest.viber, code = close.code, reason = close.reason, "a viber's connection ended");
+}
+
+async fn goodbye(mut sink: SplitSink<WebSocket, Message>, close: &Close) {
+    if close.code == 0 {
+        return;
+    }
+    let frame = CloseFrame { code: close.code, reason: protocol::text::head(&close.reason, 120).into() };
+    let sent = async {
+        // The peer is not waited for: it may be the one who does not answer.
+        drop(sink.send(Message::Close(Some(frame))).await);
+    };
+    drop(tokio::time::timeout(GOODBYE, sent).await);
+}
+
+/// The other side is gone; there is nobody to say goodbye to.
+fn gone() -> Close {
+    Close { code: 0, reason: "gone".into() }
+}
+
+/// Hello and welcome.
+async fn meet(
+    board: &Board,
+    sink: &mut SplitSink<WebSocket, Message>,
+    stream: &mut SplitStream<WebSocket>,
+    guest: &Guest,
+) -> Result<Link, Close> {
+    let first = async {
+        loop {
+            match stream.next().await {
+                Some(Ok(Message::Text(text))) => return Ok(text),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(Message::Binary(_))) => return Err(Close::new(close::PROTOCOL, "hello comes first")),
+                Some(Err(error)) => return Err(broken(&error)),
+                Some(Ok(Message::Close(_))) | None => return Err(gone()),
+            }
+        }
+    };
+    let first = tokio::select! {
+        () = board.shutdown.soft.cancelled() => return Err(draining(&guest.viber)),
+        first = tokio::time::timeout(HELLO, first) => first,
+    };
+    let text = first.map_err(|_| Close::new(close::TIMEOUT, "no hello"))??;
+    let hello = Unidentified { viber: guest.viber.clone() }.hello(&text)?;
+    let wall = board.clock.now();
+    let cloned = board.hub.boot(&guest.viber, &hello.boot_id, board.hub.lease_time(board.clock.monotonic()));
+    let mut speaker = Speaker {
+        team: guest.team.clone(),
+        viber: guest.viber.clone(),
+        name: guest.name.clone(),
+        address: guest.address.clone(),
+        epoch: 0,
+    };
+    let welcomed = reconcile::welcome(board, &speaker, &hello, cloned).await.map_err(|error| match error {
+        Error::Unauthenticated => Close::new(close::AUTH, "the viber was revoked"),
+        Error::Unavailable { retry_after, .. } => Close::new(close::DRAINING, format!("retry-after={retry_after}")),
+        other => {
+            tracing::error!(viber.id = %guest.viber, error = %other, "a hello could not be answered");
+            Close::new(close::DRAINING, "retry-after=30")
+        }
+    })?;
+    speaker.epoch = welcomed.epoch;
+    let entrance = board.hub.enter(&guest.team, &guest.viber, welcomed.epoch, wall.0);
+    let entrance = entrance.ok_or_else(|| Close::new(close::SUPERSEDED, "a newer connection is here"))?;
+    let now = board.hub.lease_time(board.clock.monotonic());
+    let (machine, welcome) = Identified::new(&hello, &welcomed, now, wall);
+    let mut link = Link {
+        board: board.clone(),
+        speaker,
+        machine,
+        entrance,
+        queue: Queue::default(),
+        pumped: now,
+        inbox: Vec::new(),
+        inbox_bytes: 0,
+        chores: Chores { commands: true, ..Chores::default() },
+        sent: hello.last_cmd_seq,
+        requests: HashMap::new(),
+        next_request: 1,
+    };
+    link.queue.push(&welcome);
+    link.queue.pump(sink).await.map_err(|_| gone())?;
+    tracing::info!(viber.id = %guest.viber, epoch = link.speaker.epoch, "a viber is connected");
+    Ok(link)
+}
+
+fn broken(error: &axum::Error) -> Close {
+    // tungstenite's words for a frame over the limits; everything else is a broken peer or network.
+    let words = error.to_string();
+    if words.contains("too long") || words.contains("too big") {
+        return Close::new(close::TOO_LARGE, "the frame is too large");
+    }
+    Close::new(close::PROTOCOL, words)
+}
+
+/// A spread that depends on the viber, so that not all come back at once.
+fn draining(viber: &ViberId) -> Close {
+    let mixed = viber.as_str().bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    Close::new(close::DRAINING, format!("retry-after={}", 1 + mixed % SPREAD))
+}
+
+/// One connection after its welcome.
+struct Link {
+    board: Board,
+    speaker: Speaker,
+    machine: Identified,
+    entrance: Entrance,
+    queue: Queue,
+    /// Lease time when the queue was last empty.
+    pumped: i64,
+    /// Frames that wait for the change in progress.
+    inbox: Vec<Events>,
+    inbox_bytes: usize,
+    chores: Chores,
+    /// The last command that was sent.
+    sent: u64,
+    requests: HashMap<u64, oneshot::Sender<Result<Value, RequestError>>>,
+    next_request: u64,
+}
+
+/// What else is to be done, one at a time; the same kind merges while it waits.
+#[derive(Debug, Default)]
+struct Chores {
+    commands: bool,
+    acked: Option<u64>,
+    lists: Option<ViberState>,
+    claims: Vec<Running>,
+    settle: Vec<Running>,
+}
+
+/// What a chore came to.
+enum Chore {
+    Done,
+    Commands(Vec<protocol::Numbered>),
+    /// The database is away: once more.
+    Again(Chores),
+    Refused(Close),
+}
+
+impl Link {
+    fn now(&self) -> i64 {
+        self.board.hub.lease_time(self.board.clock.monotonic())
+    }
+
+    async fn run(
+        &mut self,
+        sink: &mut SplitSink<WebSocket, Message>,
+        stream: &mut SplitStream<WebSocket>,
+    ) -> Close {
+        let mut recording: Option<Task<Outcome>> = None;
+        let mut chore: Option<Task<Chore>> = None;
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let bell = self.entrance.bell.clone();
+        loop {
+            if recording.is_none() && !self.inbox.is_empty() {
+                recording = Some(self.record());
+            }
+            if chore.is_none() {
+                chore = self.chore();
+            }
+            let rest = self.machine.rest(self.now());
+            let reads = rest == 0 && self.inbox_bytes < INBOX;
+            let step = tokio::select! {
+                frame = stream.next(), if reads => self.read(frame),
+                () = tokio::time::sleep(Duration::from_millis(rest.clamp(5, 1000))), if rest > 0 => Step::default(),
+                sent = self.queue.pump(sink), if !self.queue.is_empty() => {
+                    self.pumped = self.now();
+                    if sent.is_err() {
+                        return gone();
+                    }
+                    Step::default()
+                }
+                Some(outcome) = maybe(&mut recording) => {
+                    recording = None;
+                    self.recorded(outcome)
+                }
+                Some(done) = maybe(&mut chore) => {
+                    chore = None;
+                    self.done(done)
+                }
+                order = self.entrance.orders.recv() => self.ordered(order),
+                () = bell.notified() => {
+                    self.chores.commands = true;
+                    Step::default()
+                }
+                _ = second.tick() => self.tick(),
+                () = self.board.shutdown.soft.cancelled() => {
+                    Step { close: Some(draining(&self.speaker.viber)), ..Step::default() }
+                }
+            };
+            if let Some(close) = self.follow(step) {
+                // What was answered before is worth sending; who does not read does not get it.
+                drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
+                return close;
+            }
+        }
+    }
+
+    fn read(&mut self, frame: Option<Result<Message, axum::Error>>) -> Step {
+        let now = self.now();
+        let ends = |close| Step { close: Some(close), ..Step::default() };
+        match frame {
+            Some(Ok(Message::Text(text))) => {
+                let wall = self.board.clock.now();
+                let step = self.machine.frame(&text, now, wall);
+                if step.close.is_none() {
+                    self.entrance.heard(wall.0);
+                }
+                self.inbox_bytes += if step.work.iter().any(|work| matches!(work, Work::Record(_))) { text.len() } else { 0 };
+                step
+            }
+            Some(Ok(Message::Binary(_))) => {
+                Step { send: vec![ToDaemon::Unsupported { of: "binary".into() }], ..Step::default() }
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => Step::default(),
+            Some(Ok(Message::Close(_))) | None => ends(gone()),
+            Some(Err(error)) => ends(broken(&error)),
+        }
+    }
+
+    /// Sends and does what a step says.
+    fn follow(&mut self, step: Step) -> Option<Close> {
+        for frame in &step.send {
+            if !self.queue.push(frame) {
+                return Some(Close::new(close::TIMEOUT, "the daemon does not read"));
+            }
+        }
+        for work in step.work {
+            match work {
+                Work::Record(events) => self.inbox.push(events),
+                Work::Acked(cmd_seq) => self.chores.acked = self.chores.acked.max(Some(cmd_seq)),
+                Work::Lists(state) => self.chores.merge_lists(*state),
+                Work::Claims(claims) => self.chores.claims.extend(claims),
+                Work::Settle(lost) => self.chores.settle.extend(lost),
+                Work::Fares(metrics) => self.entrance.fares(metrics, self.board.clock.now().0),
+                Work::Answer { id, outcome } => {
+                    if let Some(reply) = self.requests.remove(&id) {
+                        // Whoever asked may have given up.
+                        drop(reply.send(outcome.map_err(RequestError::Refused)));
+                    }
+                }
+            }
+        }
+        step.close
+    }
+
+    /// Everything that waits, in one change.
+    fn record(&mut self) -> Task<Outcome> {
+        let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
+        self.inbox_bytes = 0;
+        let (board, speaker) = (self.board.clone(), self.speaker.clone());
+        Box::pin(async move {
+            loop {
+                let outcome = record::record(&board, &speaker, frames.clone()).await;
+                match outcome {
+                    // No ack without a commit: the daemon keeps them too.
+                    Err(Error::Unavailable { .. } | Error::Conflict { .. }) => tokio::time::sleep(AGAIN).await,
+                    outcome => return (outcome, frames),
+                }
+            }
+        })
+    }
+
+    /// The next chore, if there is one and room for what it brings.
+    fn chore(&mut self) -> Option<Task<Chore>> {
+        let (board, who) = (self.board.clone(), self.speaker.clone());
+        if let Some(cmd_seq) = self.chores.acked.take() {
+            return Some(Box::pin(async move {
+                match reconcile::ack_commands(&board, &who, cmd_seq).await {
+                    Ok(true) => Chore::Done,
+                    Ok(false) => Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not")),
+                    Err(error) => again(error, Chores { acked: Some(cmd_seq), ..Chores::default() }).await,
+                }
+            }));
+        }
+        if let Some(lists) = self.chores.lists.take() {
+            return Some(Box::pin(async move {
+                match reconcile::lists(&board, &who, &lists).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Chores { lists: Some(lists), ..Chores::default() }).await,
+                }
+            }));
+        }
+        if !self.chores.claims.is_empty() {
+            let claims = std::mem::take(&mut self.chores.claims);
+            return Some(Box::pin(async move {
+                match reconcile::claims(&board, &who, &claims).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Chores { claims, ..Chores::default() }).await,
+                }
+            }));
+        }
+        if !self.chores.settle.is_empty() {
+            let settle = std::mem::take(&mut self.chores.settle);
+            return Some(Box::pin(async move {
+                let verdict = Verdict::DaemonRestarted;
+                match reconcile::settle(&board, &who.team, &who.viber, who.epoch, &settle, verdict).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Chores { settle, ..Chores::default() }).await,
+                }
+            }));
+        }
+        if self.queue.has_room() && std::mem::take(&mut self.chores.commands) {
+            let sent = self.sent;
+            return Some(Box::pin(async move {
+                match compose::next(&board, &who, sent).await {
+                    Ok(commands) => Chore::Commands(commands),
+                    Err(error) => again(error, Chores { commands: true, ..Chores::default() }).await,
+                }
+            }));
+        }
+        None
+    }
+
+    fn recorded(&mut self, (outcome, frames): Outcome) -> Step {
+        match outcome {
+            Ok(Some(answers)) => self.machine.recorded(answers, self.now()),
+            Ok(None) => Step { close: Some(Close::new(close::SUPERSEDED, "a newer connection is here")), ..Step::default() },
+            Err(error) => {
+                let tasks = frames.iter().map(|frame| frame.task_id.as_str()).collect::<Vec<_>>().join(" ");
+                tracing::error!(viber.id = %self.speaker.viber, tasks, %error, "events could not be recorded");
+                Step { close: Some(Close::new(close::DRAINING, "retry-after=30")), ..Step::default() }
+            }
+        }
+    }
+
+    fn done(&mut self, chore: Chore) -> Step {
+        match chore {
+            Chore::Done => Step::default(),
+            Chore::Again(chores) => {
+                self.chores.restore(chores);
+                Step::default()
+            }
+            Chore::Refused(close) => Step { close: Some(close), ..Step::default() },
+            Chore::Commands(commands) => {
+                if let Some(last) = commands.last() {
+                    self.sent = last.cmd_seq;
+                    // There may be more.
+                    self.chores.commands = true;
+                }
+                Step { send: commands.into_iter().map(ToDaemon::Command).collect(), ..Step::default() }
+            }
+        }
+    }
+
+    fn ordered(&mut self, order: Option<Order>) -> Step {
+        match order {
+            Some(Order::Close(code)) => Step { close: Some(Close::new(code, "")), ..Step::default() },
+            // Whoever took its place could not tell it.
+            None => Step { close: Some(Close::new(close::SUPERSEDED, "")), ..Step::default() },
+            Some(Order::Request { method, params, reply }) => {
+                self.requests.retain(|_, reply| !reply.is_closed());
+                if self.requests.len() >= REQUESTS {
+                    drop(reply.send(Err(RequestError::Busy)));
+                    return Step::default();
+                }
+                let id = self.next_request;
+                self.next_request += 1;
+                self.requests.insert(id, reply);
+                Step { send: vec![ToDaemon::Request { id, method, params }], ..Step::default() }
+            }
+        }
+    }
+
+    fn tick(&mut self) -> Step {
+        let now = self.now();
+        if self.queue.is_empty() {
+            self.pumped = now;
+        } else if now - self.pumped > STALL {
+            return Step { close: Some(Close::new(close::TIMEOUT, "the daemon does not read")), ..Step::default() };
+        }
+        if self.inbox_bytes >= INBOX {
+            // It is the Board that does not listen.
+            self.machine.excuse(now);
+        }
+        self.machine.tick(now)
+    }
+}
+
+/// A chore that failed: once more when the database is only away.
+async fn again(error: Error, chores: Chores) -> Chore {
+    match error {
+        Error::Unavailable { .. } | Error::Conflict { .. } => {
+            tokio::time::sleep(AGAIN).await;
+            Chore::Again(chores)
+        }
+        error => {
+            tracing::error!(%error, "something that a viber told could not be kept");
+            Chore::Done
+        }
+    }
+}
+
+/// The end of what is under way, if anything is.
+async fn maybe<T>(task: &mut Option<Task<T>>) -> Option<T> {
+    match task {
+        Some(task) => Some(task.await),
+        None => std::future::pending().await,
+    }
+}
+
+impl Chores {
+    fn merge_lists(&mut self, newer: ViberState) {
+        let lists = self.lists.get_or_insert_default();
+        lists.agents = newer.agents.or(lists.agents.take());
+        lists.skills = newer.skills.or(lists.skills.take());
+        lists.jobs = newer.jobs.or(lists.jobs.take());
+        lists.providers = newer.providers.or(lists.providers.take());
+    }
+
+    /// What could not be done, unless something newer of its kind waits by now.
+    fn restore(&mut self, old: Self) {
+        self.commands |= old.commands;
+        self.acked = self.acked.max(old.acked);
+        if let Some(older) = old.lists {
+            let newer = self.lists.replace(older);
+            newer.into_iter().for_each(|newer| self.merge_lists(newer));
+        }
+        self.claims.extend(old.claims);
+        self.settle.extend(old.settle);
+    }
+}

@@ -1,0 +1,205 @@
+//! The daemons' door: enrolment, the WebSocket, and payloads that are too large for it.
+//!
+//! Authenticates and hands over to `link`. A credential counts only in the `Authorization` header, and a request that a
+//! browser made never gets through.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{FromRequestParts, Path, State, WebSocketUpgrade},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use protocol::{
+    TaskId, TeamId, ViberId,
+    limits::{MAX_FRAME, SUBPROTOCOL},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Rejection, extract, extract::identity::bearer};
+use crate::{
+    actions::enrol,
+    db,
+    error::Error,
+    link::{self, Guest},
+    secret,
+    state::Board,
+};
+
+/// Bytes read from a daemon's socket at a time: a connection at rest costs little more than its buffers.
+const READ_BUFFER: usize = 4 * 1024;
+/// Frames are written when they are there: nothing is collected.
+const WRITE_BUFFER: usize = 0;
+/// Bytes that one frame may leave unwritten in the library; our own queue is bounded before it.
+const MAX_WRITE_BUFFER: usize = 2 * 1024 * 1024;
+/// The account that a wrong join token is counted against, so that addresses are throttled.
+const JOIN: &str = "join";
+
+/// Its routes.
+pub fn routes() -> Router<Board> {
+    Router::new()
+        .route("/ws/daemon", get(socket))
+        .route("/api/daemon/join", post(join))
+        .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
+}
+
+/// The viber whose credential a request carries.
+#[derive(Clone, Debug)]
+pub struct ViberAuth {
+    pub team: TeamId,
+    pub viber: ViberId,
+    pub name: String,
+    pub address: String,
+}
+
+impl FromRequestParts<Board> for ViberAuth {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Self, Rejection> {
+        let credential = bearer(&parts.headers).ok().flatten().ok_or(Rejection(Error::Unauthenticated))?;
+        let hash = secret::hash(credential);
+        let found = board.db.read(move |tx| Box::pin(async move { db::vibers::by_credential(tx, &hash).await })).await;
+        let found = found.map_err(|error| Rejection(error.into()))?;
+        let (team, viber, name) = found.ok_or(Rejection(Error::Unauthenticated))?;
+        Ok(Self { team, viber, name, address: extract::address(parts) })
+    }
+}
+
+/// No page may open this: a browser always says where it comes from.
+struct NoBrowser;
+
+impl FromRequestParts<Board> for NoBrowser {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Board) -> Result<Self, Rejection> {
+        if parts.headers.contains_key(header::ORIGIN) {
+            return Err(Rejection(Error::CsrfFailed));
+        }
+        Ok(Self)
+    }
+}
+
+async fn socket(
+    _: NoBrowser,
+    viber: ViberAuth,
+    State(board): State<Board>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    if board.shutdown.soft.is_cancelled() {
+        return Rejection(Error::Unavailable { what: "the Board", retry_after: 2 }).into_response();
+    }
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|line| line.to_str().ok());
+    if !offered.flat_map(|line| line.split(',')).any(|name| name.trim() == SUBPROTOCOL) {
+        let message = format!("offer the subprotocol {SUBPROTOCOL}");
+        return Rejection(Error::Malformed(message)).into_response();
+    }
+    let guest = Guest { team: viber.team, viber: viber.viber, name: viber.name, address: viber.address };
+    upgrade
+        .protocols([SUBPROTOCOL])
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_write_buffer_size(MAX_WRITE_BUFFER)
+        .max_message_size(MAX_FRAME)
+        .max_frame_size(MAX_FRAME)
+        .on_upgrade(async move |socket| {
+            let talk = link::converse(board.clone(), socket, guest);
+            board.shutdown.spawn(talk);
+        })
+}
+
+#[derive(Deserialize)]
+struct Join {
+    token: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    hostname: String,
+    #[serde(default)]
+    platform: String,
+    #[serde(default)]
+    version: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Joined {
+    viber_id: ViberId,
+    credential: String,
+    team: String,
+    board_url: String,
+}
+
+async fn join(
+    _: NoBrowser,
+    State(board): State<Board>,
+    address: Caller,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Rejection> {
+    let json = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !json.is_some_and(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json")) {
+        return Err(Rejection(Error::WrongMedia("application/json")));
+    }
+    let join: Join = serde_json::from_slice(&body).map_err(|error| Rejection(Error::Malformed(error.to_string())))?;
+    let throttle = &board.guard.throttle;
+    let paid = throttle.attempt(JOIN, &address.0, true, board.clock.monotonic());
+    let paid = paid.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;
+    let joining = enrol::Joining {
+        token: join.token,
+        name: join.name,
+        labels: join.labels,
+        hostname: join.hostname,
+        platform: join.platform,
+        version: join.version,
+    };
+    let joined = enrol::join(&board, joining, &address.0).await.map_err(Rejection)?;
+    throttle.forgive(paid);
+    let board_url = board.config.public_url.clone().unwrap_or_else(|| here(&board, &headers));
+    let answer = Joined {
+        viber_id: joined.viber,
+        credential: joined.credential.reveal().to_owned(),
+        team: joined.team,
+        board_url,
+    };
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+/// The address that the machine used, when the Board was not told its own. The host was checked on the way in.
+fn here(board: &Board, headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let listen = board.config.listen.to_string();
+    let scheme = if board.config.tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", host.unwrap_or(&listen))
+}
+
+/// The address a request comes from.
+struct Caller(String);
+
+impl FromRequestParts<Board> for Caller {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Board) -> Result<Self, Rejection> {
+        Ok(Self(extract::address(parts)))
+    }
+}
+
+async fn payload(
+    _: NoBrowser,
+    viber: ViberAuth,
+    State(board): State<Board>,
+    Path((id, attempt)): Path<(String, String)>,
+) -> Result<Response, Rejection> {
+    let (Ok(id), Ok(attempt)) = (id.parse::<TaskId>(), attempt.parse::<u32>()) else {
+        return Err(Rejection(Error::NotFound));
+    };
+    let whole = link::payload(&board, &viber.team, &viber.viber, &id, attempt).await.map_err(Rejection)?;
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    let body = serde_json::to_vec(&whole).map_err(|error| Rejection(Error::Internal(error.to_string())))?;
+    Ok((kind, body).into_response())
+}
