@@ -91,7 +91,8 @@ fn answer(exchange: &Exchange) -> Vec<TurnPart> {
     let turn = |(n, part): (usize, &Part)| match part {
         Part::Text { text } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
         Part::ToolCall { call_id, tool, args } => {
-            let (result, ok) = result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
+            let (result, ok) =
+                result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
             let result = text::head_and_tail(&result, limits::HISTORY_TOOL_TEXT);
             Some(TurnPart::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: short(args), result, ok })
         }
@@ -171,7 +172,11 @@ mod tests {
     #[test]
     fn calls_carry_their_results_and_reasoning_stays_at_home() {
         let mut one = exchange("do it", "done");
-        let call = |id: &str| Part::ToolCall { call_id: id.into(), tool: "shell".into(), args: json!({"a": "b".repeat(9000)}) };
+        let call = |id: &str| Part::ToolCall {
+            call_id: id.into(),
+            tool: "shell".into(),
+            args: json!({"a": "b".repeat(9000)}),
+        };
         let result = json!("r".repeat(9000));
         let parts = [
             Part::Reasoning { text: "hm".into(), duration_ms: 1 },
@@ -185,7 +190,9 @@ mod tests {
         let turns = history.finish();
         let parts = &turns[1].parts;
         assert_eq!((turns[0].role, turns[1].role, parts.len()), (TurnRole::User, TurnRole::Assistant, 3));
-        assert!(matches!(&parts[0], TurnPart::ToolCall { result, ok: true, args, .. } if result.len() <= 2048 && args.is_object()));
+        assert!(
+            matches!(&parts[0], TurnPart::ToolCall { result, ok: true, args, .. } if result.len() <= 2048 && args.is_object())
+        );
         assert!(matches!(&parts[1], TurnPart::ToolCall { ok: false, .. }));
     }
 

@@ -77,13 +77,7 @@ async fn one(
 }
 
 /// Everything that an attempt needs, however large: for the daemon that fetches it.
-pub async fn payload(
-    board: &Board,
-    team: &TeamId,
-    viber: &ViberId,
-    task: &TaskId,
-    attempt: u32,
-) -> Result<TaskSubmit> {
+pub async fn payload(board: &Board, team: &TeamId, viber: &ViberId, task: &TaskId, attempt: u32) -> Result<TaskSubmit> {
     let (team, viber, id) = (team.clone(), viber.clone(), task.clone());
     board
         .db

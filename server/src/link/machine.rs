@@ -52,7 +52,10 @@ pub enum Work {
     Claims(Vec<Running>),
     /// Attempts that the daemon no longer has.
     Settle(Vec<Running>),
-    Answer { id: u64, outcome: Result<Value, String> },
+    Answer {
+        id: u64,
+        outcome: Result<Value, String>,
+    },
     Fares(Metrics),
 }
 
@@ -127,7 +130,8 @@ impl Identified {
             cmds_from: hello.last_cmd_seq + 1,
         };
         let durable = |one: &Running| {
-            let acked = welcomed.acked.iter().find(|acked| acked.task_id == one.task_id && acked.attempt == one.attempt);
+            let acked =
+                welcomed.acked.iter().find(|acked| acked.task_id == one.task_id && acked.attempt == one.attempt);
             acked.map_or(0, |acked| acked.seq)
         };
         let range = |range: &protocol::OutboxRange| {
@@ -252,7 +256,8 @@ impl Identified {
         if !answers.acks.is_empty() {
             step.send.push(ToDaemon::AckEvents { acks: answers.acks });
         }
-        let nack = |nack: protocol::Acked| ToDaemon::Nack { task_id: nack.task_id, attempt: nack.attempt, expect: nack.seq };
+        let nack =
+            |nack: protocol::Acked| ToDaemon::Nack { task_id: nack.task_id, attempt: nack.attempt, expect: nack.seq };
         step.send.extend(answers.nacks.into_iter().map(nack));
         for code in answers.refused {
             step.send.push(ToDaemon::Error { code: code.to_owned(), of: Some("task:events".into()) });

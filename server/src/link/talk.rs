@@ -217,11 +217,7 @@ impl Link {
         self.board.hub.lease_time(self.board.clock.monotonic())
     }
 
-    async fn run(
-        &mut self,
-        sink: &mut SplitSink<WebSocket, Message>,
-        stream: &mut SplitStream<WebSocket>,
-    ) -> Close {
+    async fn run(&mut self, sink: &mut SplitSink<WebSocket, Message>, stream: &mut SplitStream<WebSocket>) -> Close {
         let mut recording: Option<Task<Outcome>> = None;
         let mut chore: Option<Task<Chore>> = None;
         let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -282,7 +278,8 @@ impl Link {
                 if step.close.is_none() {
                     self.entrance.heard(wall.0);
                 }
-                self.inbox_bytes += if step.work.iter().any(|work| matches!(work, Work::Record(_))) { text.len() } else { 0 };
+                self.inbox_bytes +=
+                    if step.work.iter().any(|work| matches!(work, Work::Record(_))) { text.len() } else { 0 };
                 step
             }
             Some(Ok(Message::Binary(_))) => {
@@ -344,7 +341,9 @@ impl Link {
             return Some(Box::pin(async move {
                 match reconcile::ack_commands(&board, &who, cmd_seq).await {
                     Ok(true) => Chore::Done,
-                    Ok(false) => Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not")),
+                    Ok(false) => {
+                        Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not"))
+                    }
                     Err(error) => again(error, Chores { acked: Some(cmd_seq), ..Chores::default() }).await,
                 }
             }));
@@ -391,7 +390,9 @@ impl Link {
     fn recorded(&mut self, (outcome, frames): Outcome) -> Step {
         match outcome {
             Ok(Some(answers)) => self.machine.recorded(answers, self.now()),
-            Ok(None) => Step { close: Some(Close::new(close::SUPERSEDED, "a newer connection is here")), ..Step::default() },
+            Ok(None) => {
+                Step { close: Some(Close::new(close::SUPERSEDED, "a newer connection is here")), ..Step::default() }
+            }
             Err(error) => {
                 let tasks = frames.iter().map(|frame| frame.task_id.as_str()).collect::<Vec<_>>().join(" ");
                 tracing::error!(viber.id = %self.speaker.viber, tasks, %error, "events could not be recorded");

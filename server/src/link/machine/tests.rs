@@ -108,7 +108,8 @@ fn silence_nonsense_and_floods_end_it_and_news_does_not() {
     assert!(machine.tick(49_999).close.is_none());
     assert_eq!(machine.tick(50_000).close.map(|close| close.code), Some(close::TIMEOUT));
     assert_eq!(machine.frame("[", 50_000, WALL).close.map(|close| close.code), Some(close::PROTOCOL));
-    let flood = json!({"type": "task:events", "taskId": TaskId::new(1), "attempt": 1, "from": 1, "items": vec![0; 100_000]});
+    let flood =
+        json!({"type": "task:events", "taskId": TaskId::new(1), "attempt": 1, "from": 1, "items": vec![0; 100_000]});
     assert_eq!(machine.frame(&flood.to_string(), 51_000, WALL).close.map(|close| close.code), Some(close::RATE));
 }
 
