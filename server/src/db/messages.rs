@@ -1,6 +1,6 @@
 //! Messages and their parts: written once, never changed.
 
-use protocol::{Instant, MessageId, SessionId, TeamId};
+use protocol::{Instant, MessageId, SessionId, TaskId, TeamId};
 
 use super::{Error, Row, Tx};
 use crate::{
@@ -98,6 +98,7 @@ pub async fn last_of_kind(tx: &mut Tx, team: &TeamId, id: &MessageId, kind: &str
 pub struct Earlier {
     /// Place of its task in the session.
     pub place: u64,
+    pub task_id: TaskId,
     pub state: TaskState,
     pub role: Author,
     pub part: Option<Part>,
@@ -113,7 +114,7 @@ pub async fn history(
     until: Instant,
     tasks: u64,
 ) -> Result<Vec<Earlier>, Error> {
-    let sql = "SELECT t.message_seq, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
+    let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
                attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5) t \
                JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
@@ -124,6 +125,7 @@ pub async fn history(
     let earlier = |row: &Row| {
         Ok(Earlier {
             place: row.count("message_seq")?,
+            task_id: row.parse("task_id")?,
             state: row.parse("state")?,
             role: row.parse("role")?,
             part: row.optional_json("body")?,
