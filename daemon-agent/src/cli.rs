@@ -156,7 +156,8 @@ impl Failure {
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    logs::start(cli.log);
+    let daemon = matches!(cli.command, Verb::Run { .. } | Verb::Join(Join { run: true, .. }));
+    logs::start(cli.log, if daemon { "info" } else { "warn" });
     if let Err(error) = crate::sandbox::keep_memory_private() {
         tracing::warn!("this process's memory can be read by others of the same user: {error}");
     }

@@ -8,6 +8,20 @@ use crate::{
     home::{Home, write_private},
 };
 
+/// `config.yaml` of a new home: it says nothing yet, and how to say it.
+const CONFIG: &str = "\
+# This machine's model providers and defaults; values may name the environment as ${VAR}.
+# Without an entry here anthropic, openai, openrouter, deepseek and ollama are known by their usual variables,
+# and by `daemon-agent key set PROVIDER`.
+#
+# providers:
+#   local: { api: ollama, baseUrl: http://127.0.0.1:11434 }
+# defaults: { model: anthropic/claude-sonnet-4-5 }
+# maxTasks: 4                     # at once on this machine
+# onDisconnect: continue          # or: stop_after SECONDS
+# sandbox: { write: [~/.cargo, ~/.npm, ~/.cache] }
+";
+
 /// Enrols this machine.
 pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
     let board = address::parse(&join.url, join.insecure).map_err(Failure::Configuration)?;
@@ -60,8 +74,11 @@ pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the default agent if there is none. True when it was written.
+/// Writes `config.yaml` and the default agent where they are missing. True when the agent was written.
 pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Result<bool> {
+    if !home.config().exists() {
+        write_private(&home.config(), CONFIG.as_bytes())?;
+    }
     let path = home.agents().join("default.yaml");
     if path.exists() {
         return Ok(false);
@@ -100,6 +117,7 @@ mod tests {
         assert_eq!((agent.max_steps, agent.model.as_str()), (25, "demo/tour"));
         assert_eq!(agent.tools, crate::tools::ALL);
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
+        assert!(!crate::home::open_to_others(&home.config()));
         assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());
     }
 }

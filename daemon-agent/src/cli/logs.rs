@@ -20,9 +20,9 @@ impl Write for Patient {
     }
 }
 
-/// Starts logging; `RUST_LOG` chooses how much.
-pub fn start(form: LogForm) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Starts logging; `RUST_LOG` chooses how much, `usual` holds without it.
+pub fn start(form: LogForm, usual: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Patient).with_target(false);
     let started = match form {
         LogForm::Json => lines.json().flatten_event(true).try_init(),

@@ -29,9 +29,9 @@ pub async fn status(home: &Home, json: bool) -> Result<(), Failure> {
     let board = &answer["board"];
     let since = board["since"].as_str().unwrap_or("the start");
     match (board["connected"].as_bool(), board["detail"].as_str()) {
-        (Some(true), _) => println!("Connected to the Board since {since}."),
-        (_, Some(detail)) => println!("Not connected since {since}: {detail}"),
-        (_, None) => println!("Not connected yet."),
+        (Some(true), _) => println!("The daemon is connected to the Board since {since}."),
+        (_, Some(detail)) => println!("The daemon is disconnected from the Board since {since}: {detail}"),
+        (_, None) => println!("The daemon is not connected yet."),
     }
     println!(
         "Tasks: {} running, {} waiting; {} not settled with the Board.",

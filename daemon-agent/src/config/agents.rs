@@ -109,14 +109,27 @@ pub fn read_all(home: &Home, variables: &Variables, config: &Config) -> Agents {
         for id in stems(&folder) {
             let file = format!("{name}/{id}.yaml");
             let agent = read(&folder.join(format!("{id}.yaml")), &file, &id, old, variables, config);
-            let broken = |error: ConfigError| {
-                let error_shown = Some(error.clone());
-                (AgentInfo { id: id.clone(), name: id.clone(), error: error_shown, ..AgentInfo::default() }, error)
-            };
+            let broken =
+                |error: ConfigError| (AgentInfo { error: Some(error.clone()), ..glimpse(&folder, &file, &id) }, error);
             all.insert(id.clone(), agent.map_err(broken));
         }
     }
     all
+}
+
+/// What can be said of an agent whose file is wrong.
+fn glimpse(folder: &Path, file: &str, id: &str) -> AgentInfo {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Glimpse {
+        name: Option<String>,
+        description: String,
+        model: String,
+    }
+    let source = Source::read(&folder.join(format!("{id}.yaml")), file).ok().flatten();
+    let Glimpse { name, description, model } = source.and_then(|source| source.parse().ok()).unwrap_or_default();
+    let name = name.unwrap_or_else(|| id.to_owned());
+    AgentInfo { id: id.to_owned(), name, description, model, ..AgentInfo::default() }
 }
 
 /// Whether `id` can be an agent's: it becomes part of paths and of pages.

@@ -95,6 +95,15 @@ fn a_mistake_names_file_line_and_what_was_expected() {
 }
 
 #[test]
+fn a_wrong_file_still_says_whose_it_is() {
+    let desk = Desk::new();
+    desk.agent("name: Ada\nmodel: elsewhere/gone\n").expect_err("no such provider");
+    let info = desk.read().state().agents.expect("agents").remove(0);
+    assert_eq!((info.name.as_str(), info.model.as_str()), ("Ada", "elsewhere/gone"));
+    assert_eq!(info.error.map(|error| error.line), Some(2));
+}
+
+#[test]
 fn a_bound_that_is_not_built_refuses_tasks() {
     let desk = Desk::new();
     for (text, key) in [
