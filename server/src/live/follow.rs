@@ -46,6 +46,7 @@ pub fn follow(
         at: Cursor::START,
         from,
         shown: None,
+        abreast: false,
         stale: true,
         ready: VecDeque::new(),
         flushed: None,
@@ -66,6 +67,8 @@ struct Follower {
     /// The cursor that the follower came with, until it was checked.
     from: Option<Result<Cursor, super::cursor::BadCursor>>,
     shown: Option<Box<Task>>,
+    /// The database was read up to what the tail holds, so that the tail alone can be followed.
+    abreast: bool,
     /// The task's row may have changed since `shown`.
     stale: bool,
     ready: VecDeque<Frame>,
@@ -103,16 +106,18 @@ impl Follower {
         if self.stale && !self.look().await? {
             return Ok(true);
         }
-        match self.tail.after(self.at.attempt, self.at.seq) {
-            Some(runs) if runs.is_empty() && !self.settled() => return Ok(!self.ready.is_empty()),
-            Some(runs) if !runs.is_empty() => {
-                for run in runs {
-                    self.hand_out(run);
-                }
+        if self.abreast
+            && let Some(runs) = self.tail.after(self.at.attempt, self.at.seq)
+        {
+            if !runs.is_empty() {
+                runs.into_iter().for_each(|run| self.hand_out(run));
                 return Ok(true);
             }
-            _ => {}
+            if !self.settled() {
+                return Ok(!self.ready.is_empty());
+            }
         }
+        self.abreast = false;
         self.read().await
     }
 
@@ -177,7 +182,9 @@ impl Follower {
             self.end(Ended::Terminal);
             return Ok(true);
         }
-        // The tail knows of a newer attempt than the row that was read: read it again after the next bell or soon.
+        // Whatever committed since the follower subscribed is in the tail. If that does not fit, it is of a newer
+        // attempt than the row tells: look again soon.
+        self.abreast = true;
         self.stale = self.tail.after(self.at.attempt, self.at.seq).is_none();
         Ok(!self.ready.is_empty())
     }
@@ -267,3 +274,6 @@ fn differs(shown: &Task, task: &Task) -> bool {
         || shown.result != task.result
         || shown.error != task.error
 }
+
+#[cfg(test)]
+mod tests;
