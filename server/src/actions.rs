@@ -11,6 +11,7 @@ pub mod members;
 mod offer;
 pub mod reconcile;
 pub mod record;
+pub mod refused;
 pub mod sessions;
 pub mod setup;
 pub mod tasks;

@@ -25,3 +25,4 @@ mod kill;
 mod packaging;
 mod safety;
 mod stores;
+mod tidy;

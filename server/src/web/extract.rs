@@ -14,7 +14,7 @@ use axum::{
 
 use super::{layers, respond::Rejection};
 use crate::{
-    db,
+    actions::refused,
     domain::{Actor, By, Login, Operator, Role, Team, Token},
     error::Error,
     state::Board,
@@ -39,16 +39,19 @@ enum Credential {
 }
 
 impl Caller {
-    /// Whether the credential still lets its holder look at this team: long answers ask now and then. At most two
-    /// seconds old.
+    /// Whether the credential still lets its holder look at this team, in the same role: long answers ask now and then.
+    /// At most two seconds old.
     pub async fn still(&self, board: &Board) -> bool {
         let found = match &self.credential {
             Credential::Login(login) => match identity::login(board, &login.0.id).await {
-                Ok(Some(login)) => identity::member(board, &login.1.id, &self.team.slug).await.map(|m| m.is_some()),
+                Ok(Some(login)) => {
+                    let member = identity::member(board, &login.1.id, &self.team.slug).await;
+                    member.map(|found| found.is_some_and(|found| stands(&found.0) && found.1 == self.role))
+                }
                 Ok(None) => Ok(false),
                 Err(error) => Err(error),
             },
-            Credential::Token(hash) => identity::token(board, hash).await.map(|token| token.is_some()),
+            Credential::Token(hash) => identity::token(board, hash).await.map(|t| t.is_some_and(|t| stands(&t.0))),
         };
         // A database that is away revokes nobody.
         found.unwrap_or(true)
@@ -95,17 +98,8 @@ impl Caller {
         }
         let route = parts.extensions.get::<MatchedPath>().map_or("-", MatchedPath::as_str);
         let (object, detail) = (format!("{} {route}", parts.method), format!("{} needs {role}", self.role));
-        let (team, by, now) = (self.team.id.clone(), self.by.clone(), board.clock.now());
         if parts.method != Method::GET {
-            board
-                .db
-                .write(move |tx| {
-                    let (team, by, object, detail) = (team.clone(), by.clone(), object.clone(), detail.clone());
-                    Box::pin(async move {
-                        db::audit::append(tx, &team, now, &by, "refused", &object, &detail, None, None).await
-                    })
-                })
-                .await?;
+            refused::note(board, &self.team.id, &self.by, &object, &detail).await?;
         }
         Err(Error::Forbidden(match role {
             Role::Viewer => "you need to be a member of this team",
@@ -116,8 +110,12 @@ impl Caller {
     }
 }
 
+fn stands(team: &Team) -> bool {
+    team.suspended_at.is_none()
+}
+
 fn open(team: &Team) -> Result<(), Error> {
-    if team.suspended_at.is_some() { Err(Error::Forbidden("this team is suspended")) } else { Ok(()) }
+    if !stands(team) { Err(Error::Forbidden("this team is suspended")) } else { Ok(()) }
 }
 
 fn actor(login: &(Login, Operator)) -> Actor {
