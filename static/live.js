@@ -34,6 +34,8 @@
     if (source || over) return;
     const url = new URL(address, location.href);
     if (cursor) url.searchParams.set("cursor", cursor);
+    const seqs = [...document.querySelectorAll("#entries > article.message")].map((el) => Number(el.dataset.seq));
+    if (seqs.length) url.searchParams.set("last", Math.max(...seqs));
     const here = source = new EventSource(url);
     here.onopen = () => state(true);
     here.onerror = () => {
@@ -44,7 +46,7 @@
       failures += 1;
       retry = setTimeout(open, Math.random() * Math.min(15_000, 500 * 2 ** failures));
     };
-    for (const [name, act] of Object.entries({ log, region, reset, end })) {
+    for (const [name, act] of Object.entries({ log, region, nudge, reset, end })) {
       here.addEventListener(name, (event) => {
         if (here !== source) return;
         if (event.lastEventId) cursor = event.lastEventId;
@@ -67,8 +69,23 @@
   const region = (html) => {
     for (const fresh of parse(html)) {
       const old = document.getElementById(fresh.id);
-      if (old) keeping(() => replace(old, fresh));
+      if (old) keeping(() => morph(old, fresh));
+      else if (fresh.tagName === "TR" && !location.search) row(fresh);
     }
+  };
+  // In place, so that nothing moves under the pointer.
+  const morph = (old, fresh) => {
+    if (!window.htmx || fresh.tagName === "TR") return replace(old, fresh);
+    window.htmx.swap({ target: old, text: fresh.outerHTML, swap: "outerMorph" });
+  };
+  const row = (fresh) => {
+    const rows = document.querySelector("#fleet > tbody");
+    rows ? rows.append(fresh) : location.reload();
+  };
+  // A choice depends on something that changed: it is asked for again.
+  const nudge = (id) => {
+    const select = document.querySelector(`#${CSS.escape(id)} select`);
+    select?.dispatchEvent(new Event("change", { bubbles: true }));
   };
   const replace = (old, fresh) => {
     const folds = new Map();
@@ -174,6 +191,7 @@
   const reset = async () => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => undefined);
     if (!answer?.ok) return location.reload();
+    if (!document.getElementById("entries")) return location.reload();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     cursor = fresh.body.dataset.cursor || "";
     for (const id of ["entries", "dock-state"]) {

@@ -5,6 +5,8 @@
 mod dock;
 mod home;
 mod join;
+mod live;
+mod ops;
 mod preflight;
 mod session;
 mod sessions;
@@ -36,6 +38,7 @@ pub fn routes() -> Router<Board> {
     let at = |rest: &str| format!("{session}/{rest}");
     Router::new()
         .route("/t/{team}", get(home::show))
+        .route("/t/{team}/live", get(live::watch))
         .route("/t/{team}/preflight", get(home::preflight))
         .route("/t/{team}/tasks", post(home::submit))
         .route("/t/{team}/vibers", get(vibers::list))

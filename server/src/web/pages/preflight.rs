@@ -1,7 +1,7 @@
 //! What one should know about a viber and an agent before giving them work.
 
 use askama::Template;
-use protocol::{AgentInfo, Instant, Mode, ViberId};
+use protocol::{AgentInfo, Instant, Mode};
 
 use crate::{
     domain::{ContactState, Viber},
@@ -17,8 +17,6 @@ use crate::{
 pub struct Choice {
     pub slug: String,
     pub vibers: Vec<Option_>,
-    /// `None`: whichever fits.
-    pub viber: Option<ViberId>,
     pub agents: Vec<Option_>,
     pub facts: Vec<Fact>,
     pub now: Instant,
@@ -101,7 +99,6 @@ impl Choice {
         Self {
             slug: slug.to_owned(),
             vibers: options,
-            viber: chosen.map(|viber| viber.id.clone()),
             agents: agents.iter().map(label).collect(),
             facts,
             now,

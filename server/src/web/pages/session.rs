@@ -31,8 +31,7 @@ struct Page {
     shell: Shell,
     slug: String,
     talk: Talk,
-    contact: Badge,
-    agent: String,
+    place: Where,
     messages: Vec<MessageView>,
     older: Option<String>,
     before: Option<u64>,
@@ -52,6 +51,24 @@ impl Page {
 
     fn archive_verb(&self) -> &'static str {
         if self.talk.session.archived_at.is_some() { "unarchive" } else { "archive" }
+    }
+}
+
+/// The viber and agent of a session, in its bar: a region of the live stream.
+#[derive(Clone, Debug, Template)]
+#[template(path = "sessions/_where.html")]
+pub struct Where {
+    /// Its page and its name; `None` when it was removed.
+    viber: Option<(String, String)>,
+    contact: Badge,
+    agent: String,
+}
+
+impl Where {
+    /// As it is now.
+    pub fn of(talk: &Talk, slug: &str) -> Self {
+        let viber = talk.viber.as_ref().map(|viber| (links::viber(slug, &viber.id), viber.name.clone()));
+        Self { viber, contact: talk.contact(), agent: talk.agent_name() }
     }
 }
 
@@ -144,8 +161,7 @@ async fn page(board: &Board, caller: &Caller, id: &SessionId, at: &At) -> Result
     }
     Ok(Page {
         slug: caller.team.slug.clone(),
-        contact: talk.contact(),
-        agent: talk.agent_name(),
+        place: Where::of(&talk, &caller.team.slug),
         older: older.then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
         before: at.before,
         dock: DockView::of(&talk, caller, shell.now),

@@ -24,6 +24,8 @@ const PAGE: u64 = 80;
 const WEIGHT: usize = 110_000;
 /// Of these the newest are always there, whatever they weigh.
 const ALWAYS: usize = 4;
+/// Messages that a stream looks at for news.
+const NEWS: u64 = 12;
 /// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
 const TAIL_ROWS: u64 = 2_000;
 
@@ -45,14 +47,14 @@ pub struct Talk {
     /// The last event of the current task's attempt that this page knows.
     pub seq: u64,
     pub names: HashMap<String, String>,
+    /// More came since than a stream tells: the page is better fetched anew.
+    pub missed: bool,
 }
 
 /// The message that is open.
 #[derive(Clone, Debug)]
 pub struct Growing {
     pub message: Message,
-    /// Events up to here have become parts.
-    pub parts_seq: u64,
     /// Events that are no parts yet.
     pub tail: Vec<Report>,
 }
@@ -62,6 +64,13 @@ impl Talk {
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<u64>) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
         board.db.read(|tx| Box::pin(async move { read(tx, &team, &id, before).await })).await
+    }
+
+    /// What a page that shows messages up to `last` lacks or may have old: newer ones, and those that tasks at work came
+    /// from.
+    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, last: u64) -> Result<Self> {
+        let (team, id) = (team.clone(), id.clone());
+        board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, last).await })).await
     }
 
     /// Where a stream goes on: `{task}:{attempt}.{seq}`.
@@ -94,7 +103,9 @@ impl Talk {
 
     /// The open message.
     pub fn open_view(&self, caller: &Caller, growing: &Growing) -> MessageView {
-        let lanes = message::lanes(&growing.message, &growing.tail, true);
+        // After a stop nothing is awaited, though a late report may still come.
+        let works = self.current.as_ref().is_some_and(|task| !task.state.is_final());
+        let lanes = message::lanes(&growing.message, &growing.tail, works);
         self.dress(caller, &growing.message, lanes, true)
     }
 
@@ -174,6 +185,26 @@ impl Talk {
 }
 
 async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -> Result<Talk> {
+    let mut talk = read_state(tx, team, id, before.is_none()).await?;
+    talk.messages = db::messages::page(tx, team, id, before, PAGE).await?;
+    if let (Some(first), Some(last)) = (talk.messages.first(), talk.messages.last()) {
+        talk.tasks = db::tasks::of_messages(tx, team, id, first.seq, last.seq).await?;
+    }
+    Ok(talk)
+}
+
+async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, last: u64) -> Result<Talk> {
+    let mut talk = read_state(tx, team, id, true).await?;
+    talk.tasks = talk.open.clone();
+    talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
+    let newer = db::messages::page(tx, team, id, None, NEWS).await?;
+    talk.missed = last > 0 && newer.first().is_some_and(|first| newer.len() as u64 == NEWS && first.seq > last + 1);
+    let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
+    talk.messages = newer.into_iter().filter(|message| message.seq > last || asked(message)).collect();
+    Ok(talk)
+}
+
+async fn read_state(tx: &mut Tx, team: &TeamId, id: &SessionId, grows: bool) -> Result<Talk> {
     let session = db::sessions::load(tx, team, id).await?.ok_or(Error::NotFound)?;
     let viber = db::vibers::load(tx, team, &session.viber_id).await?;
     let names = db::members::list(tx, team).await?.into_iter();
@@ -184,17 +215,11 @@ async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -
         None => db::tasks::newest_of_session(tx, team, id).await?,
     };
     let (mut growing, mut seq) = (None, 0);
-    if before.is_none()
-        && let Some(task) = &current
-    {
+    if grows && let Some(task) = &current {
         (growing, seq) = read_growing(tx, team, task).await?;
     }
-    let messages = db::messages::page(tx, team, id, before, PAGE).await?;
-    let tasks = match (messages.first(), messages.last()) {
-        (Some(first), Some(last)) => db::tasks::of_messages(tx, team, id, first.seq, last.seq).await?,
-        _ => Vec::new(),
-    };
-    Ok(Talk { session, viber, messages, tasks, open, current, growing, seq, names })
+    let (messages, tasks) = (Vec::new(), Vec::new());
+    Ok(Talk { session, viber, messages, tasks, open, current, growing, seq, names, missed: false })
 }
 
 /// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
@@ -228,6 +253,6 @@ pub async fn read_growing(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<(Op
         let runs = db::events::after(tx, team, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
         let seq = runs.last().map_or(held.parts_seq, |run| run.to);
         let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
-        return Ok((Some(Growing { message, parts_seq: held.parts_seq, tail }), seq));
+        return Ok((Some(Growing { message, tail }), seq));
     }
 }

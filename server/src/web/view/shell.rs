@@ -301,9 +301,9 @@ impl Fleet {
     }
 }
 
-/// The rail as a region of the live stream.
+/// The rail's regions of the live stream.
 #[derive(askama::Template)]
-#[template(path = "_rail.html")]
+#[template(path = "_rail_regions.html")]
 pub struct RailView<'a> {
     pub shell: &'a Shell,
 }
