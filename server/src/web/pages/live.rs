@@ -120,7 +120,8 @@ pub async fn watch(
         over: false,
         ready: vec![Bytes::from_static(b"retry: 1000\n\n")],
     };
-    let bytes = stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|bytes| (bytes, watcher)) });
+    let bytes =
+        stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|bytes| (bytes, watcher)) });
     let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE), Ok::<_, Infallible>);
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),

@@ -96,13 +96,7 @@ impl Choice {
             label: if known.name.is_empty() { known.id.clone() } else { known.name.clone() },
             chosen: picked.is_some_and(|picked| picked.id == known.id),
         };
-        Self {
-            slug: slug.to_owned(),
-            vibers: options,
-            agents: agents.iter().map(label).collect(),
-            facts,
-            now,
-        }
+        Self { slug: slug.to_owned(), vibers: options, agents: agents.iter().map(label).collect(), facts, now }
     }
 
     /// The gravest of the facts gives the strip its tone.
