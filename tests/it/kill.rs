@@ -73,7 +73,7 @@ async fn a_board_killed_in_the_middle_of_a_task_changes_nothing(engine: Engine) 
     scene.board.restart().await;
     let done = operator.task_in(id(&task, "id"), "completed").await;
     let all: String = (0..80).map(|n| format!("w{n} ")).collect();
-    assert_eq!(whole(operator, &done).await, [all.clone()]);
+    assert_eq!(whole(operator, &done).await, std::slice::from_ref(&all));
     assert_eq!(done["result"]["text"].as_str().map(str::trim), Some(all.trim()));
     assert_eq!((scene.llm.requests().len(), &done["attempt"]), (1, &json!(1)), "one attempt, asked once");
 }

@@ -197,7 +197,7 @@ async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun()
     desk.started(&a).await;
     desk.started(&b).await;
     let desk = desk.killed();
-    assert_eq!(desk.mesh.held(), [c.clone()], "only what can still run");
+    assert_eq!(desk.mesh.held(), std::slice::from_ref(&c), "only what can still run");
     assert_eq!(desk.names(&a).last(), Some(&"task:progress"), "no number is given before the welcome");
     let before = desk.events(&a).last().expect("events").seq;
     // The Board has seen more of `a` than this disk kept.
@@ -220,7 +220,7 @@ async fn a_result_that_was_not_sent_survives_and_leaves_when_it_is_acknowledged(
     let last = desk.until(&attempt, EventBody::is_terminal).await.seq;
     let desk = desk.killed();
     assert!(matches!(desk.ending(&attempt).await, EventBody::Completed { .. }));
-    assert_eq!(desk.mesh.unsettled(), [attempt.clone()]);
+    assert_eq!(desk.mesh.unsettled(), std::slice::from_ref(&attempt));
     let desk = desk.welcomed(&[(&attempt, 1)]).await;
     desk.mesh.acknowledged(vec![(attempt.clone(), last)]).await;
     assert!(desk.mesh.unsettled().is_empty() && desk.mesh.outbox().ranges().is_empty());

@@ -98,7 +98,7 @@ impl Log {
             let bytes = fs::read(&path)?;
             let (mut end, mut last, mut newest) = (0, None, None);
             for (at, record) in scan(&bytes) {
-                end = at + record.len();
+                end = at + record.size();
                 last = Some(record.to);
                 newest = Some(record.payload);
                 if log.agent_id.is_empty() {
@@ -168,7 +168,7 @@ impl Log {
     }
 
     fn write(&mut self, record: &Record<'_>, dirty: &mut Vec<Arc<File>>) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(record.len());
+        let mut bytes = Vec::with_capacity(record.size());
         encode(record, &mut bytes);
         let fresh = self.file.is_none() || self.segments.back().is_none_or(|segment| segment.bytes > SEGMENT);
         if fresh {
@@ -282,7 +282,7 @@ pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result
             batch.bytes += whole;
             batch.to = record.to;
         }
-        passed = (start + record.len()) as u64;
+        passed = (start + record.size()) as u64;
     }
     Ok((!batch.items.is_empty()).then_some((batch, passed)))
 }

@@ -16,7 +16,7 @@ pub struct Record<'a> {
 
 impl Record<'_> {
     /// Bytes in the file.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         HEADER + self.payload.len()
     }
 }
@@ -61,7 +61,7 @@ pub fn scan(bytes: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     std::iter::from_fn(move || {
         let record = decode(&bytes[at..])?;
         let found = (at, record);
-        at += found.1.len();
+        at += found.1.size();
         Some(found)
     })
 }

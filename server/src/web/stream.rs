@@ -121,7 +121,7 @@ fn name(item: &Item) -> String {
 fn write(text: &mut String, id: Option<(u32, u64)>, event: &str, data: &str) {
     use std::fmt::Write;
     if let Some((attempt, seq)) = id {
-        write!(text, "id: {attempt}.{seq}\n").expect("writing to a String succeeds");
+        writeln!(text, "id: {attempt}.{seq}").expect("writing to a String succeeds");
     }
     text.push_str("event: ");
     text.push_str(event);
