@@ -17,6 +17,7 @@ pub mod setup;
 pub mod tasks;
 pub mod teams;
 pub mod tokens;
+pub mod upkeep;
 pub mod vibers;
 
 pub use after::After;

@@ -13,6 +13,7 @@ pub mod lifecycle;
 pub mod link;
 pub mod live;
 pub mod measure;
+pub mod scheduler;
 pub mod secret;
 pub mod state;
 pub mod web;

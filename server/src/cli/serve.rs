@@ -17,7 +17,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Failure, console, open, serving};
-use crate::{actions, clock::Clock, config::Config, lifecycle, measure, state::Board, web};
+use crate::{actions, clock::Clock, config::Config, lifecycle, measure, scheduler, state::Board, web};
 
 /// A client that takes longer for the head of a request, or for its first byte, is hung up on.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +58,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
         metrics(&board, address).await?;
     }
     greet(&board).await?;
+    scheduler::start(&board);
     let served = listen(&board, listener, tls).await;
     board.shutdown.soft.cancel();
     board.shutdown.drained().await;

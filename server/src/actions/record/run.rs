@@ -1,6 +1,6 @@
 //! A run: the new events that a change's frames bring to one attempt, checked for gaps, repeats and lies.
 
-use protocol::{Events, TeamId};
+use protocol::{AgentStreamEvent, EventBody, Events, TeamId};
 
 use crate::{
     db::{self, Tx},
@@ -61,7 +61,7 @@ impl Run {
         };
         let lies = frame.items.iter().any(|raw| {
             let seq = Report::read(raw.get()).map(|report| report.seq).unwrap_or_default();
-            seq < self.next && known(seq).is_some_and(|kept| *kept != *raw.get())
+            seq < self.next && known(seq).is_some_and(|kept| *kept != *raw.get() && !is_gap(&kept) && !is_gap(raw.get()))
         });
         if lies {
             self.refused.push("seq_conflict");
@@ -117,6 +117,12 @@ impl Run {
         }
         rows
     }
+}
+
+/// What a gap stands for may have been said in full: before retention took it here, or the daemon's quota there.
+fn is_gap(kept: &str) -> bool {
+    let body = Report::read(kept).ok().and_then(|report| report.body);
+    matches!(body, Some(EventBody::Progress { event }) if matches!(event.event, AgentStreamEvent::Gap { .. }))
 }
 
 /// The frame's events, if they follow each other from the frame's `from` on.

@@ -1,0 +1,82 @@
+//! What happens by itself: leases run out, access that ended elsewhere is noticed, old things go.
+//!
+//! Owns when. What is done is done by `actions`. Judges silence by lease time only, from the moment it started: a viber
+//! is never blamed for the time when the Board was away.
+
+mod leases;
+
+use std::time::Duration;
+
+use protocol::Instant;
+use tokio::time::MissedTickBehavior;
+
+use crate::{actions::upkeep, error::Error, state::Board};
+
+/// Access that was taken away by another process is noticed within this time.
+const WATCH: Duration = Duration::from_secs(1);
+/// When vibers were last heard is written down this often.
+const SEEN: Duration = Duration::from_secs(60);
+/// Kept answers and old events are looked for this often.
+const SWEEP: Duration = Duration::from_secs(10 * 60);
+
+/// Starts everything that runs by itself; it ends with the soft stop.
+pub fn start(board: &Board) {
+    board.shutdown.spawn(every(board.clone(), WATCH, leases::Leases::default()));
+    board.shutdown.spawn(every(board.clone(), SEEN, Seen::default()));
+    board.shutdown.spawn(every(board.clone(), SWEEP, Sweep));
+}
+
+/// Something that is done again and again.
+trait Duty: Send + 'static {
+    /// For the log.
+    const NAME: &'static str;
+
+    /// Does it once.
+    fn once(&mut self, board: &Board) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+async fn every<D: Duty>(board: Board, period: Duration, mut duty: D) {
+    let mut beat = tokio::time::interval(period);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = board.shutdown.soft.cancelled() => return,
+            _ = beat.tick() => {}
+        }
+        if let Err(error) = duty.once(&board).await {
+            tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again");
+        }
+    }
+}
+
+/// When vibers were last heard, in one change a minute.
+#[derive(Default)]
+struct Seen {
+    /// What is newer was not written down.
+    written: i64,
+}
+
+impl Duty for Seen {
+    const NAME: &'static str = "seen";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        let heard: Vec<_> = board.hub.heard().into_iter().filter(|heard| heard.at > self.written).collect();
+        let newest = heard.iter().map(|heard| heard.at).max();
+        let rows = heard.into_iter().map(|heard| (heard.team, heard.viber, Instant(heard.at))).collect();
+        upkeep::seen(board, rows).await?;
+        self.written = newest.unwrap_or(self.written);
+        Ok(())
+    }
+}
+
+/// Old answers and old events.
+struct Sweep;
+
+impl Duty for Sweep {
+    const NAME: &'static str = "sweep";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        upkeep::forget_answers(board).await?;
+        upkeep::trim_events(board).await
+    }
+}
