@@ -326,9 +326,7 @@ pub async fn withdraw(board: &Board, speaker: &Speaker, attempts: &[(TaskId, u32
 /// The unfinished attempts that the viber's daemon has on disk, as far as we know.
 pub async fn delivered(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<Running>> {
     let (team, viber) = (team.clone(), viber.clone());
-    let open = board.db.read(move |tx| {
-        Box::pin(async move { db::attempts::open_of_viber(tx, &team, &viber).await })
-    });
+    let open = board.db.read(move |tx| Box::pin(async move { db::attempts::open_of_viber(tx, &team, &viber).await }));
     let open = open.await?;
     Ok(open.iter().filter(|open| open.delivered).map(running).collect())
 }

@@ -61,7 +61,8 @@ impl Run {
         };
         let lies = frame.items.iter().any(|raw| {
             let seq = Report::read(raw.get()).map(|report| report.seq).unwrap_or_default();
-            seq < self.next && known(seq).is_some_and(|kept| *kept != *raw.get() && !is_gap(&kept) && !is_gap(raw.get()))
+            seq < self.next
+                && known(seq).is_some_and(|kept| *kept != *raw.get() && !is_gap(&kept) && !is_gap(raw.get()))
         });
         if lies {
             self.refused.push("seq_conflict");
