@@ -151,3 +151,6 @@ pub fn hostname() -> String {
 
 /// So long the last events may take when the daemon ends.
 pub const FAREWELL: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests;
