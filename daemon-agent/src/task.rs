@@ -27,7 +27,9 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Where an engine reports to: appends to the attempt's log on disk (awaited) and rings the adapters.
 /// Text and reasoning deltas are coalesced behind it; an engine calls it as often as it likes.
 #[derive(Clone)]
-pub struct Sink(Arc<dyn Fn(AgentStreamEvent) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>);
+pub struct Sink(Arc<Take>);
+
+type Take = dyn Fn(AgentStreamEvent) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 impl Sink {
     /// A sink that hands every event to `take`.

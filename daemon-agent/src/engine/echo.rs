@@ -2,25 +2,32 @@
 //!
 //! Each line of the goal is an instruction; whatever is none is said back word by word:
 //! `stream N every MS` says N numbers, one every MS milliseconds · `fail CODE` ends with that error ·
-//! `wait` works until it is stopped · `panic` breaks the engine · `text BYTES` answers with so many bytes.
+//! `wait` works until it is stopped · `panic` breaks the engine · `text BYTES` answers with so many bytes ·
+//! `shell COMMAND` runs it with the agent's own tool.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::{AgentStreamEvent, ErrorCode, StepState, TaskError, TaskResult, text::summary};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::{Outcome, Run};
+use crate::tools::{ToolContext, Toolbox};
 
 /// Follows the goal's lines, then completes with everything that was said.
 pub async fn run(run: Run) -> Outcome {
     let step = |state| AgentStreamEvent::Step { n: 1, state, reason: None };
     run.sink.emit(step(StepState::Started)).await;
     let mut said = String::new();
-    for line in run.submit.goal.lines() {
-        let outcome = tokio::select! {
-            biased;
-            () = run.stop.cancelled() => Some(Outcome::Stopped { killed: 0 }),
-            outcome = follow(&run, Instruction::of(line), &mut said) => outcome,
+    for (n, line) in run.submit.goal.lines().enumerate() {
+        let outcome = match Instruction::of(line) {
+            // It ends by itself when the task is stopped, with everything that it had started.
+            Instruction::Shell(command) => shell(&run, n, command).await,
+            instruction => tokio::select! {
+                biased;
+                () = run.stop.cancelled() => Some(Outcome::Stopped { killed: 0 }),
+                outcome = follow(&run, instruction, &mut said) => outcome,
+            },
         };
         if let Some(outcome) = outcome {
             return outcome;
@@ -39,12 +46,13 @@ enum Instruction<'a> {
     Fail(ErrorCode),
     Wait,
     Panic,
+    Shell(&'a str),
     Say(&'a str),
 }
 
 impl<'a> Instruction<'a> {
     fn of(line: &'a str) -> Self {
-        let say = Self::Say(line);
+        let say = line.strip_prefix("shell ").map_or(Self::Say(line), Self::Shell);
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["stream", count, "every", pause] => match (count.parse(), pause.parse()) {
                 (Ok(count), Ok(pause)) => Self::Stream { count, pause: Duration::from_millis(pause) },
@@ -80,7 +88,7 @@ async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> O
         }
         Instruction::Wait => run.stop.cancelled().await,
         Instruction::Panic => panic!("the goal asked for it"),
-        Instruction::Say(line) => {
+        Instruction::Shell(line) | Instruction::Say(line) => {
             for word in line.split_inclusive(' ') {
                 say(run, word, said).await;
             }
@@ -90,6 +98,26 @@ async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> O
         }
     }
     None
+}
+
+async fn shell(run: &Run, n: usize, command: &str) -> Option<Outcome> {
+    let tools = Toolbox::new(ToolContext {
+        home: run.home.clone(),
+        agent: run.agent.clone(),
+        config: run.config.clone(),
+        task_id: run.submit.task_id.clone(),
+        sink: run.sink.clone(),
+        stop: run.stop.clone(),
+    });
+    let (call_id, tool, args) = (format!("echo-{n}"), "shell".to_owned(), json!({ "command": command }));
+    let call = AgentStreamEvent::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: args.clone() };
+    run.sink.emit(call).await;
+    let begun = Instant::now();
+    let done = tools.call(&call_id, &tool, &args).await;
+    let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let (ok, result) = (done.ok, done.result);
+    run.sink.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms }).await;
+    run.stop.is_cancelled().then_some(Outcome::Stopped { killed: done.killed })
 }
 
 async fn say(run: &Run, text: &str, said: &mut String) {
@@ -107,6 +135,7 @@ mod tests {
         assert_eq!(Instruction::of("stream 3 every 10"), Instruction::Stream { count: 3, pause });
         assert_eq!(Instruction::of("fail provider_auth"), Instruction::Fail(ErrorCode::ProviderAuth));
         assert_eq!(Instruction::of("fail softly"), Instruction::Say("fail softly"));
+        assert_eq!(Instruction::of("shell echo  hi"), Instruction::Shell("echo  hi"));
         assert_eq!(Instruction::of("wait for me"), Instruction::Say("wait for me"));
     }
 }

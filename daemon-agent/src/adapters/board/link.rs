@@ -68,6 +68,8 @@ pub enum Step {
 pub struct Link {
     welcomed: bool,
     window: Window,
+    /// Bytes of events to aim for in a frame.
+    frame: u64,
     cursors: BTreeMap<Running, Cursor>,
     under_way: Window,
     /// Tasks of which the Board wants to hear nothing.
@@ -95,6 +97,7 @@ impl Link {
         let link = Self {
             welcomed: false,
             window: Window { events: WINDOW_EVENTS, bytes: WINDOW_BYTES },
+            frame: FRAME,
             cursors: BTreeMap::new(),
             under_way: Window { events: 0, bytes: 0 },
             refused: BTreeSet::new(),
@@ -146,7 +149,7 @@ impl Link {
             if !logs.has(&attempt, cursor.next) {
                 continue;
             }
-            let room = (self.window.bytes - self.under_way.bytes).min(FRAME);
+            let room = (self.window.bytes - self.under_way.bytes).min(self.frame);
             let Some(batch) = logs.read(&attempt, cursor.next, room) else { continue };
             let (events, bytes) = (batch.items.len() as u64, batch.bytes);
             cursor.flight.push_back(Flight { to: batch.to, events, bytes });
@@ -176,6 +179,7 @@ impl Link {
         }
         self.welcomed = true;
         self.window = Window { events: welcome.window.events.max(1), bytes: welcome.window.bytes.max(1) };
+        self.frame = FRAME.min(welcome.max_frame_bytes / 2);
         for Acked { task_id, attempt, seq } in welcome.acked.clone() {
             self.cursors.insert(Running { task_id, attempt }, Cursor::at(seq.saturating_add(1)));
         }
