@@ -1,7 +1,7 @@
 //! One table of every route and who may call it. Nothing reads it at run time: extractors decide. A test compares it with
 //! the routes that really exist, and another walks them as everybody.
 
-use Who::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viewer};
+use Who::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viber, Viewer};
 
 /// The least that a caller must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +56,36 @@ pub const TABLE: &[Route] = &[
     r("POST", "/account/password", SignedIn),
     r("POST", "/account/devices/others", SignedIn),
     r("POST", "/account/devices/{id}/end", SignedIn),
+    // A team's pages.
+    r("GET", "/t/{team}", Viewer),
+    r("GET", "/t/{team}/live", Viewer),
+    r("GET", "/t/{team}/preflight", Viewer),
+    r("POST", "/t/{team}/tasks", Operator),
+    r("POST", "/t/{team}/tasks/{id}/stop", Operator),
+    r("POST", "/t/{team}/tasks/{id}/retry", Operator),
+    r("GET", "/t/{team}/sessions", Viewer),
+    r("GET", "/t/{team}/sessions/{id}", Viewer),
+    r("POST", "/t/{team}/sessions/{id}/messages", Operator),
+    r("GET", "/t/{team}/sessions/{id}/messages/{seq}/calls/{call}", Viewer),
+    r("GET", "/t/{team}/sessions/{id}/transcript.md", Viewer),
+    r("POST", "/t/{team}/sessions/{id}/rename", Operator),
+    r("POST", "/t/{team}/sessions/{id}/archive", Operator),
+    r("POST", "/t/{team}/sessions/{id}/unarchive", Operator),
+    r("POST", "/t/{team}/sessions/{id}/pin", Operator),
+    r("POST", "/t/{team}/sessions/{id}/unpin", Operator),
+    r("POST", "/t/{team}/sessions/{id}/seen", Viewer),
+    r("GET", "/t/{team}/sessions/{id}/delete", Operator),
+    r("POST", "/t/{team}/sessions/{id}/delete", Operator),
+    r("GET", "/t/{team}/vibers", Viewer),
+    r("POST", "/t/{team}/vibers/join", Operator),
+    r("GET", "/t/{team}/vibers/{id}", Viewer),
+    r("POST", "/t/{team}/vibers/{id}/rename", Admin),
+    r("POST", "/t/{team}/vibers/{id}/drain", Admin),
+    r("POST", "/t/{team}/vibers/{id}/undrain", Admin),
+    r("POST", "/t/{team}/vibers/{id}/stop", Operator),
+    r("POST", "/t/{team}/vibers/{id}/test", Operator),
+    r("GET", "/t/{team}/vibers/{id}/revoke", Admin),
+    r("POST", "/t/{team}/vibers/{id}/revoke", Admin),
     // A team's settings.
     r("GET", "/t/{team}/welcome", Admin),
     r("GET", "/t/{team}/settings", Viewer),
@@ -71,6 +101,10 @@ pub const TABLE: &[Route] = &[
     r("POST", "/t/{team}/settings/tokens", Admin),
     r("POST", "/t/{team}/settings/tokens/{id}/revoke", Admin),
     r("GET", "/t/{team}/settings/audit", Admin),
+    // The daemons' door.
+    r("GET", "/ws/daemon", Viber),
+    r("POST", "/api/daemon/join", Anyone),
+    r("GET", "/api/daemon/tasks/{id}/{attempt}", Viber),
     // The API.
     r("GET", "/api/v1/openapi.json", Anyone),
     r("GET", "/api/v1/vibers", Viewer),
