@@ -4,11 +4,7 @@
 use protocol::{Instant, TeamId};
 
 use super::{Error, Row, Tx};
-use crate::{
-    args,
-    domain::{Actor, By},
-    secret,
-};
+use crate::{args, domain::By, secret};
 
 /// What `prev_hash` of the first row is.
 const START: &str = "";
@@ -91,10 +87,6 @@ pub async fn append(
         prev_hash,
         hash: String::new(),
     };
-    if let Actor::Operator { login, .. } = &by.actor {
-        // The device is part of who.
-        entry.detail = if entry.detail.is_empty() { login.to_string() } else { format!("{} ({login})", entry.detail) };
-    }
     entry.hash = entry.digest(team);
     let sql = "INSERT INTO audit (team_id, seq, at, actor, actor_name, address, action, object, detail, before_hash, \
                after_hash, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
