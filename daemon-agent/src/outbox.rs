@@ -14,7 +14,10 @@ use std::{
     io,
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -58,6 +61,8 @@ struct Shared {
     clock: Clock,
     logs: Mutex<BTreeMap<Running, Log>>,
     sync: Sync,
+    /// The reserve is in use.
+    low: AtomicBool,
     /// Rings whenever readers can see more.
     bell: watch::Sender<u64>,
 }
@@ -75,7 +80,7 @@ impl Outbox {
             }
         }
         let (logs, sync, bell) = (Mutex::new(logs), Sync::start()?, watch::Sender::new(0));
-        let shared = Shared { root, quota, clock, logs, sync, bell };
+        let shared = Shared { root, quota, clock, logs, sync, low: AtomicBool::new(true), bell };
         let outbox = Self { shared: Arc::new(shared) };
         outbox.fill_reserve();
         Ok(outbox)
@@ -83,6 +88,7 @@ impl Outbox {
 
     /// Makes a log for a new attempt; one that is there already goes on.
     pub fn begin(&self, attempt: &Running, agent_id: &str) {
+        self.fill_reserve();
         let folder = self.shared.root.join(format!("{}.{}", attempt.task_id, attempt.attempt));
         let mut logs = self.logs();
         let log = logs.entry(attempt.clone()).or_insert_with(|| Log::create(folder, agent_id));
@@ -100,12 +106,15 @@ impl Outbox {
         let held: u64 = logs.values().map(Log::bytes).sum();
         let Some(log) = logs.get_mut(attempt).filter(|log| !log.ended) else { return };
         let quota = &self.shared.quota;
-        let full = log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
+        // With the reserve in use the disk is full: what streams must not take the place of endings.
+        let low = self.shared.low.load(Ordering::Relaxed);
+        let full = low || log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
         if full && is_droppable(&body) {
             log.skip(weight(&body), "quota");
         } else if let Err(error) = log.append(body.clone(), self.shared.clock.now(), &mut dirty) {
-            tracing::warn!(task.id = %attempt.task_id, "an event found no place on the disk: {error}");
-            log.skip(weight(&body), "disk");
+            if log.skip(weight(&body), "disk") {
+                tracing::warn!(task.id = %attempt.task_id, "events find no place on the disk: {error}");
+            }
         }
         drop(logs);
         self.shared.sync.push(dirty, weight(&body));
@@ -131,6 +140,7 @@ impl Outbox {
             match tries {
                 1 => {
                     tracing::warn!(task.id = %attempt.task_id, "the ending uses the outbox's reserve: {error}");
+                    self.shared.low.store(true, Ordering::Relaxed);
                     let _ = fs::remove_file(self.reserve());
                 }
                 2 => body = EventBody::Error { error: outbox_full(&error) },
@@ -229,6 +239,7 @@ impl Outbox {
     fn fill_reserve(&self) {
         let path = self.reserve();
         if path.exists() || self.shared.quota.reserve == 0 {
+            self.shared.low.store(false, Ordering::Relaxed);
             return;
         }
         let filled =
@@ -236,6 +247,7 @@ impl Outbox {
                 let zeros = vec![0; usize::try_from(self.shared.quota.reserve).unwrap_or(0)];
                 io::Write::write_all(&mut &file, &zeros)
             });
+        self.shared.low.store(filled.is_err(), Ordering::Relaxed);
         if let Err(error) = filled {
             tracing::warn!("no room for the outbox's reserve: {error}");
             let _ = fs::remove_file(&path);

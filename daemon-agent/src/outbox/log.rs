@@ -131,13 +131,13 @@ impl Log {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Gives the next seq to something that is not kept.
-    pub fn skip(&mut self, bytes: u64, reason: &'static str) -> u64 {
-        let seq = self.next;
+    /// Gives the next seq to something that is not kept. True when it is the first in a row.
+    pub fn skip(&mut self, bytes: u64, reason: &'static str) -> bool {
+        let (seq, first) = (self.next, self.gap.is_none());
         let gap = self.gap.get_or_insert(Gap { from: seq, to: seq, bytes: 0, reason });
         (gap.to, gap.bytes) = (seq, gap.bytes + bytes);
         self.next += 1;
-        seq
+        first
     }
 
     /// Writes what is missing as one event. Nothing is missing, or the disk takes it, when this is `Ok`.
