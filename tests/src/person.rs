@@ -82,7 +82,7 @@ impl Person {
         if let Some(team) = &self.team {
             request = request.header("x-team", team);
         }
-        if unsafe_ && self.token.is_none() {
+        if unsafe_ && self.token.is_none() && self.cookie().is_some() {
             request = request.header(header::ORIGIN, &self.board);
         }
         request
@@ -130,7 +130,10 @@ impl Person {
     /// POST of a form, as a page without JavaScript does it.
     pub async fn post_form(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let body = fields.iter().map(|(k, v)| format!("{}={}", escape(k), escape(v))).collect::<Vec<_>>().join("&");
-        let request = self.request(Method::POST, path).header(header::ACCEPT, "text/html");
+        let mut request = self.request(Method::POST, path).header(header::ACCEPT, "text/html");
+        if self.cookie().is_none() {
+            request = request.header(header::ORIGIN, &self.board);
+        }
         self.send(request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)).await
     }
 

@@ -150,7 +150,10 @@ impl Viber {
 
     /// An agent's file: the scripted model, the space, and `more` keys.
     pub fn agent(&self, more: &str) -> String {
-        format!("name: Default\nmodel: lab/scripted\nspaces: [{}]\n{more}", self.space().display())
+        format!(
+            "name: Default\nmodel: lab/scripted\nspaces: [{}]\ntools: [file, search, shell]\n{more}",
+            self.space().display()
+        )
     }
 
     /// What the daemon has written.
