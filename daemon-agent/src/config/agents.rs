@@ -30,7 +30,7 @@ macro_rules! written {
             max_tokens: Option<Spanned<u32>>,
             context_window: Option<Spanned<u64>>,
             mode: Option<Spanned<Mode>>,
-            tools: Vec<Spanned<String>>,
+            tools: Option<Vec<Spanned<String>>>,
             require_approval: Vec<Spanned<String>>,
             skills: Vec<Spanned<String>>,
             spaces: Vec<Spanned<String>>,
@@ -202,7 +202,11 @@ fn check(
         }
     }
     let temperature = source.within("temperature", written.temperature.as_ref(), (0.0, 2.0))?;
-    let tools = open_groups(&written.tools, source, &mut not_in_effect)?;
+    // A file that says nothing of tools has all of them; `tools: []` has none.
+    let tools = match &written.tools {
+        Some(words) => open_groups(words, source, &mut not_in_effect)?,
+        None => tools::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+    };
     for (key, present) in [("fallbackModel", written.fallback_model.is_some()), ("skills", !written.skills.is_empty())]
     {
         if present {

@@ -95,6 +95,13 @@ fn a_mistake_names_file_line_and_what_was_expected() {
 }
 
 #[test]
+fn without_a_word_on_tools_an_agent_has_all() {
+    let desk = Desk::new();
+    assert_eq!(desk.agent("name: A\n").expect("good").tools, crate::tools::ALL);
+    assert!(desk.agent("tools: []\n").expect("good").tools.is_empty());
+}
+
+#[test]
 fn a_wrong_file_still_says_whose_it_is() {
     let desk = Desk::new();
     desk.agent("name: Ada\nmodel: elsewhere/gone\n").expect_err("no such provider");
