@@ -1,7 +1,6 @@
 //! The daemons' door: enrolment, the WebSocket, and payloads that are too large for it.
 //!
-//! Authenticates and hands over to `link`. A credential counts only in the `Authorization` header, and a request that a
-//! browser made never gets through.
+//! Authenticates and hands over to `link`. A credential counts only in the `Authorization` header.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +67,7 @@ impl FromRequestParts<Board> for ViberAuth {
     }
 }
 
-/// No page may open this: a browser always says where it comes from.
+/// No page may open the socket: a browser always says where it comes from, and nothing else guards an upgrade.
 struct NoBrowser;
 
 impl FromRequestParts<Board> for NoBrowser {
@@ -136,7 +135,6 @@ struct Joined {
 }
 
 async fn join(
-    _: NoBrowser,
     State(board): State<Board>,
     address: Caller,
     headers: HeaderMap,
@@ -190,7 +188,6 @@ impl FromRequestParts<Board> for Caller {
 }
 
 async fn payload(
-    _: NoBrowser,
     viber: ViberAuth,
     State(board): State<Board>,
     Path((id, attempt)): Path<(String, String)>,
