@@ -79,7 +79,7 @@ async fn trim(tx: &mut Tx, team: &TeamId, attempt: &Attempt, now: Instant) -> Re
     let Some(held) = db::attempts::held(tx, team, task, number).await? else { return Ok(()) };
     if last > 1 {
         if attempt.parts_seq < last {
-            let mut assembler = Assembler::new(attempt.parts_seq, None);
+            let mut assembler = Assembler::new(attempt.parts_seq, false);
             for run in db::events::after(tx, team, task, number, attempt.parts_seq, OPEN_ROWS).await? {
                 run.items.iter().for_each(|item| assembler.read(&item.report()));
             }

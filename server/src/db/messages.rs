@@ -5,7 +5,7 @@ use protocol::{Instant, MessageId, SessionId, TaskId, TeamId};
 use super::{Error, Row, Tx};
 use crate::{
     args,
-    domain::{Author, Message, Part, TaskState},
+    domain::{Author, Message, Part, TaskState, assemble::GAP},
 };
 
 /// A page of messages with their parts, ascending by seq: the newest, or those below `before`.
@@ -87,10 +87,13 @@ pub async fn append(tx: &mut Tx, team: &TeamId, id: &MessageId, parts: &[Part], 
     Ok(())
 }
 
-/// The newest part of a kind in a message.
-pub async fn last_of_kind(tx: &mut Tx, team: &TeamId, id: &MessageId, kind: &str) -> Result<Option<Part>, Error> {
-    let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND kind = $3 ORDER BY idx DESC LIMIT 1";
-    tx.row(sql, args![team, id, kind]).await?.map(|row| row.json("body")).transpose()
+/// Whether the newest text of a message comes after its newest gap: what was said is whole then.
+pub async fn is_said(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<bool, Error> {
+    let sql = "SELECT kind FROM parts WHERE team_id = $1 AND message_id = $2 AND (kind = 'text' \
+               OR (kind = 'notice' AND body LIKE $3)) ORDER BY idx DESC LIMIT 1";
+    let gap = format!("%{GAP}%");
+    let newest = tx.row(sql, args![team, id, gap]).await?;
+    Ok(newest.map(|row| row.text("kind")).transpose()?.is_some_and(|kind| kind == "text"))
 }
 
 /// A message of an earlier task, for the history that is sent with a task.

@@ -10,6 +10,13 @@ use super::{Part, Report};
 /// Largest folded text of a withdrawn step, bytes: it is shown to people, never to a model.
 const MAX_FOLDED: usize = 32 * 1024;
 
+/// What the notice of a gap says between how much is missing and why.
+pub const GAP: &str = " are missing here: ";
+
+fn is_gap(part: &Part) -> bool {
+    matches!(part, Part::Notice { text, folded: None, level: NoticeLevel::Warning } if text.contains(GAP))
+}
+
 /// Reads events one after the other and yields parts.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
@@ -19,8 +26,8 @@ pub struct Assembler {
     in_step: bool,
     /// Everything up to this seq has become parts, or will never be one.
     parts_seq: u64,
-    /// The newest text of the message, to tell whether the result was already said.
-    last_text: Option<String>,
+    /// Text was said, and none of it is missing since: then the result is not said again.
+    said: bool,
     parts: Vec<Part>,
 }
 
@@ -32,10 +39,10 @@ enum Open {
 }
 
 impl Assembler {
-    /// Goes on after `parts_seq`: feed it the events behind that, then the new ones. `last_text` is the newest text
-    /// part of the message, needed only when a terminal event may come.
-    pub fn new(parts_seq: u64, last_text: Option<String>) -> Self {
-        Self { parts_seq, last_text, ..Self::default() }
+    /// Goes on after `parts_seq`: feed it the events behind that, then the new ones. `said`: the message's newest text
+    /// comes after its newest gap; needed only when a terminal event may come.
+    pub fn new(parts_seq: u64, said: bool) -> Self {
+        Self { parts_seq, said, ..Self::default() }
     }
 
     /// Whether reading this event can complete a part: if none of a run can, its parts need not be looked at.
@@ -60,7 +67,7 @@ impl Assembler {
             Some(EventBody::Progress { event }) => self.progress(&event.event, report),
             Some(EventBody::Completed { result }) => {
                 self.flush(report.seq);
-                if !result.text.trim().is_empty() && !self.was_said(&result.text) {
+                if !result.text.trim().is_empty() && !self.said {
                     self.parts.push(Part::Text { text: result.text.clone() });
                 }
                 self.in_step = false;
@@ -104,7 +111,7 @@ impl Assembler {
             }
             AgentStreamEvent::Gap { from, to, bytes, reason } => {
                 let events = to.saturating_sub(*from).saturating_add(1);
-                let text = format!("{events} events ({bytes} bytes) are missing here: {reason}");
+                let text = format!("{events} events ({bytes} bytes){GAP}{reason}");
                 self.whole(Part::Notice { level: NoticeLevel::Warning, text, folded: None }, report.seq);
             }
             AgentStreamEvent::Step { state: StepState::Started, .. } => {
@@ -144,7 +151,7 @@ impl Assembler {
             match open {
                 Open::Text(text) if text.trim().is_empty() => {}
                 Open::Text(text) => {
-                    self.last_text = Some(text.clone());
+                    self.said = true;
                     self.parts.push(Part::Text { text });
                 }
                 Open::Reasoning { text, .. } if text.trim().is_empty() => {}
@@ -152,7 +159,10 @@ impl Assembler {
                     let took = last.zip(first).map_or(0, |(last, first)| last.saturating_sub(first).max(0));
                     self.parts.push(Part::Reasoning { text, duration_ms: took.unsigned_abs() });
                 }
-                Open::Whole(part) => self.parts.push(part),
+                Open::Whole(part) => {
+                    self.said &= !is_gap(&part);
+                    self.parts.push(part);
+                }
             }
         }
         self.parts_seq = self.parts_seq.max(seq);
@@ -185,14 +195,9 @@ impl Assembler {
             let folded = Some(text::head_and_tail(&folded, MAX_FOLDED));
             self.parts.push(Part::Notice { level: NoticeLevel::Info, text, folded });
         }
+        self.said &= !notices.iter().any(is_gap);
         self.parts.extend(notices);
         self.parts_seq = self.parts_seq.max(seq);
-    }
-
-    /// Whether the result is what the stream ended with: then it is not said twice.
-    fn was_said(&self, result: &str) -> bool {
-        let Some(said) = self.last_text.as_deref().map(str::trim).filter(|said| !said.is_empty()) else { return false };
-        said.ends_with(result.trim()) || result.trim().ends_with(said)
     }
 
     /// The parts that were completed, and the seq up to which nothing has to be read again.

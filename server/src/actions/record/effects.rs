@@ -73,15 +73,11 @@ async fn complete(tx: &mut Tx, who: &Speaker, at: (&TaskId, u32), held: &Held, r
         return Ok((Vec::new(), held.parts_seq));
     }
     let ends = run.reports.iter().any(is_terminal);
-    let last_text = match &held.message_id {
-        Some(message) if ends => db::messages::last_of_kind(tx, &who.team, message, "text").await?,
-        _ => None,
+    let said = match &held.message_id {
+        Some(message) if ends => db::messages::is_said(tx, &who.team, message).await?,
+        _ => false,
     };
-    let last_text = last_text.and_then(|part| match part {
-        Part::Text { text } => Some(text),
-        _ => None,
-    });
-    let mut assembler = Assembler::new(held.parts_seq, last_text);
+    let mut assembler = Assembler::new(held.parts_seq, said);
     if held.parts_seq < held.last_seq {
         for open in db::events::after(tx, &who.team, at.0, at.1, held.parts_seq, OPEN_ROWS).await? {
             open.items.iter().for_each(|item| assembler.read(&item.report()));

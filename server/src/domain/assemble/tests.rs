@@ -26,8 +26,8 @@ fn text(content: &str) -> AgentStreamEvent {
     TextDelta { content: content.into() }
 }
 
-/// Assembles `events` in commits that end after the given seqs, as the Board does: only `parts_seq` and the newest
-/// text survive a commit.
+/// Assembles `events` in commits that end after the given seqs, as the Board does: only `parts_seq` and the parts
+/// survive a commit.
 fn framed(events: &[EventBody], cuts: &[usize]) -> Vec<Part> {
     let reports: Vec<Report> = events.iter().enumerate().map(|(n, body)| report(n as u64 + 1, body.clone())).collect();
     let (mut parts, mut parts_seq, mut done) = (Vec::new(), 0, 0);
@@ -35,11 +35,8 @@ fn framed(events: &[EventBody], cuts: &[usize]) -> Vec<Part> {
         if end <= done {
             continue;
         }
-        let last = parts.iter().rev().find_map(|part| match part {
-            Part::Text { text } => Some(text.clone()),
-            _ => None,
-        });
-        let mut assembler = Assembler::new(parts_seq, last);
+        let newest = parts.iter().rev().find(|part| matches!(part, Part::Text { .. }) || is_gap(part));
+        let mut assembler = Assembler::new(parts_seq, matches!(newest, Some(Part::Text { .. })));
         reports[..end].iter().filter(|report| report.seq > parts_seq).for_each(|report| {
             assembler.read(report);
         });
@@ -111,6 +108,9 @@ fn a_result_that_was_streamed_is_not_said_twice_and_one_that_was_not_is_said() {
     ];
     assert_eq!(framed(&streamed, &[4]), [Part::Text { text: "All done.\n".into() }]);
     assert_eq!(framed(&[EventBody::Accepted {}, completed("Silent.")], &[]), [Part::Text { text: "Silent.".into() }]);
+    let gap = Gap { from: 2, to: 3, bytes: 9, reason: "quota".into() };
+    let cut = framed(&[said(text("All")), said(gap), completed("All done.")], &[1, 2]);
+    assert_eq!(cut.last(), Some(&Part::Text { text: "All done.".into() }));
 }
 
 #[test]
@@ -141,6 +141,7 @@ fn any_event() -> impl Strategy<Value = EventBody> {
         2 => call.prop_map(|id| said(ToolResult { call_id: id, tool: "shell".into(), result: json!("r"), ok: true, duration_ms: 1 })),
         1 => call.prop_map(|id| said(ToolOutput { call_id: id, content: "out".into() })),
         3 => (1u32..4, 0usize..3).prop_map(|(n, state)| said(step(n, [StepState::Started, StepState::Finished, StepState::Discarded][state]))),
+        1 => (1u64..9).prop_map(|bytes| said(Gap { from: 1, to: 2, bytes, reason: "quota".into() })),
         1 => Just(said(Notice { level: NoticeLevel::Info, text: "note".into() })),
         1 => Just(said(Usage(protocol::Usage::default()))),
         1 => Just(EventBody::Started { pid: None, model: "m".into(), engine: "e".into() }),
