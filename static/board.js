@@ -122,6 +122,7 @@
     area.form?.addEventListener("submit", () => store.set("sent", JSON.stringify([drafted(area), area.value])));
   };
   document.addEventListener("htmx:after:swap", (event) => {
+    each(document, "time[data-as]", write); // a morph changes texts in place
     const form = event.detail?.ctx?.sourceElement;
     const ok = event.detail?.ctx?.response?.status < 400;
     if (ok && form?.id === "composer") {

@@ -83,8 +83,6 @@ pub struct Composer {
     draft: String,
     content: String,
     error: Option<String>,
-    placeholder: &'static str,
-    hint: &'static str,
 }
 
 /// Whether one may write here.
@@ -124,7 +122,6 @@ impl Composer {
             (true, None) => Say::Not("The viber of this session was removed. Start a new task on another one."),
             (true, Some(_)) => Say::May,
         };
-        let busy = !talk.open.is_empty();
         Self {
             say,
             action: links::session_verb(&caller.team.slug, &talk.session.id, "messages"),
@@ -132,8 +129,6 @@ impl Composer {
             draft: talk.session.id.to_string(),
             content: String::new(),
             error: None,
-            placeholder: if busy { "Say what comes next" } else { "Say what should be done" },
-            hint: if busy { "Sent now, read when the task at work has ended" } else { "Shift+Enter for a new line" },
         }
     }
 }

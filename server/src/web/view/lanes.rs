@@ -68,6 +68,11 @@ impl Calls {
         counts.filter(|(_, n)| *n > 0).map(|(kind, n)| kind.count(n)).collect::<Vec<_>>().join(", ")
     }
 
+    /// The call of a group that has but one.
+    pub(super) fn only(&self) -> Option<&Call> {
+        if let [call] = self.calls.as_slice() { Some(call) } else { None }
+    }
+
     pub(super) fn failed(&self) -> usize {
         self.calls.iter().filter(|call| call.outcome == Outcome::Failed).count()
     }

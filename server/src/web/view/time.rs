@@ -62,10 +62,11 @@ pub fn span(millis: i64) -> String {
     }
 }
 
-/// How long something took: `0.3 s`, `12.4 s`, `3 min 6 s`, `2 h 5 min`.
+/// How long something took: `12 ms`, `1.4 s`, `3 min 6 s`, `2 h 5 min`.
 pub fn took(millis: u64) -> String {
     match millis {
-        0..60_000 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
+        0..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
         60_000..3_600_000 => format!("{} min {} s", millis / 60_000, millis % 60_000 / 1000),
         _ => format!("{} h {} min", millis / 3_600_000, millis % 3_600_000 / 60_000),
     }
@@ -79,7 +80,7 @@ mod tests {
     fn ages_use_the_largest_unit_that_fits() {
         let words: Vec<_> = [0, 999, 38_000, 240_000, 7_200_000, 200_000_000].map(span).into();
         assert_eq!(words, ["now", "now", "38 s", "4 min", "2 h", "2 d"]);
-        assert_eq!([340, 12_400, 186_000, 7_500_000].map(took), ["0.3 s", "12.4 s", "3 min 6 s", "2 h 5 min"]);
+        assert_eq!([340, 12_400, 186_000, 7_500_000].map(took), ["340 ms", "12.4 s", "3 min 6 s", "2 h 5 min"]);
     }
 
     #[test]
