@@ -119,14 +119,21 @@
     const kept = store.get(drafted(area));
     if (kept && !area.value) area.value = kept;
     area.addEventListener("input", () => store.set(drafted(area), area.value));
-    area.form?.addEventListener("submit", () => store.set("sent", JSON.stringify([drafted(area), area.value])));
+    area.form?.addEventListener("submit", () => {
+      // htmx puts an empty composer in its place; a plain form leaves the page.
+      if (window.htmx && area.form.hasAttribute("hx-post")) store.set(drafted(area), "");
+      else store.set("sent", JSON.stringify([drafted(area), area.value]));
+    });
   };
+  document.addEventListener("htmx:error", () => {
+    each(document, "textarea[data-draft]", (area) => store.set(drafted(area), area.value));
+    say("That did not reach the Board. What you wrote is kept.");
+  });
   document.addEventListener("htmx:after:swap", (event) => {
     each(document, "time[data-as]", write); // a morph changes texts in place
     const form = event.detail?.ctx?.sourceElement;
     const ok = event.detail?.ctx?.response?.status < 400;
     if (ok && form?.id === "composer") {
-      each(form, "textarea[data-draft]", (area) => store.set(drafted(area), ""));
       document.querySelector("#composer textarea")?.focus();
       if (document.body.dataset.live !== "on") location.reload();
     }

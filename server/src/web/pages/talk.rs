@@ -66,11 +66,16 @@ impl Talk {
         board.db.read(|tx| Box::pin(async move { read(tx, &team, &id, before).await })).await
     }
 
-    /// What a page that shows messages up to `last` lacks or may have old: newer ones, and those that tasks at work came
-    /// from.
-    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, last: u64) -> Result<Self> {
+    /// What a page that shows messages up to `last`, with `open` growing, lacks or may have old: newer ones, the open one,
+    /// and those that tasks at work came from.
+    pub async fn news(
+        board: &Board,
+        team: &TeamId,
+        id: &SessionId,
+        (last, open): (u64, Option<u64>),
+    ) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
-        board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, last).await })).await
+        board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, last, open).await })).await
     }
 
     /// Where a stream goes on: `{task}:{attempt}.{seq}`.
@@ -133,7 +138,7 @@ impl Talk {
             seq: message.seq,
             author: message.role,
             name,
-            at: message.created_at,
+            at: task.filter(|task| task.attempt == message.attempt).and_then(|t| t.started_at).unwrap_or(message.created_at),
             about,
             delivery,
             open,
@@ -193,13 +198,21 @@ async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -
     Ok(talk)
 }
 
-async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, last: u64) -> Result<Talk> {
+async fn read_news(
+    tx: &mut Tx,
+    team: &TeamId,
+    id: &SessionId,
+    last: u64,
+    open: Option<u64>,
+) -> Result<Talk> {
     let mut talk = read_state(tx, team, id, true).await?;
     talk.tasks = talk.open.clone();
     talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
     let newer = db::messages::page(tx, team, id, None, NEWS).await?;
     talk.missed = last > 0 && newer.first().is_some_and(|first| newer.len() as u64 == NEWS && first.seq > last + 1);
-    let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
+    let asked = |message: &Message| {
+        Some(message.seq) == open || talk.tasks.iter().any(|task| task.id == message.task_id)
+    };
     talk.messages = newer.into_iter().filter(|message| message.seq > last || asked(message)).collect();
     Ok(talk)
 }
