@@ -68,12 +68,7 @@ impl Talk {
 
     /// What a page that shows messages up to `last`, with `open` growing, lacks or may have old: newer ones, the open one,
     /// and those that tasks at work came from.
-    pub async fn news(
-        board: &Board,
-        team: &TeamId,
-        id: &SessionId,
-        (last, open): (u64, Option<u64>),
-    ) -> Result<Self> {
+    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, (last, open): (u64, Option<u64>)) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
         board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, last, open).await })).await
     }
@@ -138,7 +133,10 @@ impl Talk {
             seq: message.seq,
             author: message.role,
             name,
-            at: task.filter(|task| task.attempt == message.attempt).and_then(|t| t.started_at).unwrap_or(message.created_at),
+            at: task
+                .filter(|task| task.attempt == message.attempt)
+                .and_then(|t| t.started_at)
+                .unwrap_or(message.created_at),
             about,
             delivery,
             open,
@@ -198,21 +196,14 @@ async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -
     Ok(talk)
 }
 
-async fn read_news(
-    tx: &mut Tx,
-    team: &TeamId,
-    id: &SessionId,
-    last: u64,
-    open: Option<u64>,
-) -> Result<Talk> {
+async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, last: u64, open: Option<u64>) -> Result<Talk> {
     let mut talk = read_state(tx, team, id, true).await?;
     talk.tasks = talk.open.clone();
     talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
     let newer = db::messages::page(tx, team, id, None, NEWS).await?;
     talk.missed = last > 0 && newer.first().is_some_and(|first| newer.len() as u64 == NEWS && first.seq > last + 1);
-    let asked = |message: &Message| {
-        Some(message.seq) == open || talk.tasks.iter().any(|task| task.id == message.task_id)
-    };
+    let asked =
+        |message: &Message| Some(message.seq) == open || talk.tasks.iter().any(|task| task.id == message.task_id);
     talk.messages = newer.into_iter().filter(|message| message.seq > last || asked(message)).collect();
     Ok(talk)
 }

@@ -151,7 +151,8 @@ impl Watched {
         let mut found = Found::default();
         self.changed = false;
         self.ready_at = Some(tokio::time::Instant::now() + LANES);
-        let talk = Talk::news(board, &caller.team.id, &self.id, (self.last, self.open.as_ref().map(|(seq, _)| *seq))).await?;
+        let talk =
+            Talk::news(board, &caller.team.id, &self.id, (self.last, self.open.as_ref().map(|(seq, _)| *seq))).await?;
         if self.lost || talk.missed || !self.same_task(&talk) {
             self.lost = false;
             found.log.push(ops::frame(None, "reset", ""));
