@@ -154,11 +154,11 @@ impl Mesh {
             Command::Submit(submit) => self.submit(*submit).await,
             Command::Stop { task_id, attempt, reason } => {
                 let named = Running { task_id, attempt };
-                self.stop(&Cause::Stop(reason), |attempt, _| *attempt == named).await;
+                self.stop(&Cause::Stop(reason), |attempt, _| *attempt == named);
             }
-            Command::StopAll { reason } => self.stop(&Cause::Stop(reason), |_, _| true).await,
+            Command::StopAll { reason } => self.stop(&Cause::Stop(reason), |_, _| true),
             Command::Interrupt { target_agent_id, reason } => {
-                self.stop(&Cause::Stop(reason), |_, agent| target_agent_id == "*" || target_agent_id == agent).await;
+                self.stop(&Cause::Stop(reason), |_, agent| target_agent_id == "*" || target_agent_id == agent);
             }
             Command::Drain { drained } => {
                 self.state().drained = drained;
@@ -228,8 +228,8 @@ impl Mesh {
     }
 
     /// Ends what the Board has given to a newer attempt.
-    pub async fn fence(&self, fences: &[Fence]) {
-        self.stop(&fenced(), |attempt, _| is_fenced(fences, attempt)).await;
+    pub fn fence(&self, fences: &[Fence]) {
+        self.stop(&fenced(), |attempt, _| is_fenced(fences, attempt));
     }
 
     /// The Board has events: what is settled leaves the disk.
@@ -250,7 +250,7 @@ impl Mesh {
     }
 
     /// Ends the attempts, waiting and running, that `hit` chooses by attempt and agent.
-    pub async fn stop(&self, cause: &Cause, hit: impl Fn(&Running, &str) -> bool) {
+    pub fn stop(&self, cause: &Cause, hit: impl Fn(&Running, &str) -> bool) {
         let waiting: Vec<Running> = {
             let mut state = self.state();
             for (attempt, live) in &state.running {
@@ -262,13 +262,18 @@ impl Mesh {
                 .into_iter()
                 .partition(|submit| hit(&attempt_of(submit), &submit.agent_id));
             state.queue = kept;
-            let out: Vec<Running> = out.iter().map(attempt_of).collect();
-            state.ending.extend(out.iter().cloned());
-            out
+            out.iter().map(attempt_of).collect()
         };
         for attempt in waiting {
-            self.end(&attempt, cause.clone().ending(0)).await;
+            self.end_soon(attempt, cause.clone().ending(0));
         }
+    }
+
+    /// Writes the ending of an attempt that does not run, without waiting for the disk: whoever asks goes on.
+    fn end_soon(&self, attempt: Running, ending: EventBody) {
+        self.state().ending.insert(attempt.clone());
+        let mesh = self.clone();
+        self.shared.tracker.spawn(async move { mesh.end(&attempt, ending).await });
     }
 
     /// Writes the ending of an attempt and lets it go.
@@ -347,7 +352,7 @@ impl Mesh {
                 if back.run_until_cancelled(wait).await.is_some() {
                     let cause = Cause::Stop(format!("disconnected from the Board for {seconds} s"));
                     let local = mesh.local();
-                    mesh.stop(&cause, |attempt, _| !local.contains(attempt)).await;
+                    mesh.stop(&cause, |attempt, _| !local.contains(attempt));
                 }
             });
         }

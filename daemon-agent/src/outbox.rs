@@ -111,10 +111,10 @@ impl Outbox {
         let full = low || log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
         if full && is_droppable(&body) {
             log.skip(weight(&body), "quota");
-        } else if let Err(error) = log.append(body.clone(), self.shared.clock.now(), &mut dirty) {
-            if log.skip(weight(&body), "disk") {
-                tracing::warn!(task.id = %attempt.task_id, "events find no place on the disk: {error}");
-            }
+        } else if let Err(error) = log.append(body.clone(), self.shared.clock.now(), &mut dirty)
+            && log.skip(weight(&body), "disk")
+        {
+            tracing::warn!(task.id = %attempt.task_id, "events find no place on the disk: {error}");
         }
         drop(logs);
         self.shared.sync.push(dirty, weight(&body));

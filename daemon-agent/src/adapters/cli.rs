@@ -4,7 +4,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
+    os::{fd::AsRawFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -36,6 +36,26 @@ pub enum Ask {
     },
 }
 
+/// A path to the socket that fits the kernel's 108 bytes, however deep the home lies: by its folder's descriptor.
+struct Near {
+    path: PathBuf,
+    _folder: Option<fs::File>,
+}
+
+impl Near {
+    fn to(path: &Path) -> io::Result<Self> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        if path.as_os_str().len() < 100 {
+            return Ok(Self { path: path.to_owned(), _folder: None });
+        }
+        let folder = fs::File::open(folder)?;
+        let near = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        Ok(Self { path: near, _folder: Some(folder) })
+    }
+}
+
 /// The adapter of the commands of this machine.
 pub struct Cli {
     listener: UnixListener,
@@ -49,7 +69,8 @@ impl Cli {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
+        let near = Near::to(&path)?;
+        let listener = UnixListener::bind(&near.path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(Self { listener, path })
     }
@@ -113,8 +134,7 @@ async fn receive(stream: UnixStream, mesh: Mesh) -> io::Result<()> {
                 () = gone => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
             };
             if told.is_err() {
-                mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt)
-                    .await;
+                mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
             }
             told
         }
@@ -162,7 +182,12 @@ async fn say<T: Serialize + ?Sized>(writer: &mut (impl AsyncWriteExt + Unpin), v
 
 /// Asks a running daemon; `None` when none listens. Every line of the answer is handed to `take`.
 pub async fn ask(path: &Path, ask: &Ask, mut take: impl FnMut(Value)) -> io::Result<Option<()>> {
-    let mut stream = match UnixStream::connect(path).await {
+    let near = match Near::to(path) {
+        Ok(near) => near,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut stream = match UnixStream::connect(&near.path).await {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             return Ok(None);

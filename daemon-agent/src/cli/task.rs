@@ -62,7 +62,7 @@ async fn alone(home: &Home, task: &Task, show: &mut Show) -> Result<(), Failure>
     tokio::select! {
         () = tell => {}
         _ = tokio::signal::ctrl_c() => {
-            mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt).await;
+            mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
             mesh.close().await;
             return Err(Failure::Failed("interrupted; everything that the task had begun is dead".to_owned()));
         }

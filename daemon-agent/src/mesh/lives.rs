@@ -12,8 +12,8 @@ use crate::task::{self, Cause, StopSwitch};
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl Mesh {
-    /// Begins what waits, as far as there is room.
-    pub(super) fn pump(&self) {
+    /// Begins what waits, as far as there is room: also asked when the files have changed how much there is.
+    pub fn pump(&self) {
         loop {
             let most = self.shared.ground.files.borrow().config.max_tasks;
             let next = {

@@ -8,7 +8,7 @@ use crate::task::Cause;
 impl Mesh {
     /// The Board has said what it has. No event of an attempt from before this start gets its seq before this.
     pub async fn welcomed(&self, acked: &[Acked], fences: &[Fence]) {
-        self.fence(fences).await;
+        self.fence(fences);
         let acked = acked.iter().map(|acked| {
             let Acked { task_id, attempt, seq } = acked.clone();
             (Running { task_id, attempt }, seq)
@@ -31,15 +31,15 @@ impl Mesh {
             match journalled {
                 _ if live.contains(&attempt) && journalled.is_none() => {}
                 Some(_) if ended => self.settle(&attempt).await,
-                Some(held) if held.begun => self.end(&attempt, restarted()).await,
+                Some(held) if held.begun => self.end_soon(attempt, restarted()),
                 Some(held) => {
                     let stopped = held.stopped.clone().map(Cause::Stop);
                     if let Some(cause) = stopped.or_else(|| is_fenced(fences, &attempt).then(fenced)) {
-                        self.end(&attempt, cause.ending(0)).await;
+                        self.end_soon(attempt, cause.ending(0));
                     }
                 }
                 None if ended => {}
-                None => self.end(&attempt, restarted()).await,
+                None => self.end_soon(attempt, restarted()),
             }
         }
         for waiting in held.attempts.into_iter().filter(|held| !held.begun && held.stopped.is_none()) {

@@ -202,6 +202,10 @@ async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun()
     let before = desk.events(&a).last().expect("events").seq;
     // The Board has seen more of `a` than this disk kept.
     let desk = desk.welcomed(&[(&a, before + 3)]).await;
+    let mut bell = desk.mesh.outbox().bell();
+    while !desk.mesh.outbox().has(&a, before + 4) {
+        bell.changed().await.expect("rings");
+    }
     let ending = desk.mesh.outbox().read(&a, before + 4, 1 << 20).expect("an ending");
     assert_eq!((ending.from, ending.items.len()), (before + 4, 1));
     let ending = protocol::parse_event(&ending.items[0]).expect("an event").body;
@@ -209,6 +213,7 @@ async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun()
     assert_eq!(code(&desk.ending(&b).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
     assert!(matches!(desk.ending(&c).await, EventBody::Completed { .. }));
     assert_eq!(desk.names(&c).iter().filter(|name| **name == "task:accepted").count(), 1);
+    desk.idle().await;
     let desk = desk.killed().welcomed(&[]).await;
     assert!(desk.mesh.held().is_empty(), "endings are not repeated");
 }
@@ -249,7 +254,7 @@ async fn a_newer_attempt_fences_the_older_one() {
     let mut desk = Desk::new().welcomed(&[]).await;
     let attempt = desk.submit("wait").await;
     desk.started(&attempt).await;
-    desk.mesh.fence(&[Fence { task_id: attempt.task_id.clone(), min_attempt: 2 }]).await;
+    desk.mesh.fence(&[Fence { task_id: attempt.task_id.clone(), min_attempt: 2 }]);
     assert!(matches!(desk.ending(&attempt).await, EventBody::Stopped { .. }));
 }
 

@@ -131,6 +131,7 @@ impl Session<'_> {
                 _ = beat.tick(), if more => self.beat().await,
                 changed = files.changed(), if more => match changed {
                     Ok(()) => {
+                        self.mesh.pump();
                         let state = Box::new(files.borrow_and_update().state());
                         self.send(FromDaemon::State(state)).await
                     }
