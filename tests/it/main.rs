@@ -15,6 +15,7 @@ macro_rules! on_both_databases {
 }
 pub(crate) use on_both_databases;
 
+mod accounts;
 mod api;
 mod authority;
 mod browser;

@@ -46,6 +46,16 @@ pub async fn forget_answers(board: &Board) -> Result<()> {
         .map(drop)
 }
 
+/// Takes away the logins that ended a month ago.
+pub async fn forget_logins(board: &Board) -> Result<()> {
+    let before = Instant(board.clock.now().0 - super::accounts::LOGIN_MS);
+    board
+        .db
+        .write(move |tx| Box::pin(async move { Ok::<_, Error>(db::logins::sweep(tx, before).await?) }))
+        .await
+        .map(drop)
+}
+
 /// Takes away the events that are older than their team keeps them. Their parts stay, and a gap says what is missing.
 pub async fn trim_events(board: &Board) -> Result<()> {
     let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;

@@ -73,6 +73,10 @@ pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
 /// Host, origin, address, renewal.
 async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> Response {
     let config = &board.config;
+    // Two lengths for one body: whoever stands before us may have believed the other one.
+    if request.headers().contains_key(header::TRANSFER_ENCODING) && request.headers().contains_key(header::CONTENT_LENGTH) {
+        return (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")]).into_response();
+    }
     // Probes come by address; they learn nothing but that the Board is up.
     let probe = matches!(request.uri().path(), "/healthz" | "/readyz");
     if !probe && let Err(bad) = origin::check_host(request.uri(), request.headers(), &config.hosts()) {
