@@ -52,7 +52,9 @@ async fn one_of_twenty_makes_the_first_owner(engine: Engine) {
     board.anon().post_form("/login", &[("email", "admin@example.org"), ("password", "admin")]).await.expect(401);
     let path = board.setup_path().await;
     board.anon().page(&path).await.expect(200);
-    board.anon().post_form(&path, &[("name", "Ada"), ("email", "ada"), ("password", PASSWORD), ("team", "F")])
+    board
+        .anon()
+        .post_form(&path, &[("name", "Ada"), ("email", "ada"), ("password", PASSWORD), ("team", "F")])
         .await
         .expect(422);
     let people: Vec<_> = (0..20).map(|n| (board.anon(), format!("p{n}@example.org"))).collect();
@@ -70,7 +72,8 @@ async fn one_of_twenty_makes_the_first_owner(engine: Engine) {
 async fn one_of_twenty_takes_an_invitation(engine: Engine) {
     let board = Board::start(engine).await;
     let owner = board.owner().await;
-    let page = owner.post_form("/t/home/settings/invitations", &[("email", ""), ("role", "operator")]).await.expect(200);
+    let page =
+        owner.post_form("/t/home/settings/invitations", &[("email", ""), ("role", "operator")]).await.expect(200);
     let at = page.body.find("/invite/vbi_").expect("the link, shown once");
     let path = page.body[at..].split('<').next().expect("a path").to_owned();
     let again = owner.page("/t/home/settings/invitations").await.expect(200);
@@ -83,7 +86,8 @@ async fn one_of_twenty_takes_an_invitation(engine: Engine) {
     assert_eq!(members["items"].as_array().expect("members").len(), 2);
     // Somebody with an account takes one by signing in first.
     board.make_operator("elsewhere", "bo@example.org", "owner").await;
-    let made = owner.post("/api/v1/invitations", &json!({"email": "bo@example.org", "role": "viewer"})).await.expect(201);
+    let made =
+        owner.post("/api/v1/invitations", &json!({"email": "bo@example.org", "role": "viewer"})).await.expect(201);
     let at = made.body.find("/invite/vbi_").expect("the link");
     let path = made.body[at..].split('"').next().expect("a path").to_owned();
     let stranger = board.operator("elsewhere", "cy@example.org", "viewer").await;
@@ -159,7 +163,9 @@ async fn a_password_change_ends_the_other_devices(engine: Engine) {
     phone.sign_in("owner@example.org", PASSWORD).await;
     assert_ne!(desk.cookie(), phone.cookie(), "each sign-in is a login of its own");
     phone.page("/account").await.expect(200);
-    desk.post_form("/account/password", &[("old", "not it at all"), ("new", "another long password")]).await.expect(422);
+    desk.post_form("/account/password", &[("old", "not it at all"), ("new", "another long password")])
+        .await
+        .expect(422);
     desk.post_form("/account/password", &[("old", PASSWORD), ("new", "another long password")]).await.expect(303);
     phone.page("/account").await.expect(303);
     desk.page("/account").await.expect(200);
@@ -185,7 +191,8 @@ async fn the_console_is_noticed_by_a_running_board(engine: Engine) {
     bo.page("/t/home").await.expect(200);
     board.cli(&["token", "revoke", "--team", HOME, "--name", "test viewer"]).await.good();
     board.cli(&["operator", "disable", "--email", "bo@example.org"]).await.good();
-    eventually("the token is refused", || async { (token.get("/api/v1/vibers").await.status == 401).then_some(()) }).await;
+    eventually("the token is refused", || async { (token.get("/api/v1/vibers").await.status == 401).then_some(()) })
+        .await;
     eventually("bo is out", || async { (bo.page("/t/home").await.status == 303).then_some(()) }).await;
     bo.try_sign_in("bo@example.org", PASSWORD).await.expect(401);
     board.cli(&["team", "suspend", "--team", HOME]).await.good();

@@ -74,7 +74,9 @@ pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
 async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> Response {
     let config = &board.config;
     // Two lengths for one body: whoever stands before us may have believed the other one.
-    if request.headers().contains_key(header::TRANSFER_ENCODING) && request.headers().contains_key(header::CONTENT_LENGTH) {
+    if request.headers().contains_key(header::TRANSFER_ENCODING)
+        && request.headers().contains_key(header::CONTENT_LENGTH)
+    {
         return (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")]).into_response();
     }
     // Probes come by address; they learn nothing but that the Board is up.
