@@ -19,6 +19,7 @@ mod accounts;
 mod api;
 mod authority;
 mod browser;
+mod calls;
 mod daemon;
 mod delivery;
 mod harness;

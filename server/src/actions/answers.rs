@@ -21,9 +21,3 @@ pub async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, kept: 
         .await;
     Ok(kept?)
 }
-
-/// Forgets what is older than a day, of all teams.
-pub async fn forget(board: &Board) -> Result<u64> {
-    let now = board.clock.now();
-    Ok(board.db.write(move |tx| Box::pin(async move { db::idempotency::forget(tx, now).await })).await?)
-}
