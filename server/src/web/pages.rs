@@ -11,6 +11,7 @@ mod preflight;
 mod session;
 mod sessions;
 mod talk;
+mod theme;
 mod transcript;
 mod viber;
 mod vibers;
@@ -49,6 +50,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/stop", post(viber::stop))
         .route("/t/{team}/vibers/{id}/test", post(viber::test))
         .route("/t/{team}/vibers/{id}/revoke", get(viber::confirm_revoke).post(viber::revoke))
+        .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list))
         .route(session, get(session::show))
         .route(&at("messages"), post(session::say))

@@ -95,12 +95,12 @@ async fn add_member(
     invite(State(board), caller, Body(asked)).await
 }
 
-/// A member's new role.
+/// What changes of a member; what is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeMember {
-    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
-    role: Role,
+    #[schema(value_type = Option<String>, pattern = "^(viewer|operator|admin|owner)$")]
+    role: Option<Role>,
 }
 
 /// Gives a member another role.
@@ -113,7 +113,9 @@ async fn change_member(
     Body(change): Body<ChangeMember>,
 ) -> Result<Json<shapes::Member>, Rejection> {
     let team = caller.team.id.clone();
-    actions::members::set_role(&board, &team, &caller.by, caller.role, &id, change.role).await?;
+    if let Some(role) = change.role {
+        actions::members::set_role(&board, &team, &caller.by, caller.role, &id, role).await?;
+    }
     let found = board.db.read(move |tx| Box::pin(async move { db::members::load(tx, &team, &id).await })).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
