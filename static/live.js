@@ -25,7 +25,7 @@
     body.toggleAttribute("data-lost", Boolean(lost));
     if (!lost) return;
     const age = window.board ? window.board.span(Date.now() - lostAt) : "";
-    document.querySelectorAll("[data-lost-for]").forEach((el) => { el.textContent = over ? "Ended" : `${age} ago`; });
+    document.querySelectorAll("[data-lost-for]").forEach((el) => { el.textContent = over ? "now" : `for ${age}`; });
   };
   setInterval(() => { if (lostAt) tell(); }, 1000);
 

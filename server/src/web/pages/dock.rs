@@ -105,7 +105,7 @@ impl TaskView {
         Self {
             state: Some(task.state),
             waiting: task.waiting.as_ref().map(|waiting| waiting.cause),
-            badge: badge(task),
+            badge: Badge::task(task),
             cause: cause(task, viber, talk),
             facts: facts(task),
             failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(Failure::of),
@@ -126,13 +126,6 @@ impl TaskView {
             retry: None,
         }
     }
-}
-
-fn badge(task: &Task) -> Badge {
-    if task.state == TaskState::Pending && task.contact.state == ContactState::Disconnected {
-        return Badge { word: "Waits", ..Badge::task(task) };
-    }
-    Badge::task(task)
 }
 
 fn words(text: impl Into<String>) -> Cause {

@@ -13,7 +13,7 @@ use crate::{
         extract::Caller,
         view::{
             Badge,
-            message::{self, MessageView, Told},
+            message::{self, Ended, MessageView, Told},
         },
     },
 };
@@ -141,7 +141,20 @@ impl Talk {
             delivery,
             open,
             lanes,
+            outcome: task.filter(|task| !open && self.breaks_off(message, task)).and_then(|task| {
+                Ended::of(task, &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)))
+            }),
             may_send: caller.role >= crate::domain::Role::Operator,
+        }
+    }
+
+    /// Whether this is the last message of its task: the newest attempt's answer, or the question when there is none.
+    fn breaks_off(&self, message: &Message, task: &Task) -> bool {
+        match message.role {
+            Author::Assistant => message.attempt == task.attempt,
+            Author::User => !self.messages.iter().any(|other| {
+                other.task_id == task.id && other.role == Author::Assistant && other.attempt == task.attempt
+            }),
         }
     }
 

@@ -33,12 +33,12 @@ impl Badge {
     fn of(state: TaskState, waiting: Option<WaitingFor>, contact: ContactState) -> Self {
         let heard = contact == ContactState::Connected;
         match state {
-            TaskState::Pending if !heard => Self::new("offline", "offline", "Waits for its viber"),
+            TaskState::Pending if !heard => Self::new("offline", "offline", "Waits"),
             TaskState::Pending => Self::new("pending", "pending", "Queued"),
             TaskState::Running if !heard => Self::new("offline", "unknown", "No contact"),
             TaskState::Running => match waiting {
                 Some(WaitingFor::Approval | WaitingFor::Input) => Self::new("waiting", "waiting", "Needs you"),
-                Some(WaitingFor::RateLimit) => Self::new("working", "paused", "Waits for the provider"),
+                Some(WaitingFor::RateLimit) => Self::new("working", "paused", "Provider busy"),
                 Some(WaitingFor::Budget | WaitingFor::Paused) => Self::new("waiting", "paused", "Paused"),
                 None => Self::new("working", "working", "Working"),
             },
@@ -62,6 +62,7 @@ impl Badge {
         match self.state {
             "failed" => "Failed · ",
             "stopped" => "Stopped · ",
+            "offline" if self.icon == "offline" => "Waits · ",
             "offline" => "No contact · ",
             "pending" => "Queued · ",
             "waiting" => "Needs you · ",

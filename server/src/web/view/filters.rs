@@ -102,6 +102,18 @@ impl From<&u64> for Size {
     }
 }
 
+/// A sentence in which `backticks` mark code; everything else is text.
+#[askama::filter_fn]
+pub fn code(text: &str, _: &dyn Values) -> Result<Safe<String>> {
+    let pieces = text.split('`').map(ammonia::clean_text).enumerate();
+    let last = text.matches('`').count();
+    Ok(Safe(pieces.fold(String::new(), |html, (n, piece)| match n % 2 {
+        1 if n < last => format!("{html}<code class=\"mono\">{piece}</code>"),
+        1 => format!("{html}`{piece}"),
+        _ => html + &piece,
+    })))
+}
+
 /// How much a notice matters, as a word.
 #[askama::filter_fn]
 pub fn level(level: &NoticeLevel, _: &dyn Values) -> Result<&'static str> {

@@ -29,6 +29,8 @@ pub struct MessageView {
     /// Still growing: live updates go here.
     pub open: bool,
     pub lanes: Vec<Lane>,
+    /// How its task ended, when it did not end well.
+    pub outcome: Option<Ended>,
     /// Whether the reader may send.
     pub may_send: bool,
 }
@@ -38,6 +40,29 @@ pub struct MessageView {
 pub struct Told {
     pub icon: &'static str,
     pub words: &'static str,
+}
+
+/// The end of a task that was not completed, said where its conversation breaks off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// `error` or `info`.
+    pub level: &'static str,
+    pub icon: &'static str,
+    pub words: String,
+}
+
+impl Ended {
+    /// From the task; `by` is whoever stopped it.
+    pub fn of(task: &Task, by: &str) -> Option<Self> {
+        match task.state {
+            TaskState::Stopped => Some(Self { level: "info", icon: "stopped", words: format!("Stopped by {by}") }),
+            TaskState::Error => {
+                let cause = task.error.as_ref().map_or("no cause was told", |error| error.message.as_str());
+                Some(Self { level: "error", icon: "failed", words: format!("Failed: {cause}") })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Lanes of an open message from one on: what a live update replaces.
