@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A peer that reads nothing for so long is cut, milliseconds.
 #[cfg(target_os = "linux")]
 const STUCK_MS: u32 = 60_000;
-/// Largest head of a request, bytes.
-const HEAD: usize = 64 * 1024;
+/// Head of a request, bytes: refused above twice this at the latest, because the limit is checked between two reads.
+const HEAD: usize = 32 * 1024;
 /// Most headers of a request.
 const HEADERS: usize = 100;
 

@@ -17,6 +17,7 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use futures_util::StreamExt as _;
 use metrics::{counter, histogram};
 use tower_http::{
     catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer, timeout::RequestBodyTimeoutLayer,
@@ -28,6 +29,8 @@ use crate::{config::Config, error::Error, measure, state::Board};
 
 /// Largest body of a request, bytes. A route that takes more says so itself.
 const BODY: usize = 1024 * 1024;
+/// A body that is too large is read to its end up to this size, bytes.
+const SWALLOWED: u64 = 16 * 1024 * 1024;
 /// A body that stops arriving for so long is given up.
 const BODY_PAUSE: Duration = Duration::from_secs(10);
 /// No script, style, frame or connection but our own; `manifest` and fonts are not used.
@@ -62,6 +65,7 @@ pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
     routes
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
         .layer(RequestBodyLimitLayer::new(BODY))
+        .layer(middleware::from_fn(swallow))
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
         .layer(middleware::from_fn_with_state(board.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
@@ -130,6 +134,25 @@ fn client(peer: IpAddr, headers: &HeaderMap, config: &Config) -> IpAddr {
         }
     }
     last.to_canonical()
+}
+
+/// A body that says of itself that it is too large is read and dropped before it is refused, as far as that is
+/// bearable: a client that is still writing when the connection closes never sees the answer.
+async fn swallow(request: Request, next: Next) -> Response {
+    let said: Option<u64> =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    match said {
+        Some(length) if length > BODY as u64 => {
+            if length <= SWALLOWED {
+                let mut body = request.into_body().into_data_stream();
+                let all = async { while body.next().await.is_some_and(|piece| piece.is_ok()) {} };
+                // Whoever is slower than that has had its time.
+                tokio::time::timeout(BODY_PAUSE, all).await.ok();
+            }
+            respond::Rejection(Error::TooLarge("the body is larger than 1 MiB")).into_response()
+        }
+        _ => next.run(request).await,
+    }
 }
 
 fn panicked(_: Box<dyn Any + Send>) -> Response {

@@ -116,6 +116,8 @@ pub async fn render(request: Request, next: Next) -> Response {
     {
         tracing::error!(request.id = id, reason, "internal error");
     }
+    // What is foreign and what does not exist must not differ in a letter; the header still has the number.
+    let shown = if status == StatusCode::NOT_FOUND { "" } else { &id };
     let mut answer = match (reader, told.code) {
         (Reader::Person, "unauthenticated") => {
             let next = if method == Method::GET { uri.path_and_query().map(|p| p.as_str()) } else { None };
@@ -126,8 +128,8 @@ pub async fn render(request: Request, next: Next) -> Response {
             (StatusCode::UNAUTHORIZED, [(header::HeaderName::from_static("hx-redirect"), to)]).into_response()
         }
         (Reader::Program, _) => problem(&told, status, &id),
-        (Reader::Fragment, _) => page(status, &Fragment { told: &told, id: &id }),
-        (Reader::Person, _) => page(status, &Page { told: &told, id: &id }),
+        (Reader::Fragment, _) => page(status, &Fragment { told: &told, id: shown }),
+        (Reader::Person, _) => page(status, &Page { told: &told, id: shown }),
     };
     if let Some(seconds) = told.retry_after {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
