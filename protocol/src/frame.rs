@@ -123,7 +123,8 @@ pub enum ToDaemon {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         error: Option<String>,
     },
-    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `rate`.
+    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `attempt_ended`, `rate`. `of` is the task that
+    /// refused events spoke of.
     #[serde(rename = "error")]
     Error {
         code: String,

@@ -3,6 +3,7 @@
 //! Owns handshake, commands composed when they are sent, acknowledgements, silence, rates and displacement. Refuses SQL
 //! (that is `db`, through `actions`) and HTTP (that is `web`, which authenticates the upgrade).
 
+mod chores;
 mod compose;
 mod machine;
 mod queue;

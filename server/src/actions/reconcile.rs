@@ -313,6 +313,7 @@ pub async fn withdraw(board: &Board, speaker: &Speaker, attempts: &[(TaskId, u32
                     let end = db::attempts::End { outcome: "stopped", superseded, report: None };
                     db::attempts::end(tx, &who.team, task, *attempt, end, now).await?;
                     db::tasks::confirm_stop(tx, &who.team, task, *attempt, None, now).await?;
+                    offer::next(tx, &who.team, &held.session_id, now, &mut after).await?;
                     after.task(&held.session_id, task);
                 }
                 Ok::<_, Error>(after)

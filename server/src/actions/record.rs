@@ -46,8 +46,8 @@ pub struct Answers {
     pub acks: Vec<Acked>,
     /// The next seq of an attempt that can be taken.
     pub nacks: Vec<Acked>,
-    /// Codes of refused frames, one each.
-    pub refused: Vec<&'static str>,
+    /// The code of each refused frame, and the task it spoke of.
+    pub refused: Vec<(&'static str, TaskId)>,
     /// Attempts that the viber is known to hold from now on, and those that it reported the end of.
     pub held: Vec<Running>,
     pub ended: Vec<Running>,
@@ -129,7 +129,7 @@ async fn one(
     }
     if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && held.last_seq > 0 && run.is_new() {
         // The terminal event is the last one of an attempt.
-        book.answers.refused.push("attempt_ended");
+        book.answers.refused.push(("attempt_ended", task.clone()));
         run.forget();
     }
     book.answers.refused.append(&mut run.refused);
@@ -162,7 +162,7 @@ async fn stranger(
         book.answers.acks.push(Acked { task_id: task.clone(), attempt, seq: last });
         return Ok(());
     }
-    book.answers.refused.extend(frames.iter().map(|_| "forbidden_task"));
+    book.answers.refused.extend(frames.iter().map(|_| ("forbidden_task", task.clone())));
     let detail = format!("attempt {attempt}");
     db::audit::append(tx, &who.team, now, &who.by(), "link.forbidden_task", task.as_str(), &detail, None, None).await?;
     Ok(())

@@ -24,6 +24,9 @@ const TRIES: u32 = 4;
 /// Size of the write-ahead log above which a checkpoint is due, bytes.
 const CHECKPOINT: u64 = 4 * 1024 * 1024;
 
+/// With nothing to write for so long, the write-ahead log is emptied: a copy of the file alone is nearly whole then.
+const IDLE: Duration = Duration::from_secs(20);
+
 /// What tells a caller how its change ended, once the commit did.
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
 /// A change without its types: runs in a savepoint and says whether to keep it.
@@ -97,7 +100,21 @@ where
 async fn run(pool: SqlitePool, mut waiting: mpsc::Receiver<Job>, file: PathBuf) {
     let wal = PathBuf::from(format!("{}-wal", file.display()));
     let mut batch = Vec::with_capacity(BATCH);
-    while waiting.recv_many(&mut batch, BATCH).await > 0 {
+    let mut written = true;
+    loop {
+        let came = match tokio::time::timeout(IDLE, waiting.recv_many(&mut batch, BATCH)).await {
+            Ok(came) => came,
+            Err(_) => {
+                if std::mem::take(&mut written) {
+                    empty_log(&pool).await;
+                }
+                continue;
+            }
+        };
+        if came == 0 {
+            return;
+        }
+        written = true;
         let mut replies = Vec::with_capacity(batch.len());
         let (began, changes) = (Instant::now(), batch.len());
         gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
@@ -121,6 +138,18 @@ async fn run(pool: SqlitePool, mut waiting: mpsc::Receiver<Job>, file: PathBuf) 
                 tracing::warn!(%error, "the write-ahead log could not be moved into the database");
             }
         }
+    }
+}
+
+/// Moves the whole log into the database and cuts it to nothing. A reader that still needs it is not waited for.
+async fn empty_log(pool: &SqlitePool) {
+    let Ok(mut connection) = pool.acquire().await else { return };
+    let sql = "PRAGMA busy_timeout = 50; PRAGMA wal_checkpoint(TRUNCATE);";
+    let done = sqlx::raw_sql(sql).execute(&mut *connection).await;
+    // As long as `BUSY`.
+    let restored = sqlx::raw_sql("PRAGMA busy_timeout = 8000").execute(&mut *connection).await;
+    if let Err(error) = done.and(restored) {
+        tracing::debug!(%error, "the write-ahead log is still in use");
     }
 }
 

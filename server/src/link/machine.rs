@@ -259,8 +259,8 @@ impl Identified {
         let nack =
             |nack: protocol::Acked| ToDaemon::Nack { task_id: nack.task_id, attempt: nack.attempt, expect: nack.seq };
         step.send.extend(answers.nacks.into_iter().map(nack));
-        for code in answers.refused {
-            step.send.push(ToDaemon::Error { code: code.to_owned(), of: Some("task:events".into()) });
+        for (code, task) in answers.refused {
+            step.send.push(ToDaemon::Error { code: code.to_owned(), of: Some(task.to_string()) });
             if self.strike(now) {
                 let code_of = if code == "forbidden_task" { close::FORBIDDEN } else { close::PROTOCOL };
                 step.close = Some(Close::new(code_of, code));

@@ -1,24 +1,24 @@
 //! The loop of a connection: reads, writes, and does what the machine says. Everything it waits for is bounded.
 
-use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use protocol::{Events, Running, TeamId, ToDaemon, ViberId, ViberState, limits::close};
+use protocol::{Events, TeamId, ToDaemon, ViberId, limits::close};
 use serde_json::Value;
 use tokio::{sync::oneshot, time::MissedTickBehavior};
 
 use super::{
-    compose,
+    chores::{AGAIN, Chore, Chores, Task},
     machine::{Close, Identified, Step, Unidentified, Work},
     queue::Queue,
 };
 use crate::{
     actions::{
-        reconcile::{self, Verdict},
+        reconcile,
         record::{self, Answers, Speaker},
     },
     error::{Error, Result},
@@ -32,8 +32,6 @@ const HELLO: Duration = Duration::from_secs(10);
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Events that wait for the change in progress, bytes; beyond it reading rests.
 const INBOX: usize = 1024 * 1024;
-/// A change that the database refused for now is tried again after this time.
-const AGAIN: Duration = Duration::from_millis(500);
 /// Requests of the Board under way on one connection.
 const REQUESTS: usize = 32;
 /// Nothing of the queue left for so long, lease milliseconds: the daemon does not read.
@@ -51,7 +49,6 @@ pub struct Guest {
 }
 
 type Outcome = (Result<Option<Answers>>, Arc<[Events]>);
-type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Talks with a daemon until either side ends it.
 pub async fn converse(board: Board, socket: WebSocket, guest: Guest) {
@@ -193,25 +190,6 @@ struct Link {
     next_request: u64,
 }
 
-/// What else is to be done, one at a time; the same kind merges while it waits.
-#[derive(Debug, Default)]
-struct Chores {
-    commands: bool,
-    acked: Option<u64>,
-    lists: Option<ViberState>,
-    claims: Vec<Running>,
-    settle: Vec<Running>,
-}
-
-/// What a chore came to.
-enum Chore {
-    Done,
-    Commands(Vec<protocol::Numbered>),
-    /// The database is away: once more.
-    Again(Chores),
-    Refused(Close),
-}
-
 impl Link {
     fn now(&self) -> i64 {
         self.board.hub.lease_time(self.board.clock.monotonic())
@@ -228,7 +206,7 @@ impl Link {
                 recording = Some(self.record());
             }
             if chore.is_none() {
-                chore = self.chore();
+                chore = self.chores.next(&self.board, &self.speaker, self.queue.has_room().then_some(self.sent));
             }
             let rest = self.machine.rest(self.now());
             let reads = rest == 0 && self.inbox_bytes < INBOX;
@@ -334,59 +312,6 @@ impl Link {
         })
     }
 
-    /// The next chore, if there is one and room for what it brings.
-    fn chore(&mut self) -> Option<Task<Chore>> {
-        let (board, who) = (self.board.clone(), self.speaker.clone());
-        if let Some(cmd_seq) = self.chores.acked.take() {
-            return Some(Box::pin(async move {
-                match reconcile::ack_commands(&board, &who, cmd_seq).await {
-                    Ok(true) => Chore::Done,
-                    Ok(false) => {
-                        Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not"))
-                    }
-                    Err(error) => again(error, Chores { acked: Some(cmd_seq), ..Chores::default() }).await,
-                }
-            }));
-        }
-        if let Some(lists) = self.chores.lists.take() {
-            return Some(Box::pin(async move {
-                match reconcile::lists(&board, &who, &lists).await {
-                    Ok(()) => Chore::Done,
-                    Err(error) => again(error, Chores { lists: Some(lists), ..Chores::default() }).await,
-                }
-            }));
-        }
-        if !self.chores.claims.is_empty() {
-            let claims = std::mem::take(&mut self.chores.claims);
-            return Some(Box::pin(async move {
-                match reconcile::claims(&board, &who, &claims).await {
-                    Ok(()) => Chore::Done,
-                    Err(error) => again(error, Chores { claims, ..Chores::default() }).await,
-                }
-            }));
-        }
-        if !self.chores.settle.is_empty() {
-            let settle = std::mem::take(&mut self.chores.settle);
-            return Some(Box::pin(async move {
-                let verdict = Verdict::DaemonRestarted;
-                match reconcile::settle(&board, &who.team, &who.viber, who.epoch, &settle, verdict).await {
-                    Ok(()) => Chore::Done,
-                    Err(error) => again(error, Chores { settle, ..Chores::default() }).await,
-                }
-            }));
-        }
-        if self.queue.has_room() && std::mem::take(&mut self.chores.commands) {
-            let sent = self.sent;
-            return Some(Box::pin(async move {
-                match compose::next(&board, &who, sent).await {
-                    Ok(commands) => Chore::Commands(commands),
-                    Err(error) => again(error, Chores { commands: true, ..Chores::default() }).await,
-                }
-            }));
-        }
-        None
-    }
-
     fn recorded(&mut self, (outcome, frames): Outcome) -> Step {
         match outcome {
             Ok(Some(answers)) => self.machine.recorded(answers, self.now()),
@@ -454,46 +379,10 @@ impl Link {
     }
 }
 
-/// A chore that failed: once more when the database is only away.
-async fn again(error: Error, chores: Chores) -> Chore {
-    match error {
-        Error::Unavailable { .. } | Error::Conflict { .. } => {
-            tokio::time::sleep(AGAIN).await;
-            Chore::Again(chores)
-        }
-        error => {
-            tracing::error!(%error, "something that a viber told could not be kept");
-            Chore::Done
-        }
-    }
-}
-
 /// The end of what is under way, if anything is.
 async fn maybe<T>(task: &mut Option<Task<T>>) -> Option<T> {
     match task {
         Some(task) => Some(task.await),
         None => std::future::pending().await,
-    }
-}
-
-impl Chores {
-    fn merge_lists(&mut self, newer: ViberState) {
-        let lists = self.lists.get_or_insert_default();
-        lists.agents = newer.agents.or(lists.agents.take());
-        lists.skills = newer.skills.or(lists.skills.take());
-        lists.jobs = newer.jobs.or(lists.jobs.take());
-        lists.providers = newer.providers.or(lists.providers.take());
-    }
-
-    /// What could not be done, unless something newer of its kind waits by now.
-    fn restore(&mut self, old: Self) {
-        self.commands |= old.commands;
-        self.acked = self.acked.max(old.acked);
-        if let Some(older) = old.lists {
-            let newer = self.lists.replace(older);
-            newer.into_iter().for_each(|newer| self.merge_lists(newer));
-        }
-        self.claims.extend(old.claims);
-        self.settle.extend(old.settle);
     }
 }

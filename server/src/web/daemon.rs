@@ -141,7 +141,8 @@ async fn join(
     body: Bytes,
 ) -> Result<Response, Rejection> {
     let json = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    if !json.is_some_and(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json")) {
+    let essence = json.and_then(|kind| kind.split(';').next()).map(str::trim);
+    if essence != Some("application/json") {
         return Err(Rejection(Error::WrongMedia("application/json")));
     }
     let join: Join = serde_json::from_slice(&body).map_err(|error| Rejection(Error::Malformed(error.to_string())))?;

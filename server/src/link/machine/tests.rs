@@ -91,7 +91,7 @@ fn nothing_is_settled_before_the_announced_outbox_is_recorded() {
 
 #[test]
 fn the_third_refusal_in_a_minute_ends_the_connection() {
-    let refused = || Answers { refused: vec!["forbidden_task"], ..Answers::default() };
+    let refused = || Answers { refused: vec![("forbidden_task", TaskId::new(1))], ..Answers::default() };
     let mut machine = connected(vec![], vec![], vec![]);
     assert!(machine.recorded(refused(), 0).close.is_none());
     assert!(machine.recorded(refused(), 1000).close.is_none());

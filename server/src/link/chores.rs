@@ -1,0 +1,133 @@
+//! What a connection has to do beside recording: one thing at a time, and what waits merges with its like.
+
+use std::{pin::Pin, time::Duration};
+
+use protocol::{Numbered, Running, ViberState, limits::close};
+
+use super::{compose, machine::Close};
+use crate::{
+    actions::{
+        reconcile::{self, Verdict},
+        record::Speaker,
+    },
+    error::Error,
+    state::Board,
+};
+
+/// A change that the database refused for now is tried again after this time.
+pub const AGAIN: Duration = Duration::from_millis(500);
+
+/// Something under way.
+pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What else is to be done, one at a time; the same kind merges while it waits.
+#[derive(Debug, Default)]
+pub struct Chores {
+    /// There may be new commands.
+    pub commands: bool,
+    /// The daemon has commands up to here on disk.
+    pub acked: Option<u64>,
+    pub lists: Option<ViberState>,
+    pub claims: Vec<Running>,
+    pub settle: Vec<Running>,
+}
+
+/// What a chore came to.
+pub enum Chore {
+    Done,
+    Commands(Vec<Numbered>),
+    /// The database is away: once more.
+    Again(Chores),
+    Refused(Close),
+}
+
+impl Chores {
+    /// The next one, if there is one. New commands are composed only with `sent`, the last one that was sent: without it
+    /// there is no room for them.
+    pub fn next(&mut self, board: &Board, speaker: &Speaker, sent: Option<u64>) -> Option<Task<Chore>> {
+        let nothing = self.acked.is_none() && self.lists.is_none() && self.claims.is_empty() && self.settle.is_empty();
+        if nothing && !(self.commands && sent.is_some()) {
+            return None;
+        }
+        let (board, who) = (board.clone(), speaker.clone());
+        if let Some(cmd_seq) = self.acked.take() {
+            return Some(Box::pin(async move {
+                match reconcile::ack_commands(&board, &who, cmd_seq).await {
+                    Ok(true) => Chore::Done,
+                    Ok(false) => Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not")),
+                    Err(error) => again(error, Self { acked: Some(cmd_seq), ..Self::default() }).await,
+                }
+            }));
+        }
+        if let Some(lists) = self.lists.take() {
+            return Some(Box::pin(async move {
+                match reconcile::lists(&board, &who, &lists).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Self { lists: Some(lists), ..Self::default() }).await,
+                }
+            }));
+        }
+        if !self.claims.is_empty() {
+            let claims = std::mem::take(&mut self.claims);
+            return Some(Box::pin(async move {
+                match reconcile::claims(&board, &who, &claims).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Self { claims, ..Self::default() }).await,
+                }
+            }));
+        }
+        if !self.settle.is_empty() {
+            let settle = std::mem::take(&mut self.settle);
+            return Some(Box::pin(async move {
+                let verdict = Verdict::DaemonRestarted;
+                match reconcile::settle(&board, &who.team, &who.viber, who.epoch, &settle, verdict).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Self { settle, ..Self::default() }).await,
+                }
+            }));
+        }
+        let sent = sent?;
+        self.commands = false;
+        Some(Box::pin(async move {
+            match compose::next(&board, &who, sent).await {
+                Ok(commands) => Chore::Commands(commands),
+                Err(error) => again(error, Self { commands: true, ..Self::default() }).await,
+            }
+        }))
+    }
+
+    /// Lists that changed again before they were kept.
+    pub fn merge_lists(&mut self, newer: ViberState) {
+        let lists = self.lists.get_or_insert_default();
+        lists.agents = newer.agents.or(lists.agents.take());
+        lists.skills = newer.skills.or(lists.skills.take());
+        lists.jobs = newer.jobs.or(lists.jobs.take());
+        lists.providers = newer.providers.or(lists.providers.take());
+    }
+
+    /// What could not be done, unless something newer of its kind waits by now.
+    pub fn restore(&mut self, old: Self) {
+        self.commands |= old.commands;
+        self.acked = self.acked.max(old.acked);
+        if let Some(older) = old.lists {
+            let newer = self.lists.replace(older);
+            newer.into_iter().for_each(|newer| self.merge_lists(newer));
+        }
+        self.claims.extend(old.claims);
+        self.settle.extend(old.settle);
+    }
+}
+
+/// A chore that failed: once more when the database is only away.
+async fn again(error: Error, chores: Chores) -> Chore {
+    match error {
+        Error::Unavailable { .. } | Error::Conflict { .. } => {
+            tokio::time::sleep(AGAIN).await;
+            Chore::Again(chores)
+        }
+        error => {
+            tracing::error!(%error, "something that a viber told could not be kept");
+            Chore::Done
+        }
+    }
+}
