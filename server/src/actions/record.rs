@@ -132,7 +132,7 @@ async fn one(
         book.answers.refused.push(("attempt_ended", task.clone()));
         run.forget();
     }
-    book.answers.refused.append(&mut run.refused);
+    book.answers.refused.extend(run.refused.drain(..).map(|code| (code, task.clone())));
     let at = |seq| Acked { task_id: task.clone(), attempt, seq };
     if run.missing {
         book.answers.nacks.push(at(run.next()));
