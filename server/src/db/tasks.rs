@@ -94,12 +94,13 @@ pub async fn place(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<u64, Error
     row.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// Whether an attempt of the session was given to its viber and is not known to be over. A stop that the viber did not
-/// confirm keeps the session busy: two tasks of one session never run side by side.
+/// Whether any task of the session is offered, accepted or running, or an attempt of it is not known to be over: a stop
+/// that the viber did not confirm keeps the session busy, so that two of its tasks never run side by side.
 pub async fn is_busy(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<bool, Error> {
-    let sql = "SELECT 1 AS n FROM tasks t JOIN attempts a ON a.team_id = t.team_id AND a.task_id = t.task_id \
-               WHERE t.team_id = $1 AND t.session_id = $2 AND a.outcome IS NULL \
-               AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) LIMIT 1";
+    let sql = "SELECT 1 AS n FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 AND (t.state = 'running' \
+               OR (t.state = 'pending' AND t.delivery <> 'queued') OR EXISTS (SELECT 1 FROM attempts a \
+               WHERE a.team_id = t.team_id AND a.task_id = t.task_id AND a.outcome IS NULL \
+               AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0))) LIMIT 1";
     Ok(tx.row(sql, args![team, session]).await?.is_some())
 }
 
