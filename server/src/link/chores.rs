@@ -54,7 +54,9 @@ impl Chores {
             return Some(Box::pin(async move {
                 match reconcile::ack_commands(&board, &who, cmd_seq).await {
                     Ok(true) => Chore::Done,
-                    Ok(false) => Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not")),
+                    Ok(false) => {
+                        Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not"))
+                    }
                     Err(error) => again(error, Self { acked: Some(cmd_seq), ..Self::default() }).await,
                 }
             }));
