@@ -30,6 +30,7 @@ use crate::{
     db,
     error::{Error, Result},
     hub::{Listener, News},
+    measure,
     state::Board,
     web::{
         Rejection, Viewing,
@@ -122,7 +123,11 @@ pub async fn watch(
     };
     let bytes =
         stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|bytes| (bytes, watcher)) });
-    let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE), Ok::<_, Infallible>);
+    let viewer = measure::Viewer::open();
+    let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE), move |bytes| {
+        let _counted = &viewer;
+        Ok::<_, Infallible>(bytes)
+    });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
