@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use board_tests::{
     Board, Engine, FakeDaemon, Person,
     board::{HOME, PASSWORD},
-    fake_daemon::{accepted, completed, started, text},
+    fake_daemon::{accepted, completed, progress, started, text},
     tasks::id,
 };
 use reqwest::{Method, header};
@@ -56,7 +56,11 @@ impl World {
         let owner = board.token(HOME, "owner").await;
         let task = owner.submit(viber.id.as_str(), "be walked over").await;
         let submit = viber.submitted().await;
-        viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("here"), completed("here")]).await;
+        let call = json!({"type": "tool-call", "callId": "c1", "tool": "shell", "args": {"command": "ls"}});
+        let result =
+            json!({"type": "tool-result", "callId": "c1", "tool": "shell", "result": "a", "ok": true, "durationMs": 1});
+        let bodies = vec![accepted(), started(), progress(&call), progress(&result), text("here"), completed("here")];
+        viber.report(&submit.task_id, 1, 1, bodies).await;
         let spare = board.operator(HOME, "spare@example.org", "viewer").await;
         drop(spare);
         let members = owner.get("/api/v1/members").await.expect(200).json();
@@ -72,6 +76,8 @@ impl World {
             ("members", id(spare.expect("the spare member"), "id").to_owned()),
             ("invitations", id(&invited, "id").to_owned()),
             ("tokens", id(&token, "id").to_owned()),
+            // Nobody's: a device is looked for among one's own.
+            ("devices", "sid_00000000000000000000000000000000".to_owned()),
         ]);
         let unknown = ours.iter().map(|(kind, known)| (*kind, another(known))).collect();
         let bearer = |daemon: &FakeDaemon| Person::with_token(&board.url, &daemon.credential);
@@ -96,6 +102,8 @@ impl World {
             match piece {
                 "{team}" => path.push_str(HOME),
                 "{attempt}" => path.push('1'),
+                "{seq}" => path.push('2'),
+                "{call}" => path.push_str("c1"),
                 "{code}" | "{secret}" | "{hash}" | "{name}" => return None,
                 _ if piece.starts_with('{') => match ids.get(before) {
                     Some(id) => path.push_str(id),
@@ -156,7 +164,7 @@ fn plain(body: &str) -> String {
             problem.to_string()
         }
         Err(_) => {
-            let lines = body.lines().filter(|line| !line.contains("request"));
+            let lines = body.lines().filter(|line| !line.to_lowercase().contains("request"));
             lines.collect::<Vec<_>>().join("\n")
         }
     }
@@ -167,13 +175,27 @@ fn is_turned_away(route: &Route, seen: &Seen) -> bool {
 }
 
 #[tokio::test]
-async fn every_route_as_everybody() {
+async fn every_call_of_the_api_as_everybody() {
+    assert!(walk(is_api).await > 200);
+}
+
+#[tokio::test]
+async fn every_page_and_form_as_everybody() {
+    assert!(walk(|route| !is_api(route)).await > 200);
+}
+
+/// Walks those routes; answers how many probes it took.
+async fn walk(which: fn(&Route) -> bool) -> usize {
     let world = World::make().await;
     let mut wrong = Vec::new();
     let mut walked = 0;
-    let mut order: Vec<&Route> = TABLE.iter().collect();
+    let mut order: Vec<&Route> = TABLE.iter().filter(|route| which(route)).collect();
     // What takes things away comes last.
-    order.sort_by_key(|route| (route.method != "GET", route.path.ends_with("delete") || route.method == "DELETE"));
+    let takes = |route: &Route| {
+        let last = route.path.rsplit('/').next().unwrap_or_default();
+        route.method == "DELETE" || (route.method == "POST" && ["delete", "revoke", "remove", "leave"].contains(&last))
+    };
+    order.sort_by_key(|route| (takes(route), route.method != "GET"));
 
     // Those who may not, first: nothing changes meanwhile.
     for route in &order {
@@ -230,10 +252,12 @@ async fn every_route_as_everybody() {
                         check("a stranger's token", ours.status == 404 || is_turned_away(route, &ours), &ours);
                         continue;
                     }
-                    check("a stranger", ours.status == 404, &ours);
+                    // A body that fits nobody's request may be named first, for everything in the stranger's own team.
+                    let named = own_team && [400, 422].contains(&ours.status);
+                    check("a stranger", ours.status == 404 || named, &ours);
                     if let Some(nowhere) = world.path(route, &world.unknown).filter(|other| *other != path) {
                         let unknown = probe(stranger, route, &nowhere).await;
-                        check("a stranger, unknown id", unknown.status == 404, &unknown);
+                        check("a stranger, unknown id", unknown.status == ours.status, &unknown);
                         let same = plain(&ours.body).replace(&path, "") == plain(&unknown.body).replace(&nowhere, "");
                         check("a stranger, foreign as unknown", same, &ours);
                     }
@@ -251,6 +275,10 @@ async fn every_route_as_everybody() {
         let (_, person) = world.roles.iter().find(|(who, _)| *who >= route.who).expect("somebody may");
         let seen = probe(person, route, &path).await;
         walked += 1;
+        // A test names one of the viber's providers, and an empty form names none.
+        if seen.status == 404 && path.ends_with("/test") {
+            continue;
+        }
         if [401, 403, 404, 405].contains(&seen.status) || is_turned_away(route, &seen) {
             wrong.push(format!(
                 "{} {path} as {:?}, who may: {} {}",
@@ -259,7 +287,7 @@ async fn every_route_as_everybody() {
         }
     }
     assert!(wrong.is_empty(), "{} of {walked} are wrong:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(walked > 300, "only {walked} probes");
+    walked
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     assert!(home.starts_with("/t/"), "{home}");
 
     // The page gives the command, and turns live the moment the machine connects.
-    browser.click("#join form button").await;
+    browser.click("form[action$='/vibers/join'] button").await;
     browser.sees("#join", "vbj_").await;
     let command = browser.text_of("#join code").await;
     let token = command.split_whitespace().find(|word| word.contains("vbj_")).expect("a token").to_owned();
@@ -203,7 +203,7 @@ async fn without_scripts_one_reads_replies_and_stops() {
     eventually("it is dead", || async { processes_with(&mark).is_empty().then_some(()) }).await;
     assert_eq!(browser.count("article.message[data-role=user]").await, 2);
     // The other pages read as well.
-    for (link, words) in [("/vibers", "lab"), ("/sessions", "Be brief"), ("/settings", "ada@example.org")] {
+    for (link, words) in [("/vibers", "lab"), ("/sessions", "Be brief"), ("/settings/members", "ada@example.org")] {
         browser.go(&format!("{}/t/{HOME}{link}", board.url)).await;
         browser.sees("body", words).await;
     }
@@ -222,8 +222,18 @@ async fn every_page_fits_a_phone_and_breaks_no_rule() {
     task_state(&browser, "completed").await;
     let session = browser.path().await;
     let viber_id = viber.id(&board.token(HOME, "viewer").await).await;
-    let pages = ["", "/sessions", "/vibers", &format!("/vibers/{viber_id}"), "/vibers/join", "/settings"]
-        .map(|page| format!("/t/{HOME}{page}"));
+    let pages = [
+        "",
+        "/sessions",
+        "/vibers",
+        &format!("/vibers/{viber_id}"),
+        "/settings/members",
+        "/settings/invitations",
+        "/settings/tokens",
+        "/settings/audit",
+        "/settings",
+    ]
+    .map(|page| format!("/t/{HOME}{page}"));
     for page in pages.iter().map(String::as_str).chain([session.as_str(), "/account"]) {
         browser.go(&format!("{}{page}", board.url)).await;
         browser.find("main").await;

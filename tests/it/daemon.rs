@@ -59,7 +59,8 @@ impl Lab {
         let parts = self.parts(task).await;
         let results: Vec<&Value> = parts.iter().filter(|part| part["type"] == "tool-result").collect();
         let part = results.get(n).unwrap_or_else(|| panic!("no result {n} in {parts:#?}"));
-        let text = part["result"].as_str().map_or_else(|| part["result"].to_string(), ToOwned::to_owned);
+        let result = &part["result"];
+        let text = result.as_str().or(result["output"].as_str()).map_or_else(|| result.to_string(), ToOwned::to_owned);
         (part["ok"] == true, text)
     }
 }

@@ -45,7 +45,7 @@ async fn a_board_killed_between_commit_and_ack_records_everything_once(engine: E
             stage.viber.acked(&submit.task_id, 1, last).await;
         }
     }
-    stage.viber.report(&submit.task_id, 1, last + 1, vec![completed("counted")]).await;
+    stage.viber.report(&submit.task_id, 1, last + 1, vec![completed(&words.concat())]).await;
     let messages = stage.operator.messages(id(&task, "sessionId")).await;
     assert_eq!(said(&messages[1], "text").trim(), words.concat().trim());
     let seqs: Vec<u64> =
