@@ -73,7 +73,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     // The page gives the command, and turns live the moment the machine connects.
     browser.click("form[action$='/vibers/join'] button").await;
     browser.sees("#join", "vbj_").await;
-    let command = browser.text_of("#join code").await;
+    let command = browser.text_of("#join .command code").await;
     let token = command.split_whitespace().find(|word| word.contains("vbj_")).expect("a token").to_owned();
     let (before, gate, after) = (Gate::new(), Gate::new(), Gate::new());
     let waits = "echo line-one; while [ ! -e go ]; do sleep 0.1; done; echo line-two";
@@ -100,6 +100,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     viber.run();
     browser.sees("body", "connected").await;
     browser.go(&format!("{}{home}", board.url)).await;
+    browser.click("a.btn.primary").await;
 
     // A goal; reasoning, text, tool call and tool output stream in.
     give(&browser, "Look around and report").await;
