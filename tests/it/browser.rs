@@ -76,7 +76,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     let command = browser.text_of("#join .command code").await;
     let token = command.split_whitespace().find(|word| word.contains("vbj_")).expect("a token").to_owned();
     let (before, gate, after) = (Gate::new(), Gate::new(), Gate::new());
-    let waits = "echo line-one; while [ ! -e go ]; do sleep 0.1; done; echo line-two";
+    let waits = "printf 'line-%s\\n' one; while [ ! -e go ]; do sleep 0.1; done; printf 'line-%s\\n' two";
     let llm = Llm::start([
         Reply::Stream(vec![
             Piece::reasoning("I ought to look first. "),
@@ -142,7 +142,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     browser.sees(ANSWER, "Before the crash, after the crash.").await;
     assert_eq!(browser.count("article.message[data-role=user]").await, 3);
     assert_eq!(browser.count("article.message[data-role=assistant]").await, 3);
-    let all = browser.text_of("#entries").await;
+    let all = browser.content_of("#entries").await;
     for once in [
         "Look around and report",
         "Go on then",
@@ -150,6 +150,8 @@ async fn from_the_setup_link_to_finding_everything_again() {
         "First half, second half.",
         "I could go on",
         "Before the crash,",
+        "line-one",
+        "line-two",
     ] {
         assert_eq!(all.matches(once).count(), 1, "{once} in:\n{all}");
     }
@@ -173,7 +175,7 @@ async fn a_page_follows_a_board_that_was_killed() {
     // The tab was never touched: it resumes by itself, without a gap or a double.
     task_state(&browser, "completed").await;
     browser.sees(ANSWER, "one, two.").await;
-    assert_eq!(browser.text_of("#entries").await.matches("one, two.").count(), 1);
+    assert_eq!(browser.content_of("#entries").await.matches("one, two.").count(), 1);
     assert_eq!(browser.count("article.message").await, 2);
 }
 

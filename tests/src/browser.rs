@@ -137,6 +137,11 @@ impl Browser {
         }
     }
 
+    /// All text in the first element that `css` finds, also what is folded or scrolled away.
+    pub async fn content_of(&self, css: &str) -> String {
+        self.find(css).await.prop("textContent").await.expect("a property").unwrap_or_default()
+    }
+
     /// Waits until a reader sees `text` in what `css` finds.
     pub async fn sees(&self, css: &str, text: &str) {
         let end = Instant::now() + PATIENCE;
