@@ -3,6 +3,7 @@
 //! Everything that is started here ends with its value, also when a test fails. Nothing here asserts anything about the
 //! product; a harness function panics when it can't do what its name says, and shows the programs' own output then.
 
+pub mod bench;
 pub mod board;
 pub mod browser;
 pub mod canary;

@@ -14,7 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The path of a program of this workspace. The test command builds it first.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
-    let folder = test.parent().and_then(Path::parent).expect("tests lie in target/<profile>/deps");
+    let folder = test.parent().expect("a program lies in a folder");
+    // Tests lie in target/<profile>/deps, other programs beside what they start.
+    let folder = if folder.ends_with("deps") { folder.parent().expect("target/<profile>") } else { folder };
     let path = folder.join(name);
     assert!(path.exists(), "{} is missing: build it first (`cargo build --workspace --bins`)", path.display());
     path

@@ -1,0 +1,130 @@
+//! Programs that use the API: one submits and waits for results, others look at a task's stream.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+use tokio::{sync::Notify, task::JoinHandle};
+
+use super::{
+    http::{Broken, Frames, Http, seq},
+    load::{Latencies, Sent},
+    stage::Stage,
+};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Submitted {
+    id: String,
+    session_id: String,
+}
+
+/// Submits a goal to a viber; answers the ids of the task and its session.
+pub async fn submit(
+    http: &mut Http,
+    viber: &str,
+    session: Option<&str>,
+    goal: &str,
+) -> Result<(String, String), Broken> {
+    let session = session.map_or(String::new(), |session| format!(r#","sessionId":"{session}""#));
+    let body = format!(r#"{{"goal":"{goal}","viberId":"{viber}"{session}}}"#);
+    let (status, answer) = http.ask("POST", "/api/v1/tasks", &body).await?;
+    if status != 201 {
+        return Err(Broken(format!("{status}: {}", String::from_utf8_lossy(&answer))));
+    }
+    let submitted: Submitted = serde_json::from_slice(&answer).map_err(|error| Broken(error.to_string()))?;
+    Ok((submitted.id, submitted.session_id))
+}
+
+/// Submits a task and reads its stream to the end; answers how long its result took, and its session.
+pub async fn round_trip(http: &mut Http, viber: &str, session: Option<&str>) -> Result<(Duration, String), Broken> {
+    let began = Instant::now();
+    let (task, session) = submit(http, viber, session, "Say that it is done.").await?;
+    let head = http.open(&format!("/api/v1/tasks/{task}/events")).await?;
+    let (mut frames, mut took) = (Frames::default(), None);
+    http.body(head, |piece| {
+        frames.feed(piece, |frame| {
+            if took.is_none() && frame.windows(14).any(|word| word == b"task:completed") {
+                took = Some(began.elapsed());
+            }
+        });
+    })
+    .await?;
+    took.map(|took| (took, session)).ok_or_else(|| Broken("the stream ended without a result".into()))
+}
+
+/// Somebody who looks at a task's stream.
+#[derive(Debug)]
+pub struct Viewer {
+    reading: JoinHandle<Seeing>,
+}
+
+/// What a viewer saw.
+#[derive(Debug, Default)]
+pub struct Seeing {
+    pub latencies: Latencies,
+    /// Events that were shown.
+    pub seen: u64,
+    /// Events that were left out or came twice.
+    pub lost: u64,
+    last: u64,
+}
+
+/// Opens `count` streams of a task and waits until each has begun. What is sent is looked up in `sent`.
+pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<Sent>) -> Vec<Viewer> {
+    let (begun, news) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let mut viewers = Vec::with_capacity(count);
+    for n in 0..count {
+        let mut http = Http::connect(&stage.host, stage.token(n)).await.expect("the Board listens");
+        let head = http.open(&format!("/api/v1/tasks/{task}/events")).await.expect("a stream");
+        let (sent, begun, news) = (sent.clone(), begun.clone(), news.clone());
+        let reading = tokio::spawn(async move {
+            let (mut frames, mut seeing, mut first) = (Frames::default(), Seeing::default(), true);
+            let read = http.body(head, |piece| {
+                frames.feed(piece, |frame| seeing.frame(frame, &sent));
+                if std::mem::take(&mut first) {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    news.notify_one();
+                }
+            });
+            read.await.unwrap_or_else(|error| panic!("a viewer's stream broke: {error:?}"));
+            seeing
+        });
+        viewers.push(Viewer { reading });
+    }
+    while begun.load(Ordering::Relaxed) < count {
+        news.notified().await;
+    }
+    viewers
+}
+
+impl Viewer {
+    /// What it saw when the stream has ended.
+    pub async fn end(self) -> Seeing {
+        self.reading.await.expect("a viewer does not panic")
+    }
+}
+
+impl Seeing {
+    fn frame(&mut self, frame: &[u8], sent: &Sent) {
+        let Some(seq) = seq(frame) else { return };
+        self.seen += 1;
+        if seq != self.last + 1 {
+            self.lost += seq.abs_diff(self.last + 1);
+        }
+        self.last = seq;
+        if let Some(age) = sent.age(seq) {
+            self.latencies.micros(age);
+        }
+    }
+
+    /// With what stands between the last seen seq and the last sent one.
+    pub fn missing(&self, last: u64) -> u64 {
+        self.lost + last.saturating_sub(self.last)
+    }
+}

@@ -1,0 +1,57 @@
+//! From the start of the process to the first good answer of `/readyz`, on a database that exists and on an empty one.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    Scale,
+    http::Http,
+    load::Latencies,
+    proc::{Boards, Watch},
+    report::{Due, Measured},
+};
+use crate::board::{Board, Engine};
+
+/// Between two tries, much less than what is measured.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Waits until a Board that was just started is ready.
+pub async fn ready(board: &Board) -> Duration {
+    let (began, host) = (Instant::now(), board.url.trim_start_matches("http://"));
+    loop {
+        if let Ok(mut http) = Http::connect(host, "").await
+            && let Ok((200, _)) = http.ask("GET", "/readyz", "").await
+        {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "the Board is not ready:\n{}", board.log());
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let starts = scale.count(10, 3);
+    let (mut first, mut again, mut boards) = (Latencies::default(), Latencies::default(), Boards::default());
+    let watch = Watch::machine();
+    let mut board = Board::prepare(Engine::Sqlite, &[]).await;
+    for n in 0..=starts {
+        let start = Instant::now();
+        board.serve();
+        ready(&board).await;
+        let took = start.elapsed();
+        if n == 0 {
+            first.push(took);
+        } else {
+            again.push(took);
+            boards.add(board.pid());
+        }
+        board.stop().await;
+    }
+    let spent = boards.spent(&watch);
+    vec![
+        Measured::new("cold start to /readyz", "start", starts, spent)
+            .figure("p50", again.ms(50.0), "ms", Due::Most(100.0))
+            .figure("slowest", again.ms(100.0), "ms", None)
+            .figure("RSS when ready", spent.rss, "MiB", Due::Most(40.0))
+            .figure("first, empty database", first.ms(50.0), "ms", None),
+    ]
+}

@@ -1,0 +1,106 @@
+//! Fifty tasks on ten vibers that report 5,000 events a second together, each with a viewer: how soon they are durable, and
+//! how soon they are seen.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, time::MissedTickBehavior};
+
+use super::{
+    Scale, client,
+    client::Viewer,
+    http::Http,
+    link,
+    load::{Latencies, Sent},
+    machine::{Habit, Machine},
+    report::{Due, Measured},
+    stage::Stage,
+};
+
+const VIBERS: usize = 10;
+const TASKS: usize = 50;
+const A_SECOND: u64 = 100;
+/// A daemon's outbox lets events wait for so long for one fsync: they come together.
+const TOGETHER: Duration = Duration::from_millis(20);
+const IN_A_FRAME: u64 = 2;
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let stage = Stage::set(VIBERS, 4).await;
+    let mut machines = Vec::new();
+    for seat in &stage.vibers {
+        machines.push(Machine::connect(&stage, seat, Habit::Begins).await);
+    }
+    let frames = scale.seconds(15).as_secs() * A_SECOND / IN_A_FRAME;
+    let last = 3 + frames * IN_A_FRAME;
+    let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
+    let mut plays = Vec::new();
+    let mut viewers: Vec<(Viewer, Arc<Sent>)> = Vec::new();
+    for n in 0..TASKS {
+        let machine = &mut machines[n % VIBERS];
+        let sent = Arc::new(Sent::new(last));
+        client::submit(&mut http, &machine.id, None, "Talk fast.").await.expect("a task");
+        let (task, attempt) = machine.begun(&sent).await;
+        for viewer in client::look(&stage, 1, &task, &sent).await {
+            viewers.push((viewer, sent.clone()));
+        }
+        plays.push((task, attempt, sent, machine.voice()));
+    }
+
+    let watch = stage.watch().await;
+    let began = tokio::time::Instant::now();
+    let mut playing = Vec::new();
+    for (n, (task, attempt, sent, voice)) in plays.into_iter().enumerate() {
+        // Not all at the same instant.
+        let start = began + TOGETHER / 50 * u32::try_from(n).unwrap_or(0);
+        playing.push(tokio::spawn(play(task, attempt, sent, voice, start, frames)));
+    }
+    for play in playing {
+        play.await.expect("a task is played to its end");
+    }
+    let sending = began.elapsed();
+    let (mut durable, mut seen, mut lost, mut events) = (Latencies::default(), Latencies::default(), 0, 0);
+    for (viewer, sent) in viewers {
+        let seeing = viewer.end().await;
+        seen.extend(&seeing.latencies);
+        lost += seeing.missing(last);
+        let (acked, times) = sent.durable();
+        lost += last - acked;
+        durable.extend(&times);
+        events += last - 2;
+    }
+    let spent = watch.stop(stage.commits().await);
+    vec![
+        Measured::new("5,000 events/s, 50 tasks and viewers", "event", usize::try_from(events).unwrap_or(0), spent)
+            .figure("durable ack p50", durable.ms(50.0), "ms", None)
+            .figure("durable ack p99", durable.ms(99.0), "ms", Due::Most(150.0))
+            .figure("viewer p50", seen.ms(50.0), "ms", None)
+            .figure("viewer p99", seen.ms(99.0), "ms", Due::Most(250.0))
+            .figure("lost", lost as f64, "", Due::Most(0.0))
+            .figure("rate", events as f64 / sending.as_secs_f64(), "/s", Due::Least(4900.0))
+            .note("a frame of two events every 20 ms from each task, as an outbox's fsync lets them go"),
+    ]
+}
+
+async fn play(
+    task: String,
+    attempt: u32,
+    sent: Arc<Sent>,
+    voice: mpsc::Sender<String>,
+    start: tokio::time::Instant,
+    frames: u64,
+) {
+    let mut tick = tokio::time::interval_at(start, TOGETHER);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut seq = 3;
+    for _ in 0..frames {
+        tick.tick().await;
+        let items: Vec<String> = (seq..seq + IN_A_FRAME).map(|seq| link::text(seq, "a few words more ")).collect();
+        sent.sending(seq, seq + IN_A_FRAME - 1);
+        voice.send(link::events(&task, attempt, seq, &items)).await.expect("the viber is connected");
+        seq += IN_A_FRAME;
+    }
+    sent.sending(seq, seq);
+    voice
+        .send(link::events(&task, attempt, seq, &[link::completed(seq, "talked")]))
+        .await
+        .expect("the viber is connected");
+}

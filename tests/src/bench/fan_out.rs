@@ -1,0 +1,59 @@
+//! One task that says something 200 times a second, and 200 viewers of its stream.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::MissedTickBehavior;
+
+use super::{
+    Scale, client,
+    http::Http,
+    link,
+    load::{Latencies, Sent},
+    machine::{Habit, Machine},
+    report::{Due, Measured},
+    stage::Stage,
+};
+
+const VIEWERS: usize = 200;
+const A_SECOND: u64 = 200;
+/// Viewers a token may have is 50.
+const TOKENS: usize = 8;
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let stage = Stage::set(1, TOKENS).await;
+    let mut machine = Machine::connect(&stage, &stage.vibers[0], Habit::Begins).await;
+    let deltas = scale.seconds(20).as_secs() * A_SECOND;
+    let sent = Arc::new(Sent::new(deltas + 3));
+    let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
+    let (task, _) = client::submit(&mut http, &machine.id, None, "Count aloud.").await.expect("a task");
+    let (begun, attempt) = machine.begun(&sent).await;
+    assert_eq!(begun, task);
+    let viewers = client::look(&stage, VIEWERS, &task, &sent).await;
+
+    let watch = stage.watch().await;
+    let mut tick = tokio::time::interval(Duration::from_millis(1000 / A_SECOND));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let last = deltas + 3;
+    for seq in 3..=last {
+        tick.tick().await;
+        let event = if seq < last { link::text(seq, "a few words more ") } else { link::completed(seq, "counted") };
+        sent.sending(seq, seq);
+        machine.say(link::events(&task, attempt, seq, &[event])).await;
+    }
+    let (mut times, mut seen, mut lost) = (Latencies::default(), 0, 0);
+    for viewer in viewers {
+        let seeing = viewer.end().await;
+        times.extend(&seeing.latencies);
+        seen += seeing.seen;
+        lost += seeing.missing(last);
+    }
+    let spent = watch.stop(stage.commits().await);
+    let deliveries = usize::try_from(seen).unwrap_or(usize::MAX);
+    vec![
+        Measured::new("200 deltas/s to 200 SSE viewers", "delivery", deliveries, spent)
+            .processor("Board CPU a million", 1e6, "s", 1.0, Due::Most(3.0))
+            .figure("p50", times.ms(50.0), "ms", None)
+            .figure("p99", times.ms(99.0), "ms", Due::Most(150.0))
+            .figure("lost", lost as f64, "", Due::Most(0.0)),
+    ]
+}

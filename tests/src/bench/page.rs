@@ -1,0 +1,113 @@
+//! The page of a session with 1,000 messages, of which it shows the newest 80, as a signed-in operator loads it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Scale, client,
+    http::{Broken, Http},
+    link,
+    load::{Latencies, Sent},
+    machine::{Habit, Machine},
+    report::{Due, Measured},
+    stage::Stage,
+};
+
+const TURNS: usize = 500;
+const CONNECTIONS: usize = 8;
+/// Markdown with a list, inline code and a block of code, as agents answer.
+const SAID: &str = "I changed **two files** and ran the tests:\\n\\n- `src/lib.rs` keeps the counter\\n- `src/main.rs` prints it\\n\\n```rust\\nfn main() {\\n    println!(\\\"{}\\\", counter::next());\\n}\\n```\\n\\nAll 12 tests pass.";
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let stage = Arc::new(Stage::set(1, 10).await);
+    let turns = scale.count(TURNS, 20);
+    let session = converse(&stage, turns).await;
+    let owner = stage.board.owner().await;
+    let cookie = Arc::new(format!("Cookie: {}", owner.cookie().expect("signed in")));
+    let path = Arc::new(format!("/t/home/sessions/{session}"));
+    let whole = owner.page(&path).await.expect(200).body;
+    let shown = whole.matches("data-role=\"").count();
+
+    run(&stage, &cookie, &path, CONNECTIONS, Duration::from_secs(1)).await;
+    let watch = stage.watch().await;
+    let (_, first) = run(&stage, &cookie, &path, 1, scale.seconds(4)).await;
+    let alone = watch.stop(stage.commits().await);
+    let watch = stage.watch().await;
+    let (took, times) = run(&stage, &cookie, &path, CONNECTIONS, scale.seconds(8)).await;
+    let spent = watch.stop(stage.commits().await);
+    vec![
+        Measured::new("session page, 1,000 messages", "page", times.len(), spent)
+            .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Due::Least(1500.0))
+            .processor("Board CPU", 1.0, "ms/page", 1e3, Due::Most(0.6))
+            .figure("first byte p50, 1 client", first.ms(50.0), "ms", None)
+            .figure("first byte p99, 1 client", first.ms(99.0), "ms", Due::Most(50.0))
+            .figure("first byte p99, 8", times.ms(99.0), "ms", None)
+            .note(format!(
+                "{} messages kept, {shown} shown, {} bytes of HTML, not compressed; alone {:.2} ms CPU a page",
+                turns * 2,
+                whole.len(),
+                alone.board / first.len().max(1) as f64 * 1e3,
+            )),
+    ]
+}
+
+/// Fills a session, turn by turn, as it would fill in life.
+async fn converse(stage: &Stage, turns: usize) -> String {
+    let mut machine = Machine::connect(stage, &stage.vibers[0], Habit::Begins).await;
+    let mut session: Option<String> = None;
+    for turn in 0..turns {
+        let mut http = Http::connect(&stage.host, stage.token(turn)).await.expect("the Board listens");
+        let goal = format!("Turn {turn}: count the calls and show me the code.");
+        let asked = client::submit(&mut http, &machine.id, session.as_deref(), &goal).await;
+        session = Some(asked.expect("a task").1);
+        let sent = Arc::new(Sent::new(4));
+        let (task, attempt) = machine.begun(&sent).await;
+        machine.say(link::events(&task, attempt, 3, &[link::text(3, SAID), link::completed(4, SAID)])).await;
+        while sent.last() < 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    session.expect("a turn")
+}
+
+/// Loads the page again and again; answers how long it went on, and the times to the first byte.
+async fn run(
+    stage: &Arc<Stage>,
+    cookie: &Arc<String>,
+    path: &Arc<String>,
+    connections: usize,
+    limit: Duration,
+) -> (Duration, Latencies) {
+    let began = Instant::now();
+    let mut all = Vec::new();
+    for _ in 0..connections {
+        let (stage, cookie, path) = (stage.clone(), cookie.clone(), path.clone());
+        all.push(tokio::spawn(async move {
+            let mut http = Http::connect(&stage.host, &cookie).await.expect("the Board listens");
+            let mut times = Latencies::default();
+            while began.elapsed() < limit {
+                times.push(load(&mut http, &path).await.expect("a page"));
+            }
+            times
+        }));
+    }
+    let mut times = Latencies::default();
+    for connection in all {
+        times.extend(&connection.await.expect("a client does not panic"));
+    }
+    (began.elapsed(), times)
+}
+
+async fn load(http: &mut Http, path: &str) -> Result<Duration, Broken> {
+    let began = Instant::now();
+    http.send("GET", path, "text/html", "").await?;
+    let head = http.head().await?;
+    let first = began.elapsed();
+    if head.status != 200 {
+        return Err(Broken(format!("{path}: {}", head.status)));
+    }
+    http.body(head, |_| {}).await?;
+    Ok(first)
+}

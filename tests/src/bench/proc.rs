@@ -1,0 +1,142 @@
+//! Processor time and memory as the kernel counts them (`/proc`, see proc(5)).
+
+use std::{fs, time::Instant};
+
+/// Clock ticks a second of `/proc/*/stat`: fixed for user space on Linux.
+const TICKS: f64 = 100.0;
+const MIB: f64 = 1024.0;
+
+/// Something is being measured.
+#[derive(Debug)]
+pub struct Watch {
+    pid: u32,
+    began: Instant,
+    board: f64,
+    own: f64,
+    busy: f64,
+    written: u64,
+    commits: u64,
+}
+
+/// What it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    pub seconds: f64,
+    /// Processor seconds of the Board, of this generator, and of everybody else on the machine.
+    pub board: f64,
+    pub own: f64,
+    pub others: f64,
+    /// MiB now, and at most.
+    pub rss: f64,
+    pub peak: f64,
+    /// Bytes that the Board gave to the disk.
+    pub written: u64,
+    pub commits: u64,
+}
+
+impl Watch {
+    /// From now on. `commits` is how many the Board counted before.
+    pub fn start(pid: u32, commits: u64) -> Self {
+        Self {
+            pid,
+            began: Instant::now(),
+            board: processor(pid),
+            own: processor(std::process::id()),
+            busy: busy(),
+            written: written(pid),
+            commits,
+        }
+    }
+
+    /// The machine and this generator, but no Board.
+    pub fn machine() -> Self {
+        Self::start(0, 0)
+    }
+
+    /// Up to now.
+    pub fn stop(&self, commits: u64) -> Spent {
+        let board = processor(self.pid) - self.board;
+        let own = processor(std::process::id()) - self.own;
+        let (rss, peak) = memory(self.pid);
+        Spent {
+            seconds: self.began.elapsed().as_secs_f64(),
+            board,
+            own,
+            others: (busy() - self.busy - board - own).max(0.0),
+            rss,
+            peak,
+            written: written(self.pid).saturating_sub(self.written),
+            commits: commits.saturating_sub(self.commits),
+        }
+    }
+}
+
+/// Several Board processes after each other, each looked at before its end.
+#[derive(Debug, Default)]
+pub struct Boards(Spent);
+
+impl Boards {
+    /// One that has done its work.
+    pub fn add(&mut self, pid: u32) {
+        let (rss, peak) = memory(pid);
+        self.0.board += processor(pid);
+        self.0.written += written(pid);
+        (self.0.rss, self.0.peak) = (rss, self.0.peak.max(peak));
+    }
+
+    /// What they took together since `machine` is watched.
+    pub fn spent(self, machine: &Watch) -> Spent {
+        let all = machine.stop(0);
+        let others = (all.others - self.0.board).max(0.0);
+        Spent { seconds: all.seconds, own: all.own, others, ..self.0 }
+    }
+}
+
+/// User and system seconds of a process, all its threads, also those that have ended.
+pub fn processor(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything; utime and stime are fields 14 and 15.
+    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    let fields: Vec<f64> = after.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    fields.iter().sum::<f64>() / TICKS
+}
+
+/// Resident MiB now, and the most so far.
+pub fn memory(pid: u32) -> (f64, f64) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next()?.parse::<f64>().ok());
+        number.unwrap_or(0.0) / MIB
+    };
+    (field("VmRSS"), field("VmHWM"))
+}
+
+/// The load averages of one, five and fifteen minutes.
+pub fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// The processor's name.
+pub fn model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|line| line.split_once(": ")).map_or_else(String::new, |(_, name)| name.to_owned())
+}
+
+/// Seconds that all processors were busy.
+fn busy() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    let fields: Vec<f64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal: idle and iowait are rest; guests stand in user already.
+    let busy = fields.iter().take(8).enumerate().filter(|(n, _)| *n != 3 && *n != 4);
+    busy.map(|(_, ticks)| ticks).sum::<f64>() / TICKS
+}
+
+fn written(pid: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,203 @@
+//! What was measured, beside what is due: a table for people, JSON for programs.
+
+use std::{fmt, io::Write as _, time::Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    load::Latencies,
+    proc::{self, Spent},
+};
+
+/// The machine, and how busy it was before anything began.
+#[derive(Debug)]
+pub struct Machine {
+    model: String,
+    cores: usize,
+    load: String,
+    files: u64,
+    /// Milliseconds of one write of 4 KiB with fdatasync: the median, and the 99th percentile.
+    sync: (f64, f64),
+}
+
+/// One measure.
+#[derive(Debug)]
+pub struct Measured {
+    pub name: String,
+    pub figures: Vec<Figure>,
+    /// What `spent` is counted by, and how many there were: a task, a delivery.
+    pub unit: &'static str,
+    pub units: f64,
+    pub spent: Spent,
+    /// What a reader must know to judge the figures.
+    pub note: String,
+    load: String,
+}
+
+/// One number and what is due.
+#[derive(Debug)]
+pub struct Figure {
+    pub name: &'static str,
+    pub value: f64,
+    pub word: &'static str,
+    pub due: Option<Due>,
+}
+
+/// The bound of a figure.
+#[derive(Clone, Copy, Debug)]
+pub enum Due {
+    Least(f64),
+    Most(f64),
+}
+
+impl Machine {
+    /// Looks at this machine. `files` is how many may be open.
+    pub fn look(files: u64) -> Self {
+        Self {
+            model: proc::model(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            load: proc::load(),
+            files,
+            sync: sync(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, cores, load, files, sync: (p50, p99) } = self;
+        write!(f, "{cores} cores of {model}; load average before {load}; {files} open files; ")?;
+        write!(f, "4 KiB + fdatasync: p50 {p50:.2} ms, p99 {p99:.2} ms")
+    }
+}
+
+fn sync() -> (f64, f64) {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    let mut times = Latencies::default();
+    for _ in 0..200 {
+        let began = Instant::now();
+        file.write_all(&[7; 4096]).and_then(|()| file.sync_data()).expect("a disk that takes 4 KiB");
+        times.push(began.elapsed());
+    }
+    (times.ms(50.0), times.ms(99.0))
+}
+
+impl Measured {
+    /// A measure that has just ended.
+    pub fn new(name: impl Into<String>, unit: &'static str, units: usize, spent: Spent) -> Self {
+        let (name, load) = (name.into(), proc::load());
+        Self { name, figures: Vec::new(), unit, units: units as f64, spent, note: String::new(), load }
+    }
+
+    /// With a figure.
+    pub fn figure(mut self, name: &'static str, value: f64, word: &'static str, due: impl Into<Option<Due>>) -> Self {
+        self.figures.push(Figure { name, value, word, due: due.into() });
+        self
+    }
+
+    /// With the processor time of the Board for `per` units as a figure.
+    pub fn processor(self, name: &'static str, per: f64, word: &'static str, scale: f64, due: Due) -> Self {
+        let value = self.spent.board / self.units.max(1.0) * per * scale;
+        self.figure(name, value, word, due)
+    }
+
+    /// With what a reader must know.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+}
+
+impl Figure {
+    fn met(&self) -> Option<bool> {
+        self.due.map(|due| match due {
+            Due::Least(least) => self.value >= least,
+            Due::Most(most) => self.value <= most,
+        })
+    }
+}
+
+/// The table.
+pub fn table(measured: &[Measured]) -> String {
+    let mut text =
+        format!("\n{:<36} {:<25} {:>13} {:>8}  {}\n{}\n", "measure", "figure", "value", "due", "", "-".repeat(94));
+    for one in measured {
+        for (n, figure) in one.figures.iter().enumerate() {
+            let name = if n == 0 { one.name.as_str() } else { "" };
+            let due = figure.due.map_or(String::new(), |due| match due {
+                Due::Least(least) => format!("≥ {}", number(least)),
+                Due::Most(most) => format!("≤ {}", number(most)),
+            });
+            let verdict = figure.met().map_or("", |met| if met { "met" } else { "MISSED" });
+            let value = format!("{} {}", number(figure.value), figure.word);
+            text.push_str(&format!("{name:<36} {:<25} {value:>13} {due:>8}  {verdict}\n", figure.name));
+        }
+        let Spent { seconds, board, own, others, rss, peak, written, commits } = one.spent;
+        let unit = one.unit;
+        let per = |amount: f64| number(amount / one.units.max(1.0));
+        text.push_str(&format!(
+            "  {seconds:.1} s, {} × {unit}; Board: {board:.2} CPU s = {} µs a {unit}, RSS {rss:.0} MiB, peak {peak:.0} MiB; \
+             per {unit} {} commits, {} bytes to disk\n  others: generator {own:.2} CPU s, rest of the machine {others:.2} \
+             CPU s, load average {}\n",
+            number(one.units),
+            per(board * 1e6),
+            per(commits as f64),
+            per(written as f64),
+            one.load
+        ));
+        if !one.note.is_empty() {
+            text.push_str(&format!("  {}\n", one.note));
+        }
+    }
+    text
+}
+
+/// Three digits that say something.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        large if large >= 100.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        small if small >= 1.0 && small.fract() == 0.0 => format!("{value:.0}"),
+        small if small >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// The same for programs.
+pub fn json(machine: &Machine, scale: f64, measured: &[Measured]) -> Value {
+    let one = |one: &Measured| {
+        let figure = |figure: &Figure| {
+            let (least, most) = match figure.due {
+                Some(Due::Least(least)) => (Some(least), None),
+                Some(Due::Most(most)) => (None, Some(most)),
+                None => (None, None),
+            };
+            json!({
+                "name": figure.name, "value": figure.value, "unit": figure.word,
+                "least": least, "most": most, "met": figure.met(),
+            })
+        };
+        json!({
+            "name": one.name,
+            "figures": one.figures.iter().map(figure).collect::<Vec<_>>(),
+            "unit": one.unit,
+            "units": one.units,
+            "seconds": one.spent.seconds,
+            "cpuSeconds": {"board": one.spent.board, "generator": one.spent.own, "others": one.spent.others},
+            "memoryMiB": {"now": one.spent.rss, "peak": one.spent.peak},
+            "bytesToDisk": one.spent.written,
+            "commits": one.spent.commits,
+            "loadAverage": one.load,
+            "note": one.note,
+        })
+    };
+    json!({
+        "machine": {
+            "model": machine.model, "cores": machine.cores, "loadAverageBefore": machine.load,
+            "fdatasyncMs": {"p50": machine.sync.0, "p99": machine.sync.1},
+        },
+        "scale": scale,
+        "measures": measured.iter().map(one).collect::<Vec<_>>(),
+    })
+}

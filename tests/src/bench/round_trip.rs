@@ -1,0 +1,71 @@
+//! A task from its submit over the API to its result in the stream of whoever submitted it; the vibers answer at once.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Scale, client,
+    http::Http,
+    load::Latencies,
+    machine::{Habit, Machine},
+    report::{Due, Measured},
+    stage::Stage,
+};
+
+const VIBERS: usize = 10;
+const CLIENTS: usize = 32;
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let stage = Arc::new(Stage::set(VIBERS, CLIENTS).await);
+    let mut machines = Vec::new();
+    for seat in &stage.vibers {
+        machines.push(Machine::connect(&stage, seat, Habit::Completes).await);
+    }
+    let ids: Arc<[String]> = machines.iter().map(|machine| machine.id.clone()).collect();
+    // Caches are filled and pages are touched before it counts.
+    run(&stage, &ids, CLIENTS, Duration::from_secs(1)).await;
+
+    let watch = stage.watch().await;
+    let (times, took) = run(&stage, &ids, CLIENTS, scale.seconds(15)).await;
+    let many = Measured::new("task round trip, 10 vibers × 32", "task", times.len(), watch.stop(stage.commits().await))
+        .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Due::Least(800.0))
+        .processor("Board CPU", 1.0, "ms/task", 1e3, Due::Most(0.4))
+        .figure("p50", times.ms(50.0), "ms", None)
+        .figure("p99", times.ms(99.0), "ms", Due::Most(120.0))
+        .note("two calls and four events a task: submit, then the task's stream up to its end");
+
+    let watch = stage.watch().await;
+    let (times, took) = run(&stage, &ids, 1, scale.seconds(8)).await;
+    let one = Measured::new("the same, 1 client", "task", times.len(), watch.stop(stage.commits().await))
+        .figure("p50", times.ms(50.0), "ms", Due::Most(30.0))
+        .figure("p99", times.ms(99.0), "ms", None)
+        .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", None);
+    vec![many, one]
+}
+
+/// Each client submits, waits for the end, and submits again.
+async fn run(stage: &Arc<Stage>, vibers: &Arc<[String]>, clients: usize, limit: Duration) -> (Latencies, Duration) {
+    let began = Instant::now();
+    let mut all = Vec::new();
+    for n in 0..clients {
+        let (stage, vibers) = (stage.clone(), vibers.clone());
+        all.push(tokio::spawn(async move {
+            let mut http = Http::connect(&stage.host, stage.token(n)).await.expect("the Board listens");
+            let (mut times, mut turn) = (Latencies::default(), n);
+            while began.elapsed() < limit {
+                let viber = &vibers[turn % vibers.len()];
+                turn += 1;
+                let (took, _) = client::round_trip(&mut http, viber, None).await.expect("a round trip");
+                times.push(took);
+            }
+            times
+        }));
+    }
+    let mut times = Latencies::default();
+    for client in all {
+        times.extend(&client.await.expect("a client does not panic"));
+    }
+    (times, began.elapsed())
+}
