@@ -33,7 +33,6 @@ pub fn routes() -> Router<Board> {
         .route("/invite/{code}", get(invite::page).post(invite::accept))
         .route("/t/{team}/welcome", get(first_viber::page))
         .route("/account", get(account::page).post(account::update))
-        .route("/account/theme", post(account::theme))
         .route("/account/password", post(account::password))
         .route("/account/devices/others", post(account::end_others))
         .route("/account/devices/{id}/end", post(account::end_device))

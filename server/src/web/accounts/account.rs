@@ -4,12 +4,11 @@ use askama::Template;
 use axum::{
     Form,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
 use serde::Deserialize;
 
-use super::next;
 use crate::{
     actions::accounts,
     db,
@@ -105,24 +104,6 @@ pub(super) async fn update(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-#[derive(Deserialize)]
-pub(super) struct Theme {
-    theme: String,
-}
-
-/// The theme alone, from any page, and back to it.
-pub(super) async fn theme(
-    State(board): State<Board>,
-    signed_in: SignedIn,
-    headers: HeaderMap,
-    Form(typed): Form<Theme>,
-) -> Result<Response, Rejection> {
-    accounts::update_profile(&board, &signed_in.operator.id, &signed_in.operator.name, &typed.theme).await?;
-    let from = headers.get(header::REFERER).and_then(|from| from.to_str().ok()).unwrap_or_default();
-    let own = board.config.origins().into_iter().find_map(|origin| from.strip_prefix(origin.as_str()));
-    Ok(Redirect::to(own.map_or(links::account(), next::safe)).into_response())
 }
 
 #[derive(Deserialize)]
