@@ -36,6 +36,12 @@ pub fn render(source: &str, by: By) -> Arc<str> {
     cache::get_or(source, by, || convert(source, by))
 }
 
+/// Reads the grammars and the allow-list before the first reader has to wait for them.
+pub fn warm() {
+    let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));
+    drop(convert(&blocks.concat(), By::Agent));
+}
+
 fn convert(source: &str, by: By) -> String {
     let cut = text::head(source, MAX_SOURCE);
     let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by)) };

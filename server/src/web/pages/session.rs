@@ -20,7 +20,7 @@ use crate::{
         Operating, Rejection, Viewing,
         extract::Caller,
         html, html_with, links,
-        view::{Badge, Place, Shell, filters, message::MessageView},
+        view::{Badge, Place, Shell, filters},
     },
 };
 
@@ -32,7 +32,7 @@ struct Page {
     slug: String,
     talk: Talk,
     place: Where,
-    messages: Vec<MessageView>,
+    messages: Vec<String>,
     older: Option<String>,
     before: Option<u64>,
     dock: DockView,
@@ -147,8 +147,7 @@ async fn page(board: &Board, caller: &Caller, id: &SessionId, at: &At) -> Result
     let talk = Talk::load(board, &caller.team.id, id, at.before).await?;
     let shell = Shell::load(board, caller).await?.at(Place::Session(id.clone()));
     let shell = if at.before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
-    let (messages, older) = talk.views(caller);
-    let first = messages.first().map_or(1, |message| message.seq);
+    let (messages, first) = talk.views(caller);
     let mut composer = Composer::of(board, &talk, caller);
     if let Some(seq) = at.edit {
         composer.content = said(board, caller, id, seq).await?;
@@ -157,7 +156,7 @@ async fn page(board: &Board, caller: &Caller, id: &SessionId, at: &At) -> Result
     Ok(Page {
         slug: caller.team.slug.clone(),
         place: Where::of(&talk, &caller.team.slug),
-        older: older.then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
+        older: (first > 1).then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
         before: at.before,
         dock: DockView::of(&talk, caller, shell.now),
         may_send: caller.role >= Role::Operator,

@@ -79,26 +79,26 @@ impl Talk {
         format!("{}:{}.{}", task.id, task.attempt, self.seq)
     }
 
-    /// The messages as a page shows them, oldest first, cut to what a page carries; and whether there are older ones.
-    pub fn views(&self, caller: &Caller) -> (Vec<MessageView>, bool) {
+    /// The messages as a page shows them, oldest first, cut to what a page carries; and the seq of the first one.
+    pub fn views(&self, caller: &Caller) -> (Vec<String>, u64) {
         let mut views: Vec<MessageView> = self.messages.iter().map(|message| self.view(caller, message)).collect();
         if let Some(growing) = &self.growing {
             views.retain(|view| view.seq != growing.message.seq);
             let at = views.partition_point(|view| view.seq < growing.message.seq);
             views.insert(at, self.open_view(caller, growing));
         }
-        let mut weight = 0;
-        let mut kept = 0;
+        let (mut weight, mut first, mut shown) = (0, 1, Vec::new());
         for view in views.iter().rev() {
-            weight += view.to_string().len();
-            if weight > WEIGHT && kept >= ALWAYS {
+            let html = view.to_string();
+            weight += html.len();
+            if weight > WEIGHT && shown.len() >= ALWAYS {
                 break;
             }
-            kept += 1;
+            first = view.seq;
+            shown.push(html);
         }
-        let views = views.split_off(views.len() - kept);
-        let older = views.first().is_some_and(|view| view.seq > 1);
-        (views, older)
+        shown.reverse();
+        (shown, first)
     }
 
     /// The open message.
