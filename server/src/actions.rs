@@ -21,3 +21,6 @@ pub mod upkeep;
 pub mod vibers;
 
 pub use after::After;
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use super::*;
 const WALL: Instant = Instant(1_700_000_000_000);
 
 fn viber() -> ViberId {
-    ViberId::new(1)
+    "vib_00000000000070008000000000000001".parse().expect("an id")
 }
 
 fn hello(running: Vec<Running>, outbox: Vec<OutboxRange>) -> Hello {
@@ -18,7 +18,7 @@ fn hello(running: Vec<Running>, outbox: Vec<OutboxRange>) -> Hello {
 }
 
 fn one() -> Running {
-    Running { task_id: TaskId::new(7), attempt: 1 }
+    Running { task_id: "task_00000000000070008000000000000002".parse().expect("an id"), attempt: 1 }
 }
 
 fn welcomed(held: Vec<Running>) -> Welcomed {

@@ -1,0 +1,220 @@
+//! What no daemon of the suite does by itself: announcing, lying about what runs, being too late, growing old.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicI64},
+};
+
+use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Events, Hello, Instant, Running, TaskId, TeamId};
+use serde_json::{json, value::RawValue};
+
+use super::{
+    enrol, reconcile,
+    record::{self, Answers, Speaker},
+    tasks, teams, upkeep, vibers,
+};
+use crate::{
+    clock::Clock,
+    db,
+    domain::{By, Committed, Part, Task, TaskState},
+    guard::Keys,
+    state::Board,
+};
+
+const START: i64 = 1_800_000_000_000;
+
+/// A Board on SQLite with one team and one enrolled viber.
+struct Lab {
+    _folder: tempfile::TempDir,
+    board: Board,
+    now: Arc<AtomicI64>,
+    team: TeamId,
+    speaker: Speaker,
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let now = Arc::new(AtomicI64::new(START));
+        let db = db::Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
+        let keys = Keys::kept(&folder.path().join("keys"), START).expect("keys");
+        let config = crate::config::Config::local(folder.path().into());
+        let board = Board::new(config, db, keys, Clock::Manual(now.clone()));
+        let team = teams::add(&board, &By::console(), "home", "Home").await.expect("a team").id;
+        let (secret, _) = vibers::join_token(&board, &team, &By::console(), &BTreeMap::new()).await.expect("a token");
+        let joining = enrol::Joining { token: secret.reveal().into(), name: "kiln".into(), ..Default::default() };
+        let joined = enrol::join(&board, joining, "").await.expect("a viber");
+        let speaker =
+            Speaker { team: team.clone(), viber: joined.viber, name: "kiln".into(), address: String::new(), epoch: 0 };
+        let mut lab = Self { _folder: folder, board, now, team, speaker };
+        lab.connect(0).await;
+        lab
+    }
+
+    async fn connect(&mut self, last_cmd_seq: u64) -> reconcile::Welcomed {
+        let hello: Hello = serde_json::from_value(json!({"protocol": [1, 1], "viberId": self.speaker.viber,
+            "bootId": protocol::BootId::new(1), "version": "1", "platform": "linux", "hostname": "kiln",
+            "lastCmdSeq": last_cmd_seq}))
+        .expect("a hello");
+        let welcomed = reconcile::welcome(&self.board, &self.speaker, &hello, false).await.expect("a welcome");
+        self.speaker.epoch = welcomed.epoch;
+        welcomed
+    }
+
+    async fn submit(&self, goal: &str) -> Task {
+        let submit = tasks::Submit { goal: goal.into(), ..Default::default() };
+        tasks::submit(&self.board, &self.team, &By::console(), submit).await.expect("a task")
+    }
+
+    async fn report(&self, task: &TaskId, from: u64, bodies: Vec<EventBody>) -> Option<Answers> {
+        let item = |(n, body): (usize, EventBody)| {
+            let event = Event { seq: from + n as u64, at: Instant(START), body };
+            RawValue::from_string(serde_json::to_string(&event).expect("JSON")).expect("JSON")
+        };
+        let items = bodies.into_iter().enumerate().map(item).collect();
+        let frame = Events { task_id: task.clone(), attempt: 1, from, items };
+        record::record(&self.board, &self.speaker, [frame].into()).await.expect("recorded or refused")
+    }
+
+    async fn task(&self, id: &TaskId) -> Task {
+        let (team, id) = (self.team.clone(), id.clone());
+        let read = self.board.db.read(move |tx| Box::pin(async move { db::tasks::load(tx, &team, &id).await }));
+        read.await.expect("a read").expect("a task")
+    }
+
+    async fn events(&self, id: &TaskId) -> Vec<Committed> {
+        let (team, id) = (self.team.clone(), id.clone());
+        let read = self.board.db.read(move |tx| {
+            Box::pin(async move { db::events::after(tx, &team, &id, 1, 0, 100).await })
+        });
+        read.await.expect("a read")
+    }
+
+    /// Kinds of parts of the session's messages, by message.
+    async fn parts(&self, task: &Task) -> Vec<Vec<Part>> {
+        let (team, session) = (self.team.clone(), task.session_id.clone());
+        let read = self.board.db.read(move |tx| {
+            Box::pin(async move { db::messages::page(tx, &team, &session, None, 50).await })
+        });
+        read.await.expect("a read").into_iter().map(|message| message.parts).collect()
+    }
+
+    fn pass(&self, millis: i64) {
+        self.now.fetch_add(millis, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+fn text(content: &str) -> EventBody {
+    let event = AgentStreamEvent::TextDelta { content: content.into() };
+    EventBody::Progress { event: AgentEvent { agent_id: "default".into(), event } }
+}
+
+fn started() -> EventBody {
+    EventBody::Started { pid: None, model: "lab/model".into(), engine: "lab".into() }
+}
+
+fn completed(text: &str) -> EventBody {
+    EventBody::Completed { result: protocol::TaskResult { text: text.into(), ..Default::default() } }
+}
+
+#[tokio::test]
+async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
+    let lab = Lab::new().await;
+    let (id, session_id) = (TaskId::new(START), protocol::SessionId::new(START));
+    let goal = "nightly\0 report".to_owned();
+    let announce = EventBody::Announce { origin: "job".into(), agent_id: "default".into(), session_id, goal };
+    let answers = lab.report(&id, 1, vec![announce, started(), text("done"), completed("done")]).await.expect("heard");
+    assert_eq!((answers.acks[0].seq, answers.refused.len()), (4, 0));
+    let task = lab.task(&id).await;
+    assert_eq!((task.state, task.origin.as_str(), task.goal.as_str()), (TaskState::Completed, "job", "nightly\u{fffd} report"));
+    assert_eq!(lab.parts(&task).await.len(), 2);
+    let stranger = lab.report(&TaskId::new(START + 1), 1, vec![started()]).await.expect("heard");
+    assert_eq!(stranger.refused[0].0, "forbidden_task");
+}
+
+#[tokio::test]
+async fn a_stop_before_the_viber_came_is_never_begun_and_makes_room() {
+    let mut lab = Lab::new().await;
+    let first = lab.submit("first").await;
+    let next = tasks::Submit { goal: "second".into(), session: Some(first.session_id.clone()), ..Default::default() };
+    let second = tasks::submit(&lab.board, &lab.team, &By::console(), next).await.expect("a task");
+    tasks::stop(&lab.board, &lab.team, &By::console(), &first.id, "changed my mind").await.expect("a stop");
+    assert!(lab.task(&first.id).await.stop_confirmed_at.is_none());
+    assert_eq!(lab.task(&second.id).await.delivery, Some(crate::domain::Delivery::Queued));
+    lab.connect(0).await;
+    reconcile::withdraw(&lab.board, &lab.speaker, &[(first.id.clone(), 1)]).await.expect("withdrawn");
+    assert!(lab.task(&first.id).await.stop_confirmed_at.is_some());
+    assert_eq!(lab.task(&second.id).await.delivery, Some(crate::domain::Delivery::Offered));
+}
+
+#[tokio::test]
+async fn an_older_connection_is_not_heard_and_a_restored_board_counts_on() {
+    let mut lab = Lab::new().await;
+    let task = lab.submit("go").await;
+    let old = lab.speaker.clone();
+    lab.connect(41).await;
+    let new = std::mem::replace(&mut lab.speaker, old);
+    assert!(lab.report(&task.id, 1, vec![started()]).await.is_none());
+    lab.speaker = new;
+    assert!(lab.report(&task.id, 1, vec![started()]).await.is_some());
+    let (team, viber) = (lab.team.clone(), lab.speaker.viber.clone());
+    let given = lab.board.db.write(move |tx| {
+        let (team, viber) = (team.clone(), viber.clone());
+        Box::pin(async move { db::vibers::next_cmd_seq(tx, &team, &viber).await })
+    });
+    assert_eq!(given.await.expect("a change"), Some(42));
+}
+
+#[tokio::test]
+async fn what_the_board_declared_gives_way_to_what_happened() {
+    let lab = Lab::new().await;
+    let task = lab.submit("go").await;
+    lab.report(&task.id, 1, vec![EventBody::Accepted {}, started()]).await;
+    let one = [Running { task_id: task.id.clone(), attempt: 1 }];
+    let verdict = reconcile::Verdict::DaemonRestarted;
+    let epoch = lab.speaker.epoch;
+    reconcile::settle(&lab.board, &lab.team, &lab.speaker.viber, epoch, &one, verdict).await.expect("settled");
+    assert_eq!(lab.task(&task.id).await.state, TaskState::Error);
+    lab.report(&task.id, 3, vec![completed("after all")]).await;
+    let task = lab.task(&task.id).await;
+    assert_eq!((task.state, task.error), (TaskState::Completed, None));
+    assert_eq!(task.result.map(|result| result.text).as_deref(), Some("after all"));
+    let again = lab.report(&task.id, 4, vec![completed("twice")]).await.expect("heard");
+    assert_eq!(again.refused[0].0, "attempt_ended");
+}
+
+#[tokio::test]
+async fn a_false_claim_is_written_down() {
+    let lab = Lab::new().await;
+    let claim = [Running { task_id: TaskId::new(7), attempt: 1 }];
+    reconcile::claims(&lab.board, &lab.speaker, &claim).await.expect("looked up");
+    let team = lab.team.clone();
+    let read = lab.board.db.read(move |tx| {
+        Box::pin(async move {
+            let sql = "SELECT COUNT(*) AS n FROM audit WHERE team_id = $1 AND action = 'link.false_claim'";
+            tx.row(sql, crate::args![&team]).await
+        })
+    });
+    assert_eq!(read.await.expect("a read").expect("a row").int("n").expect("a count"), 1);
+}
+
+#[tokio::test]
+async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
+    let lab = Lab::new().await;
+    let task = lab.submit("go").await;
+    let said = vec![EventBody::Accepted {}, started(), text("all "), text("done"), completed("all done")];
+    lab.report(&task.id, 1, said.clone()).await;
+    upkeep::trim_events(&lab.board).await.expect("a sweep");
+    assert_eq!(lab.events(&task.id).await[0].items.len(), 5, "too young");
+    lab.pass(31 * 24 * 60 * 60 * 1000);
+    upkeep::trim_events(&lab.board).await.expect("a sweep");
+    let left = lab.events(&task.id).await;
+    let names: Vec<_> = left[0].items.iter().map(|item| (item.seq, item.report().first)).collect();
+    assert_eq!(names, [(4, 1), (5, 5)]);
+    assert_eq!(lab.parts(&task).await[1], [Part::Text { text: "all done".into() }]);
+    // A daemon that never heard the ack sends it all again: a repeat, not a lie.
+    let again = lab.report(&task.id, 1, said).await.expect("heard");
+    assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));
+    upkeep::trim_events(&lab.board).await.expect("a sweep");
+    assert_eq!(lab.events(&task.id).await[0].items.len(), 2, "once");
+}
