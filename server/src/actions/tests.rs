@@ -84,18 +84,18 @@ impl Lab {
 
     async fn events(&self, id: &TaskId) -> Vec<Committed> {
         let (team, id) = (self.team.clone(), id.clone());
-        let read = self.board.db.read(move |tx| {
-            Box::pin(async move { db::events::after(tx, &team, &id, 1, 0, 100).await })
-        });
+        let read =
+            self.board.db.read(move |tx| Box::pin(async move { db::events::after(tx, &team, &id, 1, 0, 100).await }));
         read.await.expect("a read")
     }
 
     /// Kinds of parts of the session's messages, by message.
     async fn parts(&self, task: &Task) -> Vec<Vec<Part>> {
         let (team, session) = (self.team.clone(), task.session_id.clone());
-        let read = self.board.db.read(move |tx| {
-            Box::pin(async move { db::messages::page(tx, &team, &session, None, 50).await })
-        });
+        let read = self
+            .board
+            .db
+            .read(move |tx| Box::pin(async move { db::messages::page(tx, &team, &session, None, 50).await }));
         read.await.expect("a read").into_iter().map(|message| message.parts).collect()
     }
 
@@ -126,7 +126,10 @@ async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
     let answers = lab.report(&id, 1, vec![announce, started(), text("done"), completed("done")]).await.expect("heard");
     assert_eq!((answers.acks[0].seq, answers.refused.len()), (4, 0));
     let task = lab.task(&id).await;
-    assert_eq!((task.state, task.origin.as_str(), task.goal.as_str()), (TaskState::Completed, "job", "nightly\u{fffd} report"));
+    assert_eq!(
+        (task.state, task.origin.as_str(), task.goal.as_str()),
+        (TaskState::Completed, "job", "nightly\u{fffd} report")
+    );
     assert_eq!(lab.parts(&task).await.len(), 2);
     let stranger = lab.report(&TaskId::new(START + 1), 1, vec![started()]).await.expect("heard");
     assert_eq!(stranger.refused[0].0, "forbidden_task");
