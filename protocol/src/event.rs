@@ -119,6 +119,9 @@ pub enum AgentStreamEvent {
     },
     StateChange {
         state: ActivityState,
+        /// With `waiting`: what for.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        waiting: Option<Pause>,
     },
     /// Brackets every model call. What a discarded step said stays in the log and belongs to no message.
     Step {
@@ -161,6 +164,28 @@ pub enum ActivityState {
     Thinking,
     Tool,
     Waiting,
+}
+
+/// What a waiting agent waits for, and until when as far as it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    #[serde(rename = "for")]
+    pub cause: PauseCause,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub until: Option<Instant>,
+}
+
+/// Why an agent pauses. A word of a later version is `Unknown`: the pause itself is still told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseCause {
+    Approval,
+    Input,
+    RateLimit,
+    Budget,
+    Paused,
+    #[serde(other)]
+    Unknown,
 }
 
 /// A model call's life.

@@ -16,8 +16,8 @@ pub mod tokens;
 pub use agent::{AgentInfo, ConfigError, JobInfo, ProviderInfo, SkillInfo};
 pub use command::{Command, Injection, Limits, Mode, Stream, TaskSubmit, Turn, TurnPart, TurnRole};
 pub use event::{
-    ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, StepState,
-    TaskError, TaskResult, Usage, UsageSource,
+    ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, Pause,
+    PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
 };
 pub use frame::{
     Acked, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, Numbered, OutboxRange, Running, ToDaemon, ViberState,

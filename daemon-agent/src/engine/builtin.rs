@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, ErrorCode, NoticeLevel, TaskError, TaskResult, Usage,
+    ActivityState, AgentStreamEvent, ErrorCode, NoticeLevel, Pause, TaskError, TaskResult, Usage,
     limits::MAX_RESULT_TEXT,
     text::{head_and_tail, summary},
 };
@@ -57,7 +57,7 @@ pub async fn run_with(run: Run, tools: Toolbox) -> Outcome {
     };
     let mut work = Work::begin(run, model, tools, log, &clock).await;
     let ended = work.until_answered().await;
-    work.emit(AgentStreamEvent::StateChange { state: ActivityState::Idle }).await;
+    work.state(ActivityState::Idle, None).await;
     match ended {
         Ok(result) => {
             work.log.part("completed", json!({ "summary": result.summary, "usage": result.usage })).await;
@@ -81,6 +81,7 @@ struct Work {
     run: Run,
     model: Model,
     tools: Toolbox,
+    clock: Clock,
     log: SessionLog,
     /// What the next model call sends; the conversation grows at its end.
     request: Request,
@@ -112,11 +113,27 @@ impl Work {
             context_window: model.window(),
         };
         let budget = Budget::of(&run.agent, &run.submit);
-        Self { run, model, tools, log, request, budget, usage: Usage::default(), step: 0, ids, killed: 0 }
+        Self {
+            run,
+            model,
+            tools,
+            clock: clock.clone(),
+            log,
+            request,
+            budget,
+            usage: Usage::default(),
+            step: 0,
+            ids,
+            killed: 0,
+        }
     }
 
     async fn emit(&self, event: AgentStreamEvent) {
         self.run.sink.emit(event).await;
+    }
+
+    async fn state(&self, state: ActivityState, waiting: Option<Pause>) {
+        self.emit(AgentStreamEvent::StateChange { state, waiting }).await;
     }
 
     async fn notice(&mut self, level: NoticeLevel, text: String) {

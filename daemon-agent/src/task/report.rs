@@ -254,7 +254,7 @@ mod tests {
     async fn nothing_is_passed_by_what_came_later() {
         let desk = desk(Stream::Full);
         let sink = desk.reporter.sink();
-        let state = AgentStreamEvent::StateChange { state: protocol::ActivityState::Tool };
+        let state = AgentStreamEvent::StateChange { state: protocol::ActivityState::Tool, waiting: None };
         for event in
             [text("a"), text("b"), output("1", "x"), output("2", "y"), output("1", "z"), state.clone(), text("c")]
         {

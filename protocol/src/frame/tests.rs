@@ -82,6 +82,11 @@ fn events_keep_their_shape() {
         progress(json!({"agentId": "default", "type": "tool-result", "callId": "c", "tool": "shell", "result": "x",
             "ok": true, "durationMs": 12})),
         progress(json!({"agentId": "default", "type": "state-change", "state": "thinking"})),
+        progress(json!({"agentId": "default", "type": "state-change", "state": "waiting",
+            "waiting": {"for": "rate_limit", "until": AT}})),
+        progress(
+            json!({"agentId": "default", "type": "state-change", "state": "waiting", "waiting": {"for": "input"}}),
+        ),
         progress(json!({"agentId": "default", "type": "step", "n": 1, "state": "discarded", "reason": "retry"})),
         progress(json!({"agentId": "default", "type": "usage", "inputTokens": 1, "outputTokens": 2, "cachedTokens": 0,
             "source": "measured"})),

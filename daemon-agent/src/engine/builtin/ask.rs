@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, StepState, Usage, text::head};
+use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, Pause, PauseCause, StepState, Usage, text::head};
 use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 
@@ -35,7 +35,7 @@ impl Work {
             attempt += 1;
             self.step += 1;
             self.step(StepState::Started, None).await;
-            self.emit(AgentStreamEvent::StateChange { state: ActivityState::Thinking }).await;
+            self.state(ActivityState::Thinking, None).await;
             let mut thought = String::new();
             let Some(answer) = self.stream(&mut thought).await else {
                 self.step(StepState::Finished, Some("stopped".to_owned())).await;
@@ -132,7 +132,11 @@ impl Work {
         let seconds = wait.as_secs_f64();
         let text = format!("{message}. Trying again in {seconds:.1} s (attempt {} of {ATTEMPTS}).", attempt + 1);
         self.notice(NoticeLevel::Warning, text).await;
-        self.emit(AgentStreamEvent::StateChange { state: ActivityState::Waiting }).await;
+        let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        let until = protocol::Instant(self.clock.now().millis().saturating_add(millis));
+        // Whether the provider asked for it or not: the pause is the provider's doing.
+        let pause = Pause { cause: PauseCause::RateLimit, until: Some(until) };
+        self.state(ActivityState::Waiting, Some(pause)).await;
         tokio::select! {
             biased;
             () = self.run.stop.cancelled() => Err(Halt::Stopped),

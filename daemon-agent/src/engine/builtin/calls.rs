@@ -23,7 +23,7 @@ const ARGS: usize = 48 * 1024;
 impl Work {
     /// Performs the calls of `answer` and appends their results to the conversation.
     pub(super) async fn perform(&mut self, answer: Answer) -> Result<(), Halt> {
-        self.emit(AgentStreamEvent::StateChange { state: ActivityState::Tool }).await;
+        self.state(ActivityState::Tool, None).await;
         let (mut calls, too_many) = answer.message.calls.split_at(answer.message.calls.len().min(AT_ONCE));
         while let Some(first) = calls.first() {
             let readers = calls.iter().take(ABREAST).take_while(|call| tools::is_read_only(&call.name)).count();

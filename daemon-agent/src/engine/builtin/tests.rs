@@ -276,6 +276,11 @@ async fn a_withdrawn_answer_is_a_discarded_step() {
         .into_iter()
         .filter(|event| matches!(event, AgentStreamEvent::Notice { text, .. } if text.contains("Trying again")));
     assert_eq!(notices.count(), 2);
+    let pauses = stage.events().into_iter().filter(|event| {
+        matches!(event, AgentStreamEvent::StateChange { state: ActivityState::Waiting, waiting: Some(pause) }
+            if pause.cause == protocol::PauseCause::RateLimit && pause.until.is_some())
+    });
+    assert_eq!(pauses.count(), 2);
 }
 
 #[tokio::test]

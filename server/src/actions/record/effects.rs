@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, EventBody, Instant, MessageId, Running, TaskError, TaskId, TaskResult,
-    limits::MAX_SUMMARY, text,
+    ActivityState, AgentStreamEvent, EventBody, Instant, MessageId, Pause, PauseCause, Running, TaskError, TaskId,
+    TaskResult, limits::MAX_SUMMARY, text,
 };
 
 use super::{super::offer, Book, Run, Speaker};
@@ -148,7 +148,9 @@ async fn moves(
         match event {
             AgentStreamEvent::Usage(more) => usage.add(more),
             AgentStreamEvent::ApprovalRequired(asked) => waiting = Some(Some(approval(asked))),
-            AgentStreamEvent::StateChange { state } => waiting = Some(wait(*state, waiting.flatten())),
+            AgentStreamEvent::StateChange { state, waiting: pause } => {
+                waiting = Some(wait(*state, pause.as_ref(), waiting.flatten()));
+            }
             _ => {}
         }
     }
@@ -172,10 +174,17 @@ fn stream_event(report: &crate::domain::Report) -> Option<&AgentStreamEvent> {
     }
 }
 
-/// What an agent that says it waits waits for: what it asked for just before, else its provider.
-fn wait(state: ActivityState, asked: Option<Waiting>) -> Option<Waiting> {
-    let provider = Waiting { cause: WaitingFor::RateLimit, until: None, id: None };
-    (state == ActivityState::Waiting).then(|| asked.unwrap_or(provider))
+/// What an agent that says it waits waits for: what it asked for just before, what it says itself, else its provider.
+fn wait(state: ActivityState, pause: Option<&Pause>, asked: Option<Waiting>) -> Option<Waiting> {
+    let cause = match pause.map(|pause| pause.cause) {
+        Some(PauseCause::Approval) => WaitingFor::Approval,
+        Some(PauseCause::Input) => WaitingFor::Input,
+        Some(PauseCause::Budget) => WaitingFor::Budget,
+        Some(PauseCause::Paused) => WaitingFor::Paused,
+        Some(PauseCause::RateLimit | PauseCause::Unknown) | None => WaitingFor::RateLimit,
+    };
+    let said = Waiting { cause, until: pause.and_then(|pause| pause.until), id: None };
+    (state == ActivityState::Waiting).then(|| asked.unwrap_or(said))
 }
 
 fn approval(asked: &std::collections::BTreeMap<String, serde_json::Value>) -> Waiting {
@@ -248,4 +257,19 @@ fn bounded(result: &TaskResult) -> TaskResult {
 
 fn bounded_error(error: &TaskError) -> TaskError {
     TaskError { message: text::head_and_tail(&error.message, MAX_ERROR), ..error.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_says_what_for_and_until_when() {
+        let pause = Pause { cause: PauseCause::Input, until: Some(Instant(7)) };
+        let said = wait(ActivityState::Waiting, Some(&pause), None).expect("it waits");
+        assert_eq!((said.cause, said.until), (WaitingFor::Input, Some(Instant(7))));
+        let silent = wait(ActivityState::Waiting, None, None).expect("it waits");
+        assert_eq!((silent.cause, silent.until), (WaitingFor::RateLimit, None));
+        assert_eq!(wait(ActivityState::Thinking, Some(&pause), None), None);
+    }
 }

@@ -159,8 +159,8 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
         }
         TaskState::Running => match &task.waiting {
             Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
-                Some(until) => vec![words("The provider asks for a pause, goes on in "), Cause::Left(until)],
-                None => vec![words("The provider asks for a pause")],
+                Some(until) => vec![words("Waits for the provider, tries again in "), Cause::Left(until)],
+                None => vec![words("Waits for the provider")],
             },
             _ => {
                 let since = Cause::Ago(task.started_at.unwrap_or(task.created_at));
