@@ -30,6 +30,9 @@ use crate::{
     task::{Cause, StopSwitch},
 };
 
+/// Longest goal of an announced task, bytes: it fits an event whatever JSON makes of it.
+const ANNOUNCED: usize = 20 * 1024;
+
 /// Fetches a task that was too large for a frame, by its path below the Board's address.
 pub type Fetch =
     Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<TaskSubmit, Unfetched>> + Send>> + Send + Sync>;
@@ -221,7 +224,7 @@ impl Mesh {
         let attempt = attempt_of(&submit);
         self.outbox().begin(&attempt, agent_id);
         let (origin, agent_id, goal) =
-            (origin.to_owned(), agent_id.to_owned(), protocol::text::head_and_tail(goal, 32 * 1024));
+            (origin.to_owned(), agent_id.to_owned(), protocol::text::head_and_tail(goal, ANNOUNCED));
         self.outbox().append(&attempt, EventBody::Announce { origin, agent_id, session_id, goal });
         self.start(submit, true);
         attempt
@@ -236,6 +239,15 @@ impl Mesh {
     pub async fn acknowledged(&self, acked: Vec<(Running, u64)>) {
         let done = self.outbox().acknowledge(&acked);
         self.forget(done).await;
+    }
+
+    /// The Board will not take what these attempts say: it is kept for a while, and neither announced nor sent.
+    pub async fn refused(&self, attempts: Vec<Running>) {
+        let outbox = self.outbox().clone();
+        let kept = tokio::task::spawn_blocking(move || attempts.iter().for_each(|attempt| outbox.refuse(attempt)));
+        if let Err(error) = kept.await {
+            tracing::error!("a refusal was not noted: {error}");
+        }
     }
 
     async fn forget(&self, done: Vec<Running>) {

@@ -5,6 +5,7 @@
 
 mod log;
 mod record;
+mod refused;
 mod shape;
 mod sync;
 
@@ -82,6 +83,7 @@ impl Outbox {
         let (logs, sync, bell) = (Mutex::new(logs), Sync::start()?, watch::Sender::new(0));
         let shared = Shared { root, quota, clock, logs, sync, low: AtomicBool::new(true), bell };
         let outbox = Self { shared: Arc::new(shared) };
+        outbox.age();
         outbox.fill_reserve();
         Ok(outbox)
     }
@@ -170,19 +172,31 @@ impl Outbox {
         self.fill_reserve();
     }
 
+    /// `seq` was too large for the Board: readers get a word about it instead, until the daemon ends.
+    pub fn withhold(&self, attempt: &Running, seq: u64) {
+        tracing::error!(task.id = %attempt.task_id, seq, "an event is too large for the Board and is not sent again");
+        if let Some(log) = self.logs().get_mut(attempt) {
+            log.withhold(seq);
+        }
+    }
+
     /// What is held of every attempt.
     pub fn ranges(&self) -> Vec<OutboxRange> {
         let logs = self.logs();
-        let held = logs.iter().filter_map(|(attempt, log)| {
+        let held = logs.iter().filter(|(_, log)| log.refused.is_none()).filter_map(|(attempt, log)| {
             let (task_id, attempt) = (attempt.task_id.clone(), attempt.attempt);
             Some(OutboxRange { task_id, attempt, first_seq: log.first()?, last_seq: log.visible })
         });
         held.collect()
     }
 
-    /// All attempts of which something is held, and whether their ending is recorded.
+    /// All attempts of which something is held for the Board, and whether their ending is recorded.
     pub fn attempts(&self) -> Vec<(Running, bool)> {
-        self.logs().iter().map(|(attempt, log)| (attempt.clone(), log.ended)).collect()
+        self.logs()
+            .iter()
+            .filter(|(_, log)| log.refused.is_none())
+            .map(|(attempt, log)| (attempt.clone(), log.ended))
+            .collect()
     }
 
     /// The seq that the attempt's next event gets; 0 when there is no log.

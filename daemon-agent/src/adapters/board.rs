@@ -26,6 +26,7 @@ use super::CommandCenterAdapter;
 use crate::{
     adapters::board::{
         backoff::{Backoff, End},
+        link::{FRAME, Suspect},
         machine::Gauge,
         session::Ended,
     },
@@ -79,14 +80,18 @@ impl CommandCenterAdapter for Board {
     async fn serve(self, mesh: Mesh, finish: CancellationToken) -> Result<(), String> {
         let mut gauge = Gauge::new(self.folder.clone());
         let mut backoff = Backoff::default();
+        let mut frame = FRAME;
         loop {
-            let ended = self.connection(&mesh, &mut gauge, &finish).await;
+            let ended = self.connection(&mesh, &mut gauge, frame, &finish).await;
             if finish.is_cancelled() {
                 return Ok(());
             }
             let sentence = ended.end.sentence();
-            let superseded = matches!(ended.end, End::Closed { code: close::SUPERSEDED, .. });
-            mesh.pause(superseded);
+            if matches!(ended.end, End::Closed { code: close::SUPERSEDED, .. }) {
+                // Until the Board greets us again.
+                mesh.pause(true);
+            }
+            frame = frame_after(&ended, frame, &mesh);
             mesh.contact(standing(&mesh, false, Some(sentence.clone())));
             if self.once {
                 let served = ended.welcomed.is_some() && !ended.end.is_refusal();
@@ -102,14 +107,14 @@ impl CommandCenterAdapter for Board {
 }
 
 impl Board {
-    async fn connection(&self, mesh: &Mesh, gauge: &mut Gauge, finish: &CancellationToken) -> Ended {
-        let lost = |end| Ended { end, welcomed: None };
+    async fn connection(&self, mesh: &Mesh, gauge: &mut Gauge, frame: u64, finish: &CancellationToken) -> Ended {
+        let lost = |end| Ended { end, welcomed: None, too_large: None };
         let socket = match finish.run_until_cancelled(dial::dial(&self.identity.credential)).await {
             Some(Ok(socket)) => socket,
             Some(Err(end)) => return lost(end),
             None => return lost(End::Lost("the daemon ends".to_owned())),
         };
-        let served = session::serve(socket, mesh, &self.identity, gauge, finish);
+        let served = session::serve(socket, mesh, &self.identity, gauge, frame, finish);
         if !self.once {
             return served.await;
         }
@@ -128,6 +133,19 @@ impl Board {
                 served.await
             }
         }
+    }
+}
+
+/// How large frames may be after a connection. What the Board finds too large all alone is not sent to it again.
+fn frame_after(ended: &Ended, frame: u64, mesh: &Mesh) -> u64 {
+    match &ended.too_large {
+        Some(Suspect { attempt, seq, alone: true }) => {
+            mesh.outbox().withhold(attempt, *seq);
+            1
+        }
+        Some(_) => 1,
+        None if ended.welcomed.is_some() => FRAME,
+        None => frame,
     }
 }
 

@@ -19,6 +19,10 @@ impl Mesh {
             return self.acknowledged(acked).await;
         }
         let held = self.shared.ground.journal.held();
+        for attempt in held.attempts.iter().map(|held| held.attempt()).filter(|one| self.outbox().is_refused(one)) {
+            self.settle(&attempt).await;
+        }
+        let held = self.shared.ground.journal.held();
         // Without a log there is nothing to continue the numbers of but what the Board names.
         for attempt in &held.attempts {
             self.outbox().begin(&attempt.attempt(), &attempt.submit.agent_id);

@@ -1,7 +1,7 @@
 //! One attempt's log: a folder of segment files, written at the end, deleted from the start.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
@@ -9,14 +9,17 @@ use std::{
     sync::Arc,
 };
 
-use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, limits::MAX_EVENT};
+use protocol::{AgentEvent, AgentStreamEvent, ErrorCode, Event, EventBody, Instant, TaskError, limits::MAX_EVENT};
 use serde_json::value::RawValue;
 
 use super::record::{HEADER, Record, encode, scan};
-use crate::home::private_folder;
+use crate::home::{private_folder, write_private};
 
 /// A segment is closed above this size: small enough that what is acknowledged soon leaves the disk.
 const SEGMENT: u64 = 512 * 1024;
+
+/// A file in a log's folder that says when the Board refused it, in milliseconds.
+const REFUSED: &str = "refused";
 
 /// What is held of an attempt.
 pub struct Log {
@@ -34,6 +37,10 @@ pub struct Log {
     pub agent_id: String,
     /// Given but not written; becomes one event when there is room.
     gap: Option<Gap>,
+    /// When the Board refused it: nothing of it is sent.
+    pub refused: Option<Instant>,
+    /// Seqs that were too large for the Board: readers get a word about them instead.
+    withheld: BTreeSet<u64>,
     /// Where recent readers stood: seq, first seq of the segment, offset.
     marks: VecDeque<(u64, u64, u64)>,
 }
@@ -67,6 +74,7 @@ pub struct Place {
     offset: u64,
     visible: u64,
     agent_id: String,
+    withheld: BTreeSet<u64>,
 }
 
 impl Log {
@@ -81,6 +89,8 @@ impl Log {
             ended: false,
             agent_id: agent_id.to_owned(),
             gap: None,
+            refused: None,
+            withheld: BTreeSet::new(),
             marks: VecDeque::new(),
         }
     }
@@ -118,6 +128,7 @@ impl Log {
             log.next = last + 1;
         }
         log.visible = log.next - 1;
+        log.refused = fs::read_to_string(log.folder.join(REFUSED)).ok().and_then(|at| at.parse().ok()).map(Instant);
         Ok(log)
     }
 
@@ -158,6 +169,12 @@ impl Log {
         let seq = self.next;
         let ended = body.is_terminal();
         let payload = serde_json::to_vec(&Event { seq, at, body })?;
+        let payload = if payload.len() <= MAX_EVENT {
+            payload
+        } else {
+            tracing::error!(folder = %self.folder.display(), seq, bytes = payload.len(), "an event is too large");
+            serde_json::to_vec(&instead(seq, at, ended, payload.len(), &self.agent_id))?
+        };
         self.write(&Record { from: seq, to: seq, payload: &payload }, dirty)?;
         self.next = seq + 1;
         self.ended = ended;
@@ -217,6 +234,17 @@ impl Log {
         self.ended && self.visible <= seq && self.visible + 1 == self.next
     }
 
+    /// The Board refused it.
+    pub fn refuse(&mut self, at: Instant) -> io::Result<()> {
+        self.refused = Some(at);
+        write_private(&self.folder.join(REFUSED), at.millis().to_string().as_bytes())
+    }
+
+    /// Readers do not get `seq` any more.
+    pub fn withhold(&mut self, seq: u64) {
+        self.withheld.insert(seq);
+    }
+
     /// Removes the log from the disk.
     pub fn remove(self) {
         if let Err(error) = fs::remove_dir_all(&self.folder)
@@ -246,7 +274,8 @@ impl Log {
             false => (segment, offset),
         };
         let agent_id = self.agent_id.clone();
-        Some(Place { path: self.path(segment), segment, offset, visible: self.visible, agent_id })
+        let withheld = self.withheld.clone();
+        Some(Place { path: self.path(segment), segment, offset, visible: self.visible, agent_id, withheld })
     }
 
     /// Remembers where a reader stopped.
@@ -277,8 +306,14 @@ pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result
             if record.from > batch.to + 1 {
                 batch.push_gap(record.from - 1, &place.agent_id, at)?;
             }
-            let text = std::str::from_utf8(record.payload).map_err(io::Error::other)?;
-            batch.items.push(RawValue::from_string(text.to_owned())?);
+            if place.withheld.contains(&record.to) {
+                let ended = serde_json::from_slice::<Event>(record.payload).is_ok_and(|event| event.body.is_terminal());
+                let event = instead(record.to, at, ended, record.payload.len(), &place.agent_id);
+                batch.items.push(serde_json::value::to_raw_value(&event)?);
+            } else {
+                let text = std::str::from_utf8(record.payload).map_err(io::Error::other)?;
+                batch.items.push(RawValue::from_string(text.to_owned())?);
+            }
             batch.bytes += whole;
             batch.to = record.to;
         }
@@ -311,6 +346,21 @@ fn read_part(path: &Path, offset: u64, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// What stands in the place of an event that is too large: a gap, or an ending that says so.
+fn instead(seq: u64, at: Instant, ended: bool, bytes: usize, agent_id: &str) -> Event {
+    if !ended {
+        return gap_event(seq, seq, bytes as u64, "too large", agent_id, at);
+    }
+    let error = TaskError {
+        code: ErrorCode::Internal,
+        message: format!("The task ended, but its report of {bytes} bytes is too large for the Board."),
+        retryable: true,
+        suggestion: Some("The session's log on the viber holds what was said.".to_owned()),
+        details: None,
+    };
+    Event { seq, at, body: EventBody::Error { error } }
 }
 
 fn gap_event(from: u64, to: u64, bytes: u64, reason: &str, agent_id: &str, at: Instant) -> Event {

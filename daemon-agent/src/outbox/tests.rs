@@ -142,3 +142,90 @@ async fn readers_hear_the_bell() {
     bell.changed().await.expect("rang");
     assert!(outbox.has(&attempt(), 1));
 }
+
+#[tokio::test]
+async fn a_full_viber_keeps_room_for_every_ending() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota { task: 1 << 20, viber: 60_000, reserve: 20_000 });
+    let attempts = [1, 2].map(|n| Running { task_id: TaskId::new(n), attempt: 1 });
+    for attempt in &attempts {
+        outbox.begin(attempt, "a");
+    }
+    for n in 0..100 {
+        outbox.append(&attempts[n % 2], text(&"t".repeat(1000)));
+    }
+    for attempt in &attempts {
+        outbox.end(attempt, completed()).await;
+        let events = all(&outbox, attempt, 1);
+        let gaps: Vec<_> = events.iter().filter(|event| event.first_seq() != event.seq).collect();
+        assert_eq!((gaps.len(), events.last().expect("events").seq), (1, 51), "one gap, and every seq is there");
+        assert!(matches!(events.last().expect("events").body, EventBody::Completed { .. }));
+    }
+    let bytes: u64 = outbox.ranges().len() as u64 * 30_000;
+    let held: u64 = outbox.logs().values().map(Log::bytes).sum();
+    assert!(held < bytes, "{held}");
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_is_a_gap_and_the_ending_waits_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    // Where the log's folder should be is a file: nothing can be written, whoever asks.
+    let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
+    fs::write(&place, "").expect("written");
+    for n in 0..5 {
+        outbox.append(&attempt(), call(n));
+    }
+    assert!(!outbox.has(&attempt(), 1), "what is not on the disk is not shown");
+    let ending = tokio::spawn({
+        let outbox = outbox.clone();
+        async move { outbox.end(&attempt(), completed()).await }
+    });
+    // The reserve goes first: once it is gone the ending was tried.
+    while outbox.reserve().exists() {
+        tokio::task::yield_now().await;
+    }
+    fs::remove_file(&place).expect("removed");
+    ending.await.expect("ended");
+    let events = all(&outbox, &attempt(), 1);
+    assert_eq!((events[0].first_seq(), events[0].seq, events.len()), (1, 5, 2));
+    assert!(events[1].body.is_terminal());
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_said_and_never_sent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    outbox.append(&attempt(), text(&"t".repeat(200_000)));
+    outbox.append(&attempt(), text("small"));
+    outbox.end(&attempt(), completed()).await;
+    let events = all(&outbox, &attempt(), 1);
+    let gap = |event: &Event| serde_json::to_string(event).expect("JSON").contains(r#""type":"gap""#);
+    assert!(gap(&events[0]) && !gap(&events[1]));
+    outbox.withhold(&attempt(), 2);
+    outbox.withhold(&attempt(), 3);
+    let events = all(&outbox, &attempt(), 1);
+    assert!(gap(&events[1]));
+    assert!(matches!(&events[2].body, EventBody::Error { error } if error.code == ErrorCode::Internal), "{events:?}");
+}
+
+#[tokio::test]
+async fn what_the_board_refuses_is_kept_for_a_week_and_not_announced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |now| Outbox::open(folder.path().join("outbox"), Quota::default(), Clock::fixed(Instant(now)));
+    let outbox = at(5).expect("an outbox");
+    outbox.begin(&attempt(), "a");
+    outbox.append(&attempt(), text("x"));
+    outbox.end(&attempt(), completed()).await;
+    outbox.refuse(&attempt());
+    let hidden = |outbox: &Outbox| outbox.ranges().is_empty() && outbox.attempts().is_empty();
+    assert!(hidden(&outbox) && outbox.is_refused(&attempt()));
+    drop(outbox);
+    let week = 7 * 24 * 60 * 60 * 1000;
+    let outbox = at(week).expect("an outbox");
+    assert!(hidden(&outbox) && outbox.next(&attempt()) == 3, "kept over a restart");
+    drop(outbox);
+    assert_eq!(at(week + 5).expect("an outbox").next(&attempt()), 0, "gone");
+}

@@ -260,6 +260,8 @@ impl Identified {
             |nack: protocol::Acked| ToDaemon::Nack { task_id: nack.task_id, attempt: nack.attempt, expect: nack.seq };
         step.send.extend(answers.nacks.into_iter().map(nack));
         for (code, task) in answers.refused {
+            // It is never recorded: nothing waits for it.
+            self.outbox.retain(|one, _| one.task_id != task);
             step.send.push(ToDaemon::Error { code: code.to_owned(), of: Some(task.to_string()) });
             if self.strike(now) {
                 let code_of = if code == "forbidden_task" { close::FORBIDDEN } else { close::PROTOCOL };

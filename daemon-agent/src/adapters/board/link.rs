@@ -16,7 +16,9 @@ use serde_json::Value;
 use crate::outbox::{Batch, Outbox};
 
 /// Aim for the bytes of a frame of events: far enough below the limit for one large event more.
-const FRAME: u64 = 96 * 1024;
+pub const FRAME: u64 = 96 * 1024;
+/// After a refusal, so long until something else that may be refused is sent: the third in a minute ends the connection.
+const CAUTION: Duration = Duration::from_secs(31);
 /// Nacks of frames that were under way when the first one came say nothing new for so long.
 const ECHO: Duration = Duration::from_secs(2);
 
@@ -52,6 +54,8 @@ pub enum Step {
     Command(Numbered),
     /// These events are the Board's now.
     Acked(Vec<(Running, u64)>),
+    /// The Board will never take what these attempts have to say.
+    Refused(Vec<Running>),
     Answer {
         id: u64,
         method: String,
@@ -74,8 +78,23 @@ pub struct Link {
     under_way: Window,
     /// Tasks of which the Board wants to hear nothing.
     refused: BTreeSet<String>,
+    /// Attempts from before this connection that the Board did not name: one frame of one of them at a time, until it
+    /// has taken one.
+    unproven: BTreeSet<Running>,
+    /// None of the unproven before this.
+    rest: Option<Instant>,
     /// Whose turn it was last: attempts take turns.
     last: Option<Running>,
+}
+
+/// A frame of events that may have been too large for the Board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    pub attempt: Running,
+    /// Its last event.
+    pub seq: u64,
+    /// It holds no other.
+    pub alone: bool,
 }
 
 struct Cursor {
@@ -93,14 +112,19 @@ struct Flight {
 
 impl Link {
     /// A connection on which `hello` is the first frame.
-    pub fn open(hello: Hello) -> (Self, FromDaemon) {
+    /// Frames of events aim for `frame` bytes.
+    pub fn open(hello: Hello, frame: u64) -> (Self, FromDaemon) {
+        let announced = hello.outbox.iter().map(|range| (range.task_id.clone(), range.attempt));
+        let unproven = announced.map(|(task_id, attempt)| Running { task_id, attempt }).collect();
         let link = Self {
             welcomed: false,
             window: Window { events: WINDOW_EVENTS, bytes: WINDOW_BYTES },
-            frame: FRAME,
+            frame,
             cursors: BTreeMap::new(),
             under_way: Window { events: 0, bytes: 0 },
             refused: BTreeSet::new(),
+            unproven,
+            rest: None,
             last: None,
         };
         (link, FromDaemon::Hello(Box::new(hello)))
@@ -126,17 +150,17 @@ impl Link {
             (true, ToDaemon::Request { id, method, params }) => vec![Step::Answer { id, method, params }],
             (true, ToDaemon::Error { code, of }) => {
                 tracing::warn!(code, of, "the Board refused a frame");
-                if let (true, Some(task)) = (matches!(code.as_str(), "forbidden_task" | "seq_conflict"), of) {
-                    self.refuse(task);
+                match (code.as_str(), of) {
+                    ("forbidden_task" | "seq_conflict" | "attempt_ended", Some(task)) => self.refuse(task, now),
+                    _ => Vec::new(),
                 }
-                Vec::new()
             }
             (true, ToDaemon::Heartbeat { .. } | ToDaemon::Response { .. } | ToDaemon::Unsupported { .. }) => Vec::new(),
         }
     }
 
     /// The next events that may be sent.
-    pub fn events(&mut self, logs: &impl Logs) -> Option<Events> {
+    pub fn events(&mut self, logs: &impl Logs, now: Instant) -> Option<Events> {
         if !self.welcomed || self.under_way.events >= self.window.events || self.under_way.bytes >= self.window.bytes {
             return None;
         }
@@ -144,6 +168,9 @@ impl Link {
         attempts.retain(|attempt| !self.refused.contains(attempt.task_id.as_str()));
         let turn = self.last.as_ref().map_or(0, |last| attempts.partition_point(|attempt| attempt <= last));
         attempts.rotate_left(turn);
+        let asking = |attempt: &Running| self.cursors.get(attempt).is_some_and(|cursor| !cursor.flight.is_empty());
+        let caution = self.rest.is_some_and(|rest| now < rest) || self.unproven.iter().any(asking);
+        attempts.retain(|attempt| !caution || !self.unproven.contains(attempt));
         for attempt in attempts {
             let cursor = self.cursors.entry(attempt.clone()).or_insert_with(|| Cursor::at(1));
             if !logs.has(&attempt, cursor.next) {
@@ -179,9 +206,11 @@ impl Link {
         }
         self.welcomed = true;
         self.window = Window { events: welcome.window.events.max(1), bytes: welcome.window.bytes.max(1) };
-        self.frame = FRAME.min(welcome.max_frame_bytes / 2);
+        self.frame = self.frame.min(welcome.max_frame_bytes / 2);
         for Acked { task_id, attempt, seq } in welcome.acked.clone() {
-            self.cursors.insert(Running { task_id, attempt }, Cursor::at(seq.saturating_add(1)));
+            let attempt = Running { task_id, attempt };
+            self.unproven.remove(&attempt);
+            self.cursors.insert(attempt, Cursor::at(seq.saturating_add(1)));
         }
         vec![Step::Welcomed(welcome)]
     }
@@ -190,6 +219,7 @@ impl Link {
         let mut news = Vec::new();
         for Acked { task_id, attempt, seq } in acks {
             let attempt = Running { task_id, attempt };
+            self.unproven.remove(&attempt);
             if let Some(cursor) = self.cursors.get_mut(&attempt) {
                 while let Some(flight) = cursor.flight.front().filter(|flight| flight.to <= seq) {
                     self.under_way.events -= flight.events;
@@ -207,6 +237,7 @@ impl Link {
         if expect == 0 {
             return vec![broken("a nack that expects 0".to_owned())];
         }
+        self.unproven.remove(&attempt);
         let Some(cursor) = self.cursors.get_mut(&attempt) else { return Vec::new() };
         let echo = cursor.rewound.is_some_and(|(to, at)| to == expect && now.duration_since(at) < ECHO);
         if echo {
@@ -221,14 +252,27 @@ impl Link {
         vec![Step::Acked(vec![(attempt, expect - 1)])]
     }
 
-    fn refuse(&mut self, task: String) {
-        for (_, cursor) in self.cursors.iter_mut().filter(|(attempt, _)| attempt.task_id.as_str() == task) {
+    fn refuse(&mut self, task: String, now: Instant) -> Vec<Step> {
+        let mut attempts = Vec::new();
+        for (attempt, cursor) in self.cursors.iter_mut().filter(|(attempt, _)| attempt.task_id.as_str() == task) {
+            if !cursor.flight.is_empty() {
+                attempts.push(attempt.clone());
+            }
             for flight in cursor.flight.drain(..) {
                 self.under_way.events -= flight.events;
                 self.under_way.bytes -= flight.bytes;
             }
         }
         self.refused.insert(task);
+        self.rest = Some(now + CAUTION);
+        if attempts.is_empty() { Vec::new() } else { vec![Step::Refused(attempts)] }
+    }
+
+    /// The largest frame that is under way: what the Board found too large, when it says so.
+    pub fn largest(&self) -> Option<Suspect> {
+        let flights = self.cursors.iter().flat_map(|(of, cursor)| cursor.flight.iter().map(move |flight| (of, flight)));
+        let (of, flight) = flights.max_by_key(|(_, flight)| flight.bytes)?;
+        Some(Suspect { attempt: of.clone(), seq: flight.to, alone: flight.events == 1 })
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     Identity,
     backoff::End,
     dial::Socket,
-    link::{Link, Step},
+    link::{Link, Step, Suspect},
     machine::Gauge,
     requests,
 };
@@ -44,6 +44,8 @@ pub struct Ended {
     pub end: End,
     /// When the Board greeted us.
     pub welcomed: Option<std::time::Instant>,
+    /// The Board found a frame too large: this one, it seems.
+    pub too_large: Option<Suspect>,
 }
 
 /// Serves one connection until it ends.
@@ -52,18 +54,21 @@ pub async fn serve(
     mesh: &Mesh,
     identity: &Identity,
     gauge: &mut Gauge,
+    frame: u64,
     finish: &CancellationToken,
 ) -> Ended {
     let (sink, mut stream) = socket.split();
     let (out, waiting) = mpsc::channel(OUT);
     let gone = CancellationToken::new();
     let writer = tokio::spawn(write(sink, waiting, gone.clone()));
-    let (link, hello) = Link::open(identity.hello(mesh));
+    let (link, hello) = Link::open(identity.hello(mesh), frame);
     let requests = Arc::new(Semaphore::new(REQUESTS));
-    let mut session = Session { link, mesh, out, welcomed: None, requests, gauge };
+    let mut session = Session { link, mesh, out, welcomed: None, closed: false, requests, gauge };
     let end = session.run(&mut stream, hello, &gone, finish).await;
     let welcomed = session.welcomed;
-    if let End::Closed { code, reason } = &end {
+    let size = matches!(end, End::Closed { code: close::TOO_LARGE, .. });
+    let too_large = if size && session.closed { session.link.largest() } else { None };
+    if let (End::Closed { code, reason }, false) = (&end, session.closed) {
         let frame = CloseFrame { code: CloseCode::from(*code), reason: protocol::text::head(reason, 120).into() };
         let _ = timeout(Duration::from_secs(1), session.out.send(Message::Close(Some(frame)))).await;
     }
@@ -72,7 +77,7 @@ pub async fn serve(
     if timeout(Duration::from_secs(2), writer).await.is_err() {
         tracing::debug!("the socket did not take the last frames");
     }
-    Ended { end, welcomed }
+    Ended { end, welcomed, too_large }
 }
 
 struct Session<'a> {
@@ -80,6 +85,8 @@ struct Session<'a> {
     mesh: &'a Mesh,
     out: mpsc::Sender<Message>,
     welcomed: Option<std::time::Instant>,
+    /// The Board closed the connection, not we.
+    closed: bool,
     requests: Arc<Semaphore>,
     gauge: &'a mut Gauge,
 }
@@ -148,7 +155,7 @@ impl Session<'_> {
     /// Sends what the window allows, as long as the socket takes it.
     async fn events(&mut self) -> Result<(), End> {
         while self.out.capacity() > OUT / 2 {
-            let Some(events) = self.link.events(self.mesh.outbox()) else { return Ok(()) };
+            let Some(events) = self.link.events(self.mesh.outbox(), std::time::Instant::now()) else { return Ok(()) };
             self.send(FromDaemon::Events(events)).await?;
         }
         Ok(())
@@ -191,6 +198,7 @@ impl Session<'_> {
             None => return Err(End::Lost("the connection broke off".to_owned())),
             Some(Err(error)) => return Err(End::Lost(format!("the connection broke off: {error}"))),
             Some(Ok(Message::Close(Some(frame)))) => {
+                self.closed = true;
                 return Err(End::Closed { code: frame.code.into(), reason: frame.reason.to_string() });
             }
             Some(Ok(Message::Close(None))) => return Err(End::Lost("the Board closed the connection".to_owned())),
@@ -225,6 +233,7 @@ impl Session<'_> {
             }
             Step::Command(numbered) => commands.push(numbered),
             Step::Acked(acked) => self.mesh.acknowledged(acked).await,
+            Step::Refused(attempts) => self.mesh.refused(attempts).await,
             Step::Send(frame) => self.send(frame).await?,
             Step::Close { code, reason } => return Err(End::Closed { code, reason }),
             Step::Answer { id, method, params } => {

@@ -1,7 +1,7 @@
 //! The machine alone: no network, logs in memory, a Board that keeps what it should.
 
 use proptest::prelude::*;
-use protocol::{AgentInfo, BootId, Fence, TaskId, ViberId, ViberState};
+use protocol::{AgentInfo, BootId, Fence, OutboxRange, TaskId, ViberId, ViberState};
 use serde_json::{json, value::to_raw_value};
 
 use super::*;
@@ -64,7 +64,7 @@ fn welcome(acked: Vec<(Running, u64)>, window: Window) -> ToDaemon {
 }
 
 fn open(acked: Vec<(Running, u64)>, window: Window) -> Link {
-    let (mut link, first) = Link::open(hello());
+    let (mut link, first) = Link::open(hello(), FRAME);
     assert!(matches!(first, FromDaemon::Hello(_)));
     let steps = link.frame(welcome(acked, window), Instant::now());
     assert!(matches!(steps[..], [Step::Welcomed(_)]));
@@ -83,8 +83,8 @@ const WIDE: Window = Window { events: 4000, bytes: 4_000_000 };
 
 #[test]
 fn nothing_is_sent_and_nothing_taken_before_the_welcome() {
-    let (mut link, _) = Link::open(hello());
-    assert!(link.events(&Memory(vec![(attempt(1), 5)])).is_none());
+    let (mut link, _) = Link::open(hello(), FRAME);
+    assert!(link.events(&Memory(vec![(attempt(1), 5)]), Instant::now()).is_none());
     assert!(matches!(link.frame(ack(&attempt(1), 5), Instant::now())[..], [Step::Close { code: 4400, .. }]));
     let mut link = open(vec![], WIDE);
     assert!(matches!(link.frame(welcome(vec![], WIDE), Instant::now())[..], [Step::Close { code: 4400, .. }]));
@@ -94,9 +94,9 @@ fn nothing_is_sent_and_nothing_taken_before_the_welcome() {
 fn sending_starts_above_what_the_board_has() {
     let mut link = open(vec![(attempt(1), 3)], WIDE);
     let logs = Memory(vec![(attempt(1), 5)]);
-    let events = link.events(&logs).expect("events");
+    let events = link.events(&logs, Instant::now()).expect("events");
     assert_eq!((events.from, events.items.len()), (4, 2));
-    assert!(link.events(&logs).is_none() && !link.is_settled(&logs));
+    assert!(link.events(&logs, Instant::now()).is_none() && !link.is_settled(&logs));
     link.frame(ack(&attempt(1), 5), Instant::now());
     assert!(link.is_settled(&logs));
 }
@@ -105,14 +105,15 @@ fn sending_starts_above_what_the_board_has() {
 fn the_window_holds_back_and_acks_open_it() {
     let mut link = open(vec![], Window { events: 20, bytes: 4_000_000 });
     let logs = Memory(vec![(attempt(1), 100), (attempt(2), 100)]);
-    let sent: Vec<_> = std::iter::from_fn(|| link.events(&logs)).map(|events| (events.task_id, events.from)).collect();
+    let sent: Vec<_> =
+        std::iter::from_fn(|| link.events(&logs, Instant::now())).map(|events| (events.task_id, events.from)).collect();
     assert_eq!(sent, [(attempt(1).task_id, 1), (attempt(2).task_id, 1)], "they take turns");
     link.frame(ack(&attempt(1), 5), Instant::now());
-    assert!(link.events(&logs).is_none(), "half a frame is still under way");
+    assert!(link.events(&logs, Instant::now()).is_none(), "half a frame is still under way");
     link.frame(ack(&attempt(1), 10), Instant::now());
-    assert_eq!(link.events(&logs).expect("room").from, 11);
+    assert_eq!(link.events(&logs, Instant::now()).expect("room").from, 11);
     let mut narrow = open(vec![], Window { events: 4000, bytes: 150 });
-    let events = narrow.events(&logs).expect("one at least");
+    let events = narrow.events(&logs, Instant::now()).expect("one at least");
     assert_eq!(events.items.len(), 1);
 }
 
@@ -120,14 +121,14 @@ fn the_window_holds_back_and_acks_open_it() {
 fn a_nack_goes_back_once() {
     let mut link = open(vec![], WIDE);
     let logs = Memory(vec![(attempt(1), 40)]);
-    while link.events(&logs).is_some() {}
+    while link.events(&logs, Instant::now()).is_some() {}
     let now = Instant::now();
     link.frame(nack(&attempt(1), 11), now);
-    assert_eq!(link.events(&logs).expect("again").from, 11);
+    assert_eq!(link.events(&logs, Instant::now()).expect("again").from, 11);
     link.frame(nack(&attempt(1), 11), now);
-    assert_eq!(link.events(&logs).expect("on").from, 21, "the echo of frames that were under way");
+    assert_eq!(link.events(&logs, Instant::now()).expect("on").from, 21, "the echo of frames that were under way");
     link.frame(nack(&attempt(1), 11), now + ECHO);
-    assert_eq!(link.events(&logs).expect("again").from, 11);
+    assert_eq!(link.events(&logs, Instant::now()).expect("again").from, 11);
     let steps = link.frame(nack(&attempt(1), 41), now);
     assert!(matches!(&steps[..], [Step::Acked(acked)] if acked[0].1 == 40), "what it does not expect it has");
     assert!(link.is_settled(&logs));
@@ -137,13 +138,46 @@ fn a_nack_goes_back_once() {
 fn a_task_that_is_not_ours_is_not_sent_again() {
     let mut link = open(vec![], WIDE);
     let logs = Memory(vec![(attempt(1), 5), (attempt(2), 5)]);
-    while link.events(&logs).is_some() {}
+    while link.events(&logs, Instant::now()).is_some() {}
     let of = Some(attempt(1).task_id.to_string());
-    link.frame(ToDaemon::Error { code: "forbidden_task".to_owned(), of }, Instant::now());
+    let steps = link.frame(ToDaemon::Error { code: "forbidden_task".to_owned(), of }, Instant::now());
+    assert!(matches!(&steps[..], [Step::Refused(which)] if *which == [attempt(1)]));
     link.frame(nack(&attempt(1), 1), Instant::now());
-    assert!(link.events(&logs).is_none());
+    assert!(link.events(&logs, Instant::now()).is_none());
     link.frame(ack(&attempt(2), 5), Instant::now());
     assert!(link.is_settled(&logs));
+}
+
+#[test]
+fn what_the_board_may_not_know_is_tried_one_by_one() {
+    let logs = Memory(vec![(attempt(1), 30), (attempt(2), 30), (attempt(3), 30)]);
+    let range = |n| OutboxRange { task_id: attempt(n).task_id, attempt: 1, first_seq: 1, last_seq: 30 };
+    let (mut link, _) = Link::open(Hello { outbox: vec![range(1), range(2), range(3)], ..hello() }, FRAME);
+    link.frame(welcome(vec![(attempt(3), 10)], WIDE), Instant::now());
+    let now = Instant::now();
+    let sent = |link: &mut Link, now| {
+        std::iter::from_fn(|| link.events(&logs, now)).map(|events| (events.task_id, events.from)).collect::<Vec<_>>()
+    };
+    let third = attempt(3).task_id;
+    assert_eq!(sent(&mut link, now), [(attempt(1).task_id, 1), (third.clone(), 11), (third, 21)]);
+    let of = Some(attempt(1).task_id.to_string());
+    link.frame(ToDaemon::Error { code: "forbidden_task".to_owned(), of }, now);
+    assert!(sent(&mut link, now).is_empty(), "the third refusal in a minute would end the connection");
+    let later = now + CAUTION;
+    assert_eq!(sent(&mut link, later), [(attempt(2).task_id, 1)]);
+    link.frame(ack(&attempt(2), 10), later);
+    assert_eq!(sent(&mut link, later).len(), 2, "it is known: nothing holds it back");
+}
+
+#[test]
+fn the_largest_frame_is_the_suspect() {
+    let mut link = open(vec![], WIDE);
+    assert_eq!(link.largest(), None);
+    let logs = Memory(vec![(attempt(1), 3), (attempt(2), 1)]);
+    while link.events(&logs, Instant::now()).is_some() {}
+    assert_eq!(link.largest(), Some(Suspect { attempt: attempt(1), seq: 3, alone: false }));
+    link.frame(ack(&attempt(1), 3), Instant::now());
+    assert_eq!(link.largest(), Some(Suspect { attempt: attempt(2), seq: 1, alone: true }));
 }
 
 proptest! {
@@ -157,7 +191,7 @@ proptest! {
         let mut choices = choices.into_iter();
         for _ in 0..2000 {
             now += ECHO;
-            let Some(events) = link.events(&logs) else {
+            let Some(events) = link.events(&logs, Instant::now()) else {
                 if link.is_settled(&logs) { break }
                 for (attempt, seq) in kept.clone() {
                     link.frame(if seq == 0 { nack(&attempt, 1) } else { ack(&attempt, seq) }, now);
