@@ -299,11 +299,10 @@ pub async fn test(
     let answer = board.hub.request(&page.viber.id, "provider.test", asked, TEST).await;
     let provider = page.providers.iter_mut().find(|view| view.provider.id == form.provider).ok_or(Error::NotFound)?;
     provider.outcome = Some(match answer {
-        Ok(told) => Outcome::Works(format!(
-            "Answers after {} ms: {}",
-            told.get("latencyMs").and_then(serde_json::Value::as_u64).unwrap_or(0),
-            told.get("sentence").and_then(|said| said.as_str()).unwrap_or("")
-        )),
+        Ok(told) => Outcome::Works(match told.get("sentence").and_then(|said| said.as_str()) {
+            Some(sentence) => sentence.to_owned(),
+            None => "It answers.".to_owned(),
+        }),
         Err(error) => Outcome::Fails(error.to_string()),
     });
     match wants {
