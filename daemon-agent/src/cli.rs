@@ -2,6 +2,14 @@
 //!
 //! 0 done, 1 failed, 2 wrong usage, 78 configuration.
 
+/// A line for whoever called the command. A reader that went away (`| head`) is no reason to fail.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
 mod check;
 mod enrol;
 mod keys;

@@ -165,11 +165,15 @@ impl Snapshot {
         let agents = self.agents.values().map(|agent| {
             let mut info = match agent {
                 Ok(agent) => agent.info(),
-                Err((info, _)) => info.clone(),
+                Err((info, _)) => AgentInfo {
+                    name: short(&info.name, 80),
+                    description: short(&info.description, 300),
+                    model: short(&info.model, 120),
+                    ..info.clone()
+                },
             };
-            if let Some(error) = &self.error {
-                info.error = Some(error.clone());
-            }
+            let error = self.error.as_ref().or(info.error.as_ref());
+            info.error = error.map(|error| ConfigError { message: short(&error.message, 600), ..error.clone() });
             info
         });
         let providers = self.config.shown.iter().filter_map(|id| Some(self.config.providers.get(id)?.info(id)));
@@ -177,20 +181,25 @@ impl Snapshot {
     }
 }
 
+/// What the Board is told has to fit a frame, however many agents there are and whatever they are called.
+fn short(text: &str, most: usize) -> String {
+    protocol::text::head(text, most).to_owned()
+}
+
 impl Agent {
     /// The agent as the Board shows it.
     pub fn info(&self) -> AgentInfo {
         AgentInfo {
             id: self.id.clone(),
-            name: self.name.clone(),
-            description: self.description.clone(),
-            model: self.model.clone(),
+            name: short(&self.name, 80),
+            description: short(&self.description, 300),
+            model: short(&self.model, 120),
             mode: self.mode,
             tools: self.tools.clone(),
-            spaces: self.spaces.iter().map(|space| space.display().to_string()).collect(),
+            spaces: self.spaces.iter().take(8).map(|space| short(&space.display().to_string(), 120)).collect(),
             max_steps: self.max_steps,
             context_window: self.context_window,
-            not_in_effect: self.not_in_effect.clone(),
+            not_in_effect: self.not_in_effect.iter().take(8).map(|key| short(key, 80)).collect(),
             refuses: self.refuses.clone(),
             error: None,
         }

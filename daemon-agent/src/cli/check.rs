@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Failure, open};
+use super::{Failure, enrol, open};
 use crate::{
     adapters::{
         board::{Credential, address, credential},
@@ -20,16 +20,16 @@ pub fn validate(home: &Home) -> Result<(), Failure> {
         let file = ["agents", "vibers"].map(|folder| format!("{folder}/{}.yaml", agent.id));
         let file = file.into_iter().find(|file| home.root().join(file).exists()).unwrap_or_default();
         for key in &agent.not_in_effect {
-            println!("{file}: warning: {key} is not in effect");
+            say!("{file}: warning: {key} is not in effect");
         }
         match &agent.refuses {
-            Some(refuses) => println!("{file}: warning: {refuses}"),
-            None => println!("{file}: good"),
+            Some(refuses) => say!("{file}: warning: {refuses}"),
+            None => say!("{file}: good"),
         }
     }
     for id in &read.config.shown {
         if let Some(warning) = &read.config.providers[id].warning {
-            println!("config.yaml: warning: provider {id}: {warning}");
+            say!("config.yaml: warning: provider {id}: {warning}");
         }
     }
     let errors = read.errors();
@@ -50,16 +50,16 @@ struct Findings {
 
 impl Findings {
     fn good(&self, text: &str) {
-        println!("ok    {text}");
+        say!("ok    {text}");
     }
 
     fn warn(&self, text: &str) {
-        println!("warn  {text}");
+        say!("warn  {text}");
     }
 
     fn bad(&mut self, text: &str) {
         self.bad += 1;
-        println!("BAD   {text}");
+        say!("BAD   {text}");
     }
 }
 
@@ -78,7 +78,7 @@ pub async fn doctor(home: &Home) -> Result<(), Failure> {
     if read.agents.is_empty() {
         found.warn("there is no agent: `daemon-agent join` writes a default one");
     }
-    agents(&read, &mut found);
+    agents(home, &read, &mut found);
     match sandbox::status() {
         Confinement::Landlock => found.good("commands are confined by Landlock"),
         Confinement::Unconfined => found.warn("the kernel has no Landlock: commands may do what this user may do"),
@@ -111,7 +111,7 @@ fn permissions(home: &Home, found: &mut Findings) {
     }
 }
 
-fn agents(read: &Snapshot, found: &mut Findings) {
+fn agents(home: &Home, read: &Snapshot, found: &mut Findings) {
     for (id, provider) in read.config.providers.iter().filter(|(id, _)| read.config.shown.contains(id)) {
         match &provider.warning {
             Some(warning) => found.warn(&format!("provider {id}: {warning}")),
@@ -132,6 +132,9 @@ fn agents(read: &Snapshot, found: &mut Findings) {
         }
         for space in agent.spaces.iter().filter(|space| !Path::is_dir(space)) {
             found.warn(&format!("agent {}: the space {} is not there", agent.id, space.display()));
+        }
+        for space in agent.spaces.iter().filter(|space| enrol::holds_home(space, home)) {
+            found.warn(&format!("agent {}: {}", agent.id, enrol::too_wide(space, home)));
         }
     }
 }

@@ -52,12 +52,15 @@ pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
     let wrote = write_missing(home, &spaces)
         .map_err(|error| Failure::Failed(format!("the default agent cannot be written: {error}")))?;
     let team = credential.team.as_deref().map(|team| format!(" in the team {team}")).unwrap_or_default();
-    println!("{name} joined {board} as {}{team}.", credential.viber_id);
+    say!("{name} joined {board} as {}{team}.", credential.viber_id);
     if wrote {
-        println!("Its default agent is {}.", home.agents().join("default.yaml").display());
+        say!("Its default agent is {}.", home.agents().join("default.yaml").display());
+    }
+    for space in spaces.iter().filter(|space| holds_home(space, home)) {
+        say!("{}", too_wide(space, home));
     }
     if spaces.is_empty() {
-        println!("It works in {}; add folders under `spaces:` in the agent's file.", home.workspace().display());
+        say!("It works in {}; add folders under `spaces:` in the agent's file.", home.workspace().display());
     }
     if join.service {
         return service::install(home).await;
@@ -68,10 +71,28 @@ pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
     let own = std::env::current_exe().ok().and_then(|exe| exe.to_str().map(str::to_owned));
     let own = own.unwrap_or_else(|| "daemon-agent".to_owned());
     match std::env::var_os("OPENVIBER_HOME") {
-        Some(root) => println!("Next: OPENVIBER_HOME={} {own} run", root.to_string_lossy()),
-        None => println!("Next: {own} run     (or: {own} service install)"),
+        Some(root) => say!("Next: OPENVIBER_HOME={} {own} run", root.to_string_lossy()),
+        None => say!("Next: {own} run     (or: {own} service install)"),
     }
     Ok(())
+}
+
+/// Whether a space holds the viber's own home.
+pub fn holds_home(space: &Path, home: &Home) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    real(home.root()).starts_with(real(space))
+}
+
+/// What that means.
+pub fn too_wide(space: &Path, home: &Home) -> String {
+    format!(
+        "Warning: the space {} holds the viber's own home {}. Its keys and configuration stay closed to the agent, but \
+         commands cannot make new files directly in {} or in folders on the way to the home, only in the folders \
+         beside it: name the projects' folders instead.",
+        space.display(),
+        home.root().display(),
+        space.display()
+    )
 }
 
 /// Writes `config.yaml` and the default agent where they are missing. True when the agent was written.
@@ -119,5 +140,18 @@ mod tests {
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
         assert!(!crate::home::open_to_others(&home.config()));
         assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());
+    }
+
+    #[test]
+    fn a_space_around_the_home_is_noticed_also_through_a_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path().join("user/.openviber"));
+        home.open().expect("a home");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("user/code")).expect("a folder");
+        std::os::unix::fs::symlink(at("user"), at("link")).expect("a link");
+        let held = ["user", "link", "user/.openviber", "user/code", "user/.openviber/workspace"];
+        assert_eq!(held.map(|space| holds_home(&at(space), &home)), [true, true, true, false, false]);
+        assert!(too_wide(&at("user"), &home).contains("holds the viber's own home"));
     }
 }

@@ -27,34 +27,44 @@ pub async fn install(home: &Home) -> Result<(), Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::Failed(format!("this program's path is unknown: {error}")))?;
     let user = user_home().ok_or_else(|| Failure::Configuration("HOME is not set".to_owned()))?;
-    if cfg!(target_os = "macos") { launchd(home, &program, &user) } else { systemd(home, &program, &user) }
+    // What the agent's commands find on this person's PATH they should find from the service too.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let service = Service { program: &program, home: home.root(), path: &path };
+    if cfg!(target_os = "macos") { launchd(home, &service, &user) } else { systemd(&service, &user) }
 }
 
-fn systemd(home: &Home, program: &Path, user: &Path) -> Result<(), Failure> {
+/// What a service is made of.
+struct Service<'a> {
+    program: &'a Path,
+    home: &'a Path,
+    path: &'a str,
+}
+
+fn systemd(service: &Service<'_>, user: &Path) -> Result<(), Failure> {
     let config = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| user.join(".config"), PathBuf::from);
     let path = config.join("systemd/user").join(format!("{NAME}.service"));
-    write(&path, &unit(program, home.root()))?;
+    write(&path, &unit(service))?;
     run("systemctl", &["--user", "daemon-reload"])?;
     run("systemctl", &["--user", "enable", NAME])?;
     run("systemctl", &["--user", "restart", NAME])?;
     // Without lingering the service would end with the user's last login.
     let lingers = std::env::var("USER").map(|user| run("loginctl", &["enable-linger", &user]));
     if !matches!(lingers, Ok(Ok(()))) {
-        println!("It runs while you are signed in; `sudo loginctl enable-linger $USER` keeps it running after that.");
+        say!("It runs while you are signed in; `sudo loginctl enable-linger $USER` keeps it running after that.");
     }
-    println!("Its log: journalctl --user -u {NAME} -f");
+    say!("Its log: journalctl --user -u {NAME} -f");
     Ok(())
 }
 
-fn launchd(home: &Home, program: &Path, user: &Path) -> Result<(), Failure> {
+fn launchd(home: &Home, service: &Service<'_>, user: &Path) -> Result<(), Failure> {
     let label = format!("org.openviber.{NAME}");
     let path = user.join("Library/LaunchAgents").join(format!("{label}.plist"));
-    write(&path, &plist(&label, program, home.root()))?;
+    write(&path, &plist(&label, service))?;
     let file = path.display().to_string();
     // It may be there from before.
     let _ = Command::new("launchctl").args(["unload", &file]).output();
     run("launchctl", &["load", "-w", &file])?;
-    println!("Its log: {}", home.state().join("daemon.log").display());
+    say!("Its log: {}", home.state().join("daemon.log").display());
     Ok(())
 }
 
@@ -62,7 +72,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", path.display()));
     fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
     fs::write(path, text).map_err(failed)?;
-    println!("Wrote {}.", path.display());
+    say!("Wrote {}.", path.display());
     Ok(())
 }
 
@@ -74,11 +84,12 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
         let said = String::from_utf8_lossy(&done.stderr);
         return Err(Failure::Failed(format!("{line}: {}", said.trim())));
     }
-    println!("Ran {line}.");
+    say!("Ran {line}.");
     Ok(())
 }
 
-fn unit(program: &Path, home: &Path) -> String {
+fn unit(service: &Service<'_>) -> String {
+    let variable = |name: &str, value: &dyn std::fmt::Display| quoted(&format!("{name}={value}"));
     format!(
         "[Unit]
 Description=Viber Board daemon
@@ -87,6 +98,7 @@ StartLimitIntervalSec=0
 
 [Service]
 ExecStart={} run
+Environment={}
 Environment={}
 Restart=always
 RestartSec=5
@@ -100,20 +112,21 @@ NoNewPrivileges=yes
 [Install]
 WantedBy=default.target
 ",
-        quoted(program),
-        quoted(Path::new(&format!("OPENVIBER_HOME={}", home.display()))),
+        // Only here `$` would name a variable.
+        quoted(&service.program.display().to_string()).replace('$', "$$"),
+        variable("OPENVIBER_HOME", &service.home.display()),
+        variable("PATH", &service.path),
     )
 }
 
-/// A word of a unit file: quotes, and `%` and `$` that systemd would replace.
-fn quoted(word: &Path) -> String {
-    let text = word.display().to_string();
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+/// A word of a unit file: quotes, and `%` that systemd would replace.
+fn quoted(word: &str) -> String {
+    let text = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     format!("\"{text}\"")
 }
 
-fn plist(label: &str, program: &Path, home: &Path) -> String {
-    let xml = |path: &Path| path.display().to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+fn plist(label: &str, service: &Service<'_>) -> String {
+    let xml = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!(
         r#"<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
@@ -121,7 +134,7 @@ fn plist(label: &str, program: &Path, home: &Path) -> String {
 <dict>
   <key>Label</key><string>{label}</string>
   <key>ProgramArguments</key><array><string>{}</string><string>run</string></array>
-  <key>EnvironmentVariables</key><dict><key>OPENVIBER_HOME</key><string>{}</string></dict>
+  <key>EnvironmentVariables</key><dict><key>OPENVIBER_HOME</key><string>{}</string><key>PATH</key><string>{}</string></dict>
   <key>RunAtLoad</key><true/>
   <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
   <key>ThrottleInterval</key><integer>5</integer>
@@ -130,9 +143,10 @@ fn plist(label: &str, program: &Path, home: &Path) -> String {
 </dict>
 </plist>
 "#,
-        xml(program),
-        xml(home),
-        xml(&home.join("state/daemon.log")),
+        xml(&service.program.display().to_string()),
+        xml(&service.home.display().to_string()),
+        xml(service.path),
+        xml(&service.home.join("state/daemon.log").display().to_string()),
     )
 }
 
@@ -140,11 +154,17 @@ fn plist(label: &str, program: &Path, home: &Path) -> String {
 mod tests {
     use super::*;
 
+    fn service<'a>(program: &'a str, home: &'a str) -> Service<'a> {
+        Service { program: Path::new(program), home: Path::new(home), path: "/usr/bin:/home/mia/.cargo/bin" }
+    }
+
     #[test]
     fn paths_in_a_unit_are_quoted() {
-        let unit = unit(Path::new("/opt/my tools/daemon-agent"), Path::new("/home/mia/50% \"x\""));
-        assert!(unit.contains("ExecStart=\"/opt/my tools/daemon-agent\" run\n"), "{unit}");
-        assert!(unit.contains("Environment=\"OPENVIBER_HOME=/home/mia/50%% \\\"x\\\"\"\n"), "{unit}");
-        assert!(plist("l", Path::new("/a&b"), Path::new("/h")).contains("<string>/a&amp;b</string>"));
+        let unit = unit(&service("/opt/my $tools/daemon-agent", "/home/mia/50% \"x\" $y"));
+        assert!(unit.contains("ExecStart=\"/opt/my $$tools/daemon-agent\" run\n"), "{unit}");
+        assert!(unit.contains("Environment=\"OPENVIBER_HOME=/home/mia/50%% \\\"x\\\" $y\"\n"), "{unit}");
+        assert!(unit.contains("Environment=\"PATH=/usr/bin:/home/mia/.cargo/bin\"\n"), "{unit}");
+        let plist = plist("l", &service("/a&b", "/h<"));
+        assert!(plist.contains("<string>/a&amp;b</string>") && plist.contains("<string>/h&lt;</string>"), "{plist}");
     }
 }

@@ -23,29 +23,28 @@ pub async fn status(home: &Home, json: bool) -> Result<(), Failure> {
         Err(error) => return Err(Failure::Failed(format!("the daemon cannot be asked: {error}"))),
     }
     if json {
-        println!("{answer}");
+        say!("{answer}");
         return Ok(());
     }
     let board = &answer["board"];
     let since = board["since"].as_str().unwrap_or("the start");
     match (board["connected"].as_bool(), board["detail"].as_str()) {
-        (Some(true), _) => println!("The daemon is connected to the Board since {since}."),
-        (_, Some(detail)) => println!("The daemon is disconnected from the Board since {since}: {detail}"),
-        (_, None) => println!("The daemon is not connected yet."),
+        (Some(true), _) => say!("The daemon is connected to the Board since {since}."),
+        (_, Some(detail)) => say!("The daemon is disconnected from the Board since {since}: {detail}"),
+        (_, None) => say!("The daemon is not connected yet."),
     }
-    println!(
+    say!(
         "Tasks: {} running, {} waiting; {} not settled with the Board.",
-        answer["running"], answer["queued"], answer["unsentTasks"]
+        answer["running"],
+        answer["queued"],
+        answer["unsentTasks"]
     );
     if answer["drained"] == true {
-        println!("Drained: no new tasks are begun.");
+        say!("Drained: no new tasks are begun.");
     }
-    println!(
-        "Commands are {}.",
-        if answer["confinement"] == "landlock" { "confined by Landlock" } else { "not confined" }
-    );
+    say!("Commands are {}.", if answer["confinement"] == "landlock" { "confined by Landlock" } else { "not confined" });
     for error in answer["errors"].as_array().into_iter().flatten() {
-        println!(
+        say!(
             "{} line {}: {}",
             error["file"].as_str().unwrap_or_default(),
             error["line"],
@@ -53,7 +52,7 @@ pub async fn status(home: &Home, json: bool) -> Result<(), Failure> {
         );
     }
     if let Ok(Some(credential)) = Credential::read(home) {
-        println!("Viber {} at {}.", credential.viber_id, credential.board_url);
+        say!("Viber {} at {}.", credential.viber_id, credential.board_url);
     }
     Ok(())
 }
@@ -73,20 +72,20 @@ pub async fn models(home: &Home) -> Result<(), Failure> {
             (_, true, _) => "has a key",
             (_, false, _) => "no key",
         };
-        println!("{id:<12} {:<10} {state}", provider.api.as_str());
+        say!("{id:<12} {:<10} {state}", provider.api.as_str());
         if let Some(warning) = &provider.warning {
-            println!("{:12} ! {warning}", "");
+            say!("{:12} ! {warning}", "");
         }
         let listed = read.config.shown.contains(id) && provider.is_configured() && provider.api != Api::Demo;
         if listed {
             match model::list(id, &read.config).await {
-                Ok(names) => names.iter().take(200).for_each(|name| println!("{:12} {id}/{name}", "")),
-                Err(error) => println!("{:12} ! {}", "", error.message),
+                Ok(names) => names.iter().take(200).for_each(|name| say!("{:12} {id}/{name}", "")),
+                Err(error) => say!("{:12} ! {}", "", error.message),
             }
         }
     }
     for agent in read.agents.values().flatten() {
-        println!("agent {:<12} uses {}", agent.id, agent.model);
+        say!("agent {:<12} uses {}", agent.id, agent.model);
     }
     Ok(())
 }

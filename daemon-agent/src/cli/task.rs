@@ -35,7 +35,7 @@ pub async fn task(home: &Home, task: Task) -> Result<(), Failure> {
     match show.ending {
         Some(EventBody::Completed { .. }) => Ok(()),
         Some(EventBody::Error { error }) => {
-            let suggestion = error.suggestion.map(|text| format!(" {text}")).unwrap_or_default();
+            let suggestion = error.suggestion.map(|text| format!("\n{text}")).unwrap_or_default();
             Err(Failure::Failed(format!("{}: {}{suggestion}", error.code.as_str(), error.message)))
         }
         Some(EventBody::Stopped { reason, .. }) => Err(Failure::Failed(format!("stopped: {reason}"))),

@@ -65,7 +65,7 @@ impl Source {
         serde_saphyr::from_str_with_options(text, options).map_err(|error| ConfigError {
             file: self.name.clone(),
             line: error.location().map_or(0, |at| at.line() as u32),
-            message: error.render(),
+            message: plain(&error.render()),
         })
     }
 
@@ -97,5 +97,36 @@ impl Source {
             }
             found => Ok(found.map(|found| found.value)),
         }
+    }
+}
+
+/// The parser's words without what is said beside them: the file and the line.
+fn plain(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let told = text.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+    let text = match told {
+        Some((place, rest)) if place.bytes().all(|b| b.is_ascii_digit() || b" column".contains(&b)) => rest,
+        _ => text,
+    };
+    let mut kept = text.lines().filter(|line| !line.trim_start().starts_with("--> ") && line.trim() != "|");
+    let first = kept.next().unwrap_or_default().to_owned();
+    kept.map(|line| match line.trim_start().strip_prefix("| ").filter(|marked| marked.trim_start().starts_with('^')) {
+        // The mark again has all the words.
+        Some(marked) => marked.chars().take_while(|c| " ^".contains(*c)).collect::<String>(),
+        None => line.to_owned(),
+    })
+    .filter(|line| line.trim().chars().any(|c| c != '^'))
+    .fold(first, |all, line| format!("{all}\n{line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parsers_words_are_said_once() {
+        let text = "error: line 2 column 1: unknown field `modle`\n --> <input>:2:1\n  |\n1 | name: X\n2 | modle: a/b\n  | ^ unknown field `modle`";
+        assert_eq!(plain(text), "unknown field `modle`\n1 | name: X\n2 | modle: a/b");
+        assert_eq!(plain("line noise: x"), "line noise: x");
     }
 }
