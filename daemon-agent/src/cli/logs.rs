@@ -22,7 +22,7 @@ impl Write for Patient {
 
 /// Starts logging; `RUST_LOG` chooses how much, `usual` holds without it.
 pub fn start(form: LogForm, usual: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
+    let filter = without_secrets(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual)));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Patient).with_target(false);
     let started = match form {
         LogForm::Json => lines.json().flatten_event(true).try_init(),
@@ -30,5 +30,27 @@ pub fn start(form: LogForm, usual: &str) {
     };
     if let Err(error) = started {
         eprintln!("daemon-agent: no log: {error}");
+    }
+}
+
+/// The WebSocket library tells its whole request at `trace`, the viber's credential with it: nobody gets that, whatever
+/// they ask for.
+fn without_secrets(filter: EnvFilter) -> EnvFilter {
+    ["tungstenite=debug", "tungstenite::handshake=debug", "tungstenite::handshake::client=debug"]
+        .into_iter()
+        .fold(filter, |filter, rule| filter.add_directive(rule.parse().expect("a fixed rule")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_of_the_websocket_is_never_told() {
+        for asked in ["trace", "tungstenite=trace", "tungstenite::handshake::client=trace,info"] {
+            let filter = without_secrets(EnvFilter::new(asked)).to_string();
+            assert!(!filter.contains("tungstenite=trace") && !filter.contains("client=trace"), "{filter}");
+            assert!(filter.contains("tungstenite::handshake::client=debug"), "{filter}");
+        }
     }
 }
