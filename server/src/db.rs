@@ -42,8 +42,14 @@ pub use row::{Arg, Row};
 const SQLITE_READERS: u32 = 6;
 /// Connections of a PostgreSQL database, readers and writers together.
 const POSTGRES_CONNECTIONS: u32 = 16;
-/// How long a SQLite connection waits for somebody else's lock.
-const BUSY: Duration = Duration::from_secs(8);
+/// How long a SQLite connection waits for somebody else's lock. A change may wait for the batch before it as well, and
+/// nobody is to wait ten seconds for an answer.
+const BUSY: Duration = Duration::from_millis(4500);
+/// What every PostgreSQL connection is told, unless its server's owner said something else: a statement or a lock that
+/// takes longer is given up (503), and a transaction that a vanished Board left open does not hold its locks for ever.
+const POSTGRES_PATIENCE: &str = "SELECT set_config(name, patience, false) FROM (VALUES ('statement_timeout', '9s'), \
+     ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '30s')) AS told(name, patience) \
+     WHERE current_setting(name) = '0'";
 
 /// Why the database did not do something.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -104,6 +110,9 @@ impl Db {
             let pool = PgPoolOptions::new()
                 .max_connections(POSTGRES_CONNECTIONS)
                 .acquire_timeout(Duration::from_secs(5))
+                .after_connect(|connection, _| {
+                    Box::pin(async move { sqlx::raw_sql(POSTGRES_PATIENCE).execute(connection).await.map(drop) })
+                })
                 .connect_with(options)
                 .await?;
             return Ok(Self { pools: Pools::Postgres(pool), writer: None });
@@ -237,6 +246,14 @@ impl Tx {
         done.map_err(|error| self.note(error))
     }
 
+    /// Gives up a connection whose transaction did not end as it was told: nobody else is to find it open.
+    fn forsake(self) {
+        match self.connection {
+            Connection::Sqlite(connection) => drop(connection.detach()),
+            Connection::Postgres(connection) => drop(connection.detach()),
+        }
+    }
+
     fn note(&mut self, error: sqlx::Error) -> Error {
         // PostgreSQL: serialization_failure and deadlock_detected.
         let code = error.as_database_error().and_then(|database| database.code());
@@ -269,9 +286,9 @@ impl From<sqlx::Error> for Error {
             {
                 Self::Unavailable(database.to_string())
             }
-            // PostgreSQL classes: connection, rollback, resources, operator intervention, system, read-only.
+            // PostgreSQL classes: connection, rollback, resources, lock, operator intervention, system, read-only.
             Some(code)
-                if ["08", "40", "53", "57", "58", "25"]
+                if ["08", "40", "53", "55", "57", "58", "25"]
                     .iter()
                     .any(|class| code.len() == 5 && code.starts_with(class)) =>
             {

@@ -96,6 +96,8 @@ pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Re
             Box::pin(async move {
                 let mut after = After::default();
                 let session = db::sessions::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
+                // Locked first: a task that is submitted at the same moment is either seen here or refused.
+                db::sessions::touch(tx, &team, &id, now).await?;
                 for task in db::tasks::open_of_session(tx, &team, &id).await? {
                     tasks::halt(tx, &team, &by, &task, "the session was deleted", now, &mut after).await?;
                 }

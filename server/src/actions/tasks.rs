@@ -57,6 +57,8 @@ pub(super) async fn halt(
         return Ok(false);
     }
     db::sessions::touch(tx, team, &task.session_id, now).await?;
+    // Read again behind the session's lock: its turn may have come meanwhile, and then its viber must be told.
+    let Some(task) = db::tasks::load(tx, team, &task.id).await? else { return Ok(false) };
     let never_offered = task.delivery == Some(Delivery::Queued);
     let stop = Stop { by: by.actor.id(), reason, confirmed: never_offered };
     if !db::tasks::stop(tx, team, &task.id, task.attempt, stop, now).await? {

@@ -181,8 +181,15 @@ async fn apply(
             ("viber.stop", String::new(), reason.clone())
         }
         Change::Revoke => {
+            // Revoked first: its row is the lock on new commands, so that no task is given to it behind our back.
+            if !db::vibers::revoke(tx, team, id, now).await? {
+                return Err(Error::NotFound);
+            }
+            for (session, _) in db::tasks::open_of_viber(tx, team, id).await? {
+                db::sessions::touch(tx, team, &session, now).await?;
+            }
+            // Looked for again behind the sessions' locks: a message may just have queued up in one.
             abandon(tx, team, id, now, after).await?;
-            db::vibers::revoke(tx, team, id, now).await?;
             ("viber.revoke", viber.name.clone(), String::new())
         }
     };

@@ -60,7 +60,12 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
     let done = match (&db.pools, &db.writer) {
         (Pools::Sqlite(_), Some(writer)) => migrator(|all| all.2).run(writer.pool()).await,
         (Pools::Sqlite(pool), None) => migrator(|all| all.2).run(pool).await,
-        (Pools::Postgres(pool), _) => migrator(|all| all.3).run(pool).await,
+        (Pools::Postgres(pool), _) => {
+            // A migration may take as long as it takes; so may waiting for another replica's.
+            let mut alone = pool.acquire().await?.detach();
+            sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut alone).await?;
+            migrator(|all| all.3).run(&mut alone).await
+        }
     };
     done.map_err(|error| match error {
         sqlx::migrate::MigrateError::Execute(error) => error.into(),

@@ -68,3 +68,22 @@ async fn a_reader_cannot_write_and_a_newer_schema_is_refused() {
     let newer = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await;
     assert!(matches!(newer, Err(Error::Broken(reason)) if reason.contains("9999")));
 }
+
+#[tokio::test]
+async fn a_transaction_that_the_engine_ended_is_no_fault_of_ours_and_the_writer_goes_on() {
+    let (_folder, db) = fresh().await;
+    let ended: Result<u64, Error> = db
+        .write(|tx| {
+            Box::pin(async move {
+                // As a full disk does it.
+                tx.execute("ROLLBACK", &[]).await?;
+                Err(Error::Unavailable("the disk is full".into()))
+            })
+        })
+        .await;
+    assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
+    let lost: Result<u64, Error> = db.write(|tx| Box::pin(async move { tx.execute("ROLLBACK", &[]).await })).await;
+    assert!(matches!(lost, Err(Error::Unavailable(_))), "nothing was kept: {lost:?}");
+    put(&db, "after".into(), false).await.expect("a change");
+    assert_eq!(keys(&db).await, ["after"]);
+}

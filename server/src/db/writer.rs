@@ -147,7 +147,7 @@ async fn empty_log(pool: &SqlitePool) {
     let sql = "PRAGMA busy_timeout = 50; PRAGMA wal_checkpoint(TRUNCATE);";
     let done = sqlx::raw_sql(sql).execute(&mut *connection).await;
     // As long as `BUSY`.
-    let restored = sqlx::raw_sql("PRAGMA busy_timeout = 8000").execute(&mut *connection).await;
+    let restored = sqlx::raw_sql("PRAGMA busy_timeout = 4500").execute(&mut *connection).await;
     if let Err(error) = done.and(restored) {
         tracing::debug!(%error, "the write-ahead log is still in use");
     }
@@ -156,23 +156,32 @@ async fn empty_log(pool: &SqlitePool) {
 /// One transaction over the whole batch, a savepoint around each change. A job that got no reply is dropped by the
 /// caller, which tells its sender that the database is not available.
 async fn commit(mut tx: Tx, batch: &mut Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
-    tx.script("BEGIN IMMEDIATE").await?;
-    for job in batch.drain(..) {
-        tx.script("SAVEPOINT change").await?;
-        let (keep, reply) = job(&mut tx).await;
-        replies.push(reply);
-        if !keep && let Err(error) = tx.script("ROLLBACK TO change").await {
-            drop(tx.script("ROLLBACK").await);
-            return Err(error);
-        }
-        if let Err(error) = tx.script("RELEASE change").await {
-            drop(tx.script("ROLLBACK").await);
-            return Err(error);
-        }
+    let mut outcome = tx.script("BEGIN IMMEDIATE").await;
+    if outcome.is_ok() {
+        outcome = changes(&mut tx, batch, replies).await;
     }
-    if let Err(error) = tx.script("COMMIT").await {
+    if outcome.is_ok() {
+        outcome = tx.script("COMMIT").await;
+    }
+    if outcome.is_err() {
+        // Whatever failed, no transaction is left open for the next batch. There may be none: a full disk ends it.
         drop(tx.script("ROLLBACK").await);
-        return Err(error);
+    }
+    outcome
+}
+
+/// The changes of a batch, one after the other.
+async fn changes(tx: &mut Tx, batch: &mut Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+    // A full disk or a failed write makes SQLite undo the whole transaction, and with it the savepoints.
+    let undone = |error: Error| Error::Unavailable(format!("the database gave up the transaction: {error}"));
+    for job in batch.drain(..) {
+        tx.script("SAVEPOINT change").await.map_err(undone)?;
+        let (keep, reply) = job(tx).await;
+        replies.push(reply);
+        if !keep {
+            tx.script("ROLLBACK TO change").await.map_err(undone)?;
+        }
+        tx.script("RELEASE change").await.map_err(undone)?;
     }
     Ok(())
 }
@@ -189,11 +198,20 @@ where
         let began = Instant::now();
         loop {
             let mut tx = db.acquire().await?;
-            tx.script("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+            if let Err(error) = tx.script("BEGIN ISOLATION LEVEL READ COMMITTED").await {
+                tx.forsake();
+                return Err(error.into());
+            }
             let outcome = attempt(&work, &mut tx).await;
             let keep = outcome.is_ok();
             let ended = tx.script(if keep { "COMMIT" } else { "ROLLBACK" }).await;
-            if tx.raced && (!keep || ended.is_err()) && tries < TRIES {
+            let raced = tx.raced;
+            if ended.is_err() {
+                tx.forsake();
+            } else {
+                drop(tx);
+            }
+            if raced && (!keep || ended.is_err()) && tries < TRIES {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(5 << tries)).await;
                 continue;

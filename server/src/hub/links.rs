@@ -171,7 +171,9 @@ impl Hub {
         let cloned = seen.back().is_some_and(|(last, _)| last != boot) && seen.iter().any(|(other, _)| other == boot);
         seen.retain(|(other, _)| other != boot);
         seen.push_back((boot.clone(), now));
-        seen.truncate(BOOTS);
+        while seen.len() > BOOTS {
+            seen.pop_front();
+        }
         cloned
     }
 

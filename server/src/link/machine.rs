@@ -15,6 +15,8 @@ use crate::actions::{reconcile::Welcomed, record::Answers};
 /// An attempt that the daemon no longer names is settled after this time, milliseconds: its own report of the loss, or of
 /// the end, may be under way.
 const GRACE: i64 = 5000;
+/// Numbers stay exact in every JSON reader (2^53), and there is room above them.
+const MAX_CMD_SEQ: u64 = 1 << 53;
 /// Refusals within a minute that end a connection.
 const STRIKES: usize = 3;
 const MINUTE: i64 = 60_000;
@@ -83,6 +85,10 @@ impl Unidentified {
         };
         if hello.viber_id != self.viber {
             return Err(Close::new(close::FORBIDDEN, "the credential is another viber's"));
+        }
+        if hello.last_cmd_seq >= MAX_CMD_SEQ {
+            // The counter is raised to it: what cannot be counted on from would end the viber's commands for good.
+            return Err(Close::new(close::PROTOCOL, "lastCmdSeq is out of range"));
         }
         if hello.protocol[0] > limits::PROTOCOL[1] || hello.protocol[1] < limits::PROTOCOL[0] {
             let [low, high] = limits::PROTOCOL;

@@ -7,6 +7,7 @@ use super::*;
 
 const WALL: Instant = Instant(1_700_000_000_000);
 
+/// Always the same one: new identifiers never are.
 fn viber() -> ViberId {
     "vib_00000000000070008000000000000001".parse().expect("an id")
 }
@@ -119,4 +120,15 @@ fn a_claim_that_nobody_knows_is_looked_up_once() {
     let claims = |step: Step| step.work.iter().filter(|work| matches!(work, Work::Claims(_))).count();
     assert_eq!(claims(heartbeat(&mut machine, &[one()], 1)), 1);
     assert_eq!(claims(heartbeat(&mut machine, &[one()], 2)), 0);
+}
+
+#[test]
+fn a_number_that_nobody_can_count_on_from_is_refused() {
+    let mut lies = serde_json::to_value(hello(Vec::new(), Vec::new())).expect("JSON");
+    for seq in [1_u64 << 53, u64::MAX] {
+        lies["lastCmdSeq"] = seq.into();
+        lies["type"] = "hello".into();
+        let refused = Unidentified { viber: viber() }.hello(&lies.to_string());
+        assert_eq!(refused.map(drop).map_err(|close| close.code), Err(close::PROTOCOL), "{seq}");
+    }
 }
