@@ -202,16 +202,21 @@ impl Row {
     }
 }
 
+/// PostgreSQL refuses U+0000 in a text, SQLite keeps it: neither is given one, whatever was typed where.
+fn text(value: Option<&String>) -> Option<String> {
+    value.map(|text| if text.contains('\0') { super::clean(text) } else { text.clone() })
+}
+
 pub(super) fn bind_sqlite(sql: &'static str, args: &[Arg]) -> Query<'static, Sqlite, SqliteArguments> {
     args.iter().fold(sqlx::query(sql), |query, arg| match arg {
-        Arg::Text(value) => query.bind(value.clone()),
+        Arg::Text(value) => query.bind(text(value.as_ref())),
         Arg::Int(value) => query.bind(*value),
     })
 }
 
 pub(super) fn bind_postgres(sql: &'static str, args: &[Arg]) -> Query<'static, Postgres, PgArguments> {
     args.iter().fold(sqlx::query(sql), |query, arg| match arg {
-        Arg::Text(value) => query.bind(value.clone()),
+        Arg::Text(value) => query.bind(text(value.as_ref())),
         Arg::Int(value) => query.bind(*value),
     })
 }

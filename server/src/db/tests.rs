@@ -87,3 +87,10 @@ async fn a_transaction_that_the_engine_ended_is_no_fault_of_ours_and_the_writer_
     put(&db, "after".into(), false).await.expect("a change");
     assert_eq!(keys(&db).await, ["after"]);
 }
+
+#[tokio::test]
+async fn no_text_brings_a_nul_into_the_database() {
+    let (_folder, db) = fresh().await;
+    put(&db, "a\0b".into(), false).await.expect("a change");
+    assert_eq!(keys(&db).await, ["a\u{fffd}b"]);
+}
