@@ -12,9 +12,7 @@ use board_tests::{
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::on_both_databases;
-
-on_both_databases!(
+crate::on_both_databases!(
     one_of_twenty_makes_the_first_owner,
     one_of_twenty_takes_an_invitation,
     a_team_never_loses_its_last_owner,

@@ -109,10 +109,12 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error>
     assert_eq!((counters.cmd_seq, counters.acked_cmd_seq), (4, 3));
     assert!(vibers::boot(&counters.boot_id).is_some());
 
+    assert_eq!(vibers::reach(tx, &home).await?, (1, 1));
     assert!(!vibers::disconnect(tx, &home, &id, 1, after(10)).await?, "an old connection's end is no news");
     assert!(vibers::disconnect(tx, &home, &id, 2, after(10)).await?);
     let found = vibers::load(tx, &home, &id).await?.expect("there");
     assert_eq!((found.contact.state, found.contact.since), (ContactState::Disconnected, after(10)));
+    assert_eq!(vibers::reach(tx, &home).await?, (1, 0));
 
     vibers::lists(tx, &home, &id, &ViberState { agents: Some(Vec::new()), ..Default::default() }).await?;
     let found = vibers::load(tx, &home, &id).await?.expect("there");
@@ -160,6 +162,9 @@ async fn join_tokens_work_once(tx: &mut Tx) -> Result<(), Error> {
     assert!(!join_tokens::revoke(tx, &home, &three.id, NOW).await?);
     assert!(join_tokens::redeem(tx, "h3", &id, NOW).await?.is_none(), "revoked");
     assert_eq!(join_tokens::open(tx, &home, NOW, 10).await?, [two]);
+    let used = join_tokens::load(tx, &home, &one.id).await?.expect("still there to read");
+    assert_eq!((used.viber_id, used.used_at), (Some(id), Some(NOW)));
+    assert!(join_tokens::load(tx, &far, &one.id).await?.is_none());
     Ok(())
 }
 
@@ -186,6 +191,8 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(commands::after(tx, &home, &id, 0, 1).await?.len(), 1);
     assert_eq!(commands::submit_of(tx, &home, &id, &task.id, 1).await?.map(|command| command.cmd_seq), Some(1));
     assert!(commands::submit_of(tx, &home, &other, &task.id, 1).await?.is_none());
+    assert!(commands::named(tx, &home, &id, &task.id).await?);
+    assert!(!commands::named(tx, &home, &other, &task.id).await?, "never told of it");
     assert_eq!(commands::ack(tx, &home, &id, 1, after(1)).await?, 1);
     assert_eq!(commands::ack(tx, &home, &id, 2, after(2)).await?, 1, "only the new one");
     assert!(commands::after(tx, &home, &id, 0, 10).await?.iter().all(|command| command.acked));

@@ -49,7 +49,10 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!((found.last_seq, found.active_at), (4, after(30)), "time does not go back");
     assert_eq!(sessions::give_seqs(tx, &far, &old, 1, NOW).await?, None);
 
+    sessions::entitle(tx, &home, &old, "From its goal").await?;
+    assert_eq!(sessions::load(tx, &home, &old).await?.expect("there").title, "From its goal");
     assert!(sessions::rename(tx, &home, &old, "Another", after(31)).await?);
+    sessions::entitle(tx, &home, &old, "From another goal").await?;
     assert!(sessions::set_pinned(tx, &home, &old, Some(after(32))).await?);
     assert!(sessions::set_archived(tx, &home, &old, Some(after(33))).await?);
     assert!(!sessions::rename(tx, &far, &old, "Stolen", NOW).await?);
@@ -148,6 +151,7 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), Error> {
     let two = task(tx, &home, &talk, "two", after(1)).await?;
     assert!(tasks::load(tx, &far, &one.id).await?.is_none());
     assert_eq!(tasks::load(tx, &home, &one.id).await?.expect("there"), one);
+    assert!(tasks::is_taken(tx, &one.id).await? && !tasks::is_taken(tx, &protocol::TaskId::new(1)).await?);
     let state = |task: Option<server::domain::Task>| task.map(|task| (task.state, task.delivery)).expect("there");
 
     assert_eq!(tasks::next_queued(tx, &home, &talk).await?.map(|task| task.id), Some(one.id.clone()));
