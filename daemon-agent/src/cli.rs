@@ -207,7 +207,17 @@ async fn act(verb: Verb) -> Result<(), Failure> {
 
 /// Opens the home or says what keeps us from it.
 fn open(home: &Home) -> Result<(), Failure> {
-    home.open().map_err(|error| Failure::Configuration(format!("the home cannot be used: {error}")))
+    home.open().map_err(|error| unusable("the home", &error))
+}
+
+/// What of the home cannot be used. A full disk is no mistake in the configuration: a service tries again.
+fn unusable(what: &str, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    let text = format!("{what} cannot be used: {error}");
+    if matches!(error.kind(), StorageFull | QuotaExceeded) {
+        return Failure::Failed(format!("{text}. Free some space, then start again."));
+    }
+    Failure::Configuration(text)
 }
 
 fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
@@ -229,6 +239,13 @@ mod tests {
     #[test]
     fn the_commands_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_full_disk_is_no_mistake_in_the_configuration() {
+        let failure = |kind: std::io::ErrorKind| unusable("the journal", &kind.into());
+        assert_eq!(failure(std::io::ErrorKind::StorageFull).code(), 1);
+        assert_eq!(failure(std::io::ErrorKind::PermissionDenied).code(), 78);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, open};
+use super::{Failure, open, unusable};
 use crate::{
     adapters::{
         CommandCenterAdapter,
@@ -41,8 +41,7 @@ impl Daemon {
     /// Takes the lock and opens the files.
     pub async fn open(home: &Home, credential: Option<Credential>) -> Result<Self, Failure> {
         open(home)?;
-        let mend = |error: std::io::Error| Failure::Configuration(error.to_string());
-        let lock = home.lock().map_err(mend)?;
+        let lock = home.lock().map_err(|error| unusable("the lock", &error))?;
         let lock = lock.ok_or_else(|| {
             Failure::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
         })?;
@@ -51,8 +50,10 @@ impl Daemon {
         if let Some(error) = &snapshot.error {
             return Err(Failure::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
         }
-        let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).map_err(mend)?;
-        let journal = Arc::new(Journal::open(home.state().join("journal")).map_err(mend)?);
+        let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone());
+        let outbox = outbox.map_err(|error| unusable("state/outbox", &error))?;
+        let journal =
+            Arc::new(Journal::open(home.state().join("journal")).map_err(|error| unusable("state/journal", &error))?);
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         tokio::spawn(files::follow(home.clone(), variables, sender));
         let fetch: Fetch = Arc::new(move |path| {
@@ -84,8 +85,7 @@ pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
         tracing::warn!(file = error.file, line = error.line, "{}", error.message);
     }
     let finish = CancellationToken::new();
-    let local = Cli::listen(home.socket())
-        .map_err(|error| Failure::Configuration(format!("{}: {error}", home.socket().display())))?;
+    let local = Cli::listen(home.socket()).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
     let identity = Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()) };

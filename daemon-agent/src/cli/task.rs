@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL};
 use serde_json::Value;
 
-use super::{Failure, Task, enrol, run::Daemon};
+use super::{Failure, Task, enrol, open, run::Daemon, unusable};
 use crate::{
     adapters::{
         board::Credential,
@@ -46,8 +46,8 @@ pub async fn task(home: &Home, task: Task) -> Result<(), Failure> {
 /// Without a daemon: takes the lock, runs, and leaves the events for the Board in the outbox.
 async fn alone(home: &Home, task: &Task, show: &mut Show) -> Result<(), Failure> {
     let credential = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
-    home.open().map_err(|error| Failure::Configuration(error.to_string()))?;
-    enrol::write_missing(home, &[] as &[&str]).map_err(|error| Failure::Failed(error.to_string()))?;
+    open(home)?;
+    enrol::write_missing(home, &[] as &[&str]).map_err(|error| unusable("the home", &error))?;
     let daemon = Daemon::open(home, credential.clone()).await?;
     let mesh = &daemon.mesh;
     let attempt = mesh.begin_local("cli", &task.agent, &task.goal);

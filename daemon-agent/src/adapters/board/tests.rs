@@ -187,7 +187,13 @@ async fn a_cut_connection_is_dialled_again_and_nothing_is_sent_twice_or_lost() {
     // A duplicate is acknowledged and not begun again.
     say(&mut server, submit(1, &task, "stream 40 every 10")).await;
     assert_eq!(frame(&mut server).await, json!({"type": "ack:cmd", "cmdSeq": 1}));
-    assert_eq!(desk.mesh.load(), (0, 0));
+    // Its ending is told a moment before it has left the books.
+    let quiet = async {
+        while desk.mesh.load() != (0, 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), quiet).await.expect("nothing was begun");
     // A gap in the commands ends the connection.
     say(&mut server, submit(5, &TaskId::new(2), "x")).await;
     let close = loop {
@@ -234,4 +240,36 @@ async fn once_means_one_connection() {
     let (stream, _) = desk.listener.accept().await.expect("a dial");
     drop(stream);
     assert!(desk.running.await.expect("no panic").expect_err("a reason").contains("cannot be reached"));
+}
+
+#[tokio::test]
+async fn what_the_board_finds_too_large_is_told_in_few_words() {
+    let desk = Desk::new(false).await;
+    let task = TaskId::new(1);
+    let (mut server, _) = desk.greet(json!([]), 1).await;
+    say(&mut server, submit(1, &task, "text 5000")).await;
+    let mut kinds: Vec<Value> = Vec::new();
+    // First a frame of several, then one event a frame, then without the largest.
+    for _ in 0..4 {
+        let mut terminal = Value::Null;
+        while terminal.is_null() {
+            let got = frame(&mut server).await;
+            let items = got["items"].as_array().cloned().unwrap_or_default();
+            let ending = |item: &&Value| item["type"] == "task:completed" || item["type"] == "task:error";
+            terminal = items.iter().find(ending).cloned().unwrap_or_default();
+        }
+        kinds.push(terminal["type"].clone());
+        if terminal["type"] == "task:error" {
+            assert_eq!(terminal["error"]["code"], "internal", "{terminal}");
+            break;
+        }
+        let refusal = CloseFrame { code: CloseCode::from(close::TOO_LARGE), reason: "the frame is too large".into() };
+        server.close(Some(refusal)).await.expect("closed");
+        // Known, with nothing taken: what comes is not held back.
+        (server, _) = desk.greet(json!([{"taskId": task, "attempt": 1, "seq": 0}]), 2).await;
+    }
+    assert_eq!(kinds.last().expect("an ending"), "task:error", "{kinds:?}");
+    desk.finish.cancel();
+    drop(server);
+    assert_eq!(desk.running.await.expect("no panic"), Ok(()));
 }
