@@ -113,7 +113,7 @@ impl Outbox {
         let full = low || log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
         if full && is_droppable(&body) {
             log.skip(weight(&body), "quota");
-        } else if let Err(error) = log.append(body.clone(), self.shared.clock.now(), &mut dirty)
+        } else if let Err(error) = self.write(log, &body, &mut dirty)
             && log.skip(weight(&body), "disk")
         {
             tracing::warn!(task.id = %attempt.task_id, "events find no place on the disk: {error}");
@@ -142,8 +142,7 @@ impl Outbox {
             match tries {
                 1 => {
                     tracing::warn!(task.id = %attempt.task_id, "the ending uses the outbox's reserve: {error}");
-                    self.shared.low.store(true, Ordering::Relaxed);
-                    let _ = fs::remove_file(self.reserve());
+                    self.open_reserve();
                 }
                 2 => body = EventBody::Error { error: outbox_full(&error) },
                 _ => tokio::time::sleep(Duration::from_secs(1)).await,
@@ -249,7 +248,24 @@ impl Outbox {
         self.shared.root.join("reserve")
     }
 
-    /// Takes room on the disk that only endings may use.
+    /// Appends to `log`. Without its announcement the Board would refuse all of a task: that may use the reserve.
+    fn write(&self, log: &mut Log, body: &EventBody, dirty: &mut Vec<Arc<fs::File>>) -> io::Result<u64> {
+        let now = self.shared.clock.now();
+        match log.append(body.clone(), now, dirty) {
+            Err(_) if matches!(body, EventBody::Announce { .. }) => {
+                self.open_reserve();
+                log.append(body.clone(), now, dirty)
+            }
+            written => written,
+        }
+    }
+
+    fn open_reserve(&self) {
+        self.shared.low.store(true, Ordering::Relaxed);
+        let _ = fs::remove_file(self.reserve());
+    }
+
+    /// Takes room on the disk that only endings and announcements may use.
     fn fill_reserve(&self) {
         let path = self.reserve();
         if path.exists() || self.shared.quota.reserve == 0 {

@@ -229,3 +229,28 @@ async fn what_the_board_refuses_is_kept_for_a_week_and_not_announced() {
     drop(outbox);
     assert_eq!(at(week + 5).expect("an outbox").next(&attempt()), 0, "gone");
 }
+
+#[tokio::test]
+async fn an_announcement_and_an_ending_may_use_the_reserve() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    let announce = EventBody::Announce {
+        origin: "cli".to_owned(),
+        agent_id: "a".to_owned(),
+        session_id: protocol::SessionId::new(1),
+        goal: "g".to_owned(),
+    };
+    // Nothing can be written here, with or without the reserve: it is given up for it, and the place is a gap.
+    let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
+    fs::write(&place, "").expect("written");
+    outbox.append(&attempt(), text("streams"));
+    assert!(outbox.reserve().exists(), "what streams never gets it");
+    outbox.append(&attempt(), announce);
+    assert!(!outbox.reserve().exists());
+    fs::remove_file(&place).expect("removed");
+    outbox.append(&attempt(), text("streams"));
+    outbox.end(&attempt(), completed()).await;
+    let events = all(&outbox, &attempt(), 1);
+    assert_eq!((events.len(), events[0].first_seq(), events[0].seq), (2, 1, 3), "while the disk is full text is a gap");
+}
