@@ -29,7 +29,7 @@ mod writer;
 use std::{future::Future, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
-    PgPool, SqlitePool,
+    ConnectOptions as _, PgPool, SqlitePool,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -113,8 +113,19 @@ impl Db {
                 .after_connect(|connection, _| {
                     Box::pin(async move { sqlx::raw_sql(POSTGRES_PATIENCE).execute(connection).await.map(drop) })
                 })
-                .connect_with(options)
-                .await?;
+                .connect_with(options.clone())
+                .await;
+            let pool = match pool {
+                Ok(pool) => pool,
+                // It has tried for a while and keeps the reason to itself: once more, to hear it.
+                Err(sqlx::Error::PoolTimedOut) => {
+                    let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
+                    let said = options.connect().await.map(drop);
+                    let why = said.err().map_or_else(|| "it did not answer in time".to_owned(), |why| why.to_string());
+                    return Err(Error::Unavailable(format!("{place}: {why}")));
+                }
+                Err(error) => return Err(error.into()),
+            };
             return Ok(Self { pools: Pools::Postgres(pool), writer: None });
         }
         let options = SqliteConnectOptions::from_str(url)?

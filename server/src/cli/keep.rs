@@ -111,7 +111,7 @@ async fn restore_sqlite(config: &Config, backup: &Path) -> Result<String, Failur
     }
     let mut said = format!("restored {}", file.display());
     if file.exists() {
-        let old = beside(&file, &format!("before-{}", crate::clock::Clock::System.now().0 / 1000));
+        let old = beside(&file, &format!("before-{}", crate::clock::Clock::System.now().0));
         // Together with what its log still holds.
         for suffix in ["", "-wal", "-shm"] {
             let part = suffixed(&file, suffix);

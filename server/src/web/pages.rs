@@ -87,6 +87,13 @@ fn parse<T: FromStr>(text: &str) -> Result<T> {
     text.parse().map_err(|_| Error::NotFound)
 }
 
+/// What a form says that could not be kept just now.
+fn busy(what: &str) -> String {
+    format!(
+        "Not sent: {what} is not available right now. Your words are still here: wait a moment, then send them again."
+    )
+}
+
 /// A key that a form sends along: sent twice, it is one call.
 fn nonce(board: &Board) -> String {
     protocol::MessageId::new(board.clock.now().millis()).to_string()

@@ -4,12 +4,12 @@ use askama::Template;
 use axum::{
     Form,
     extract::{Query, State},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use serde::Deserialize;
 
-use super::{join::Joining, nonce, once, preflight::Choice, sessions::Line};
+use super::{busy, join::Joining, nonce, once, preflight::Choice, sessions::Line};
 use crate::{
     actions, db,
     domain::Role,
@@ -132,6 +132,14 @@ pub async fn submit(
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
             let start = Start { goal: Some(form.goal), viber: Some(form.viber), agent: Some(form.agent) };
             html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(&board, &caller, start, Some(message)).await?)
+        }
+        Err(Error::Unavailable { what, retry_after }) => {
+            // What was written is not lost with it; the same key, should it have arrived after all.
+            let start = Start { goal: Some(form.goal), viber: Some(form.viber), agent: Some(form.agent) };
+            let mut page = page(&board, &caller, start, Some(busy(what))).await?;
+            page.key = form.key;
+            let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
+            Ok(([(header::RETRY_AFTER, retry_after.to_string())], answer).into_response())
         }
         Err(error) => Err(error.into()),
     }

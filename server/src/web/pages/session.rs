@@ -4,13 +4,13 @@ use askama::Template;
 use axum::{
     Form,
     extract::{Path, Query, State},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use protocol::{SessionId, TaskId};
 use serde::Deserialize;
 
-use super::{Wants, dock::DockView, nonce, once, parse, talk::Talk};
+use super::{Wants, busy, dock::DockView, nonce, once, parse, talk::Talk};
 use crate::{
     actions,
     domain::Role,
@@ -210,6 +210,14 @@ pub async fn say(
                 Wants::Page => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page),
                 Wants::Fragment => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page.composer),
             }
+        }
+        Err(Error::Unavailable { what, retry_after }) if wants == Wants::Page => {
+            // What was written is not lost with it; the same key, should it have arrived after all.
+            let mut page = page(&board, &caller, &id, &At::default()).await?;
+            (page.composer.content, page.composer.key) = (words.content, words.key);
+            page.composer.error = Some(busy(what));
+            let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
+            Ok(([(header::RETRY_AFTER, retry_after.to_string())], answer).into_response())
         }
         Err(error) => Err(error.into()),
     }
