@@ -13,6 +13,10 @@ use crate::{
     state::Board,
 };
 
+/// Claims take turns: of many at once only the first pays for a password's hash, and the others find the code used. The
+/// database decides between replicas.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Slug of the team that a Board makes at its first start.
 pub const FIRST_TEAM: &str = "home";
 
@@ -71,6 +75,7 @@ pub struct Claim {
 
 /// Makes the first owner, names the team, signs the owner in. Of many who try at once, one succeeds.
 pub async fn claim(board: &Board, code: &str, claim: Claim) -> Result<(Operator, Team, Login)> {
+    let _turn = TURN.lock().await;
     if !is_open(board, code).await? {
         return Err(Error::NotFound);
     }

@@ -21,6 +21,9 @@ const PAIR: Rule = Rule { burst: 10, refill_ms: 90_000 };
 const ACCOUNT: Rule = Rule { burst: 30, refill_ms: 30_000 };
 /// One address, guessing anybody.
 const ADDRESS: Rule = Rule { burst: 50, refill_ms: 10_000 };
+/// One address trying join tokens. They cannot be guessed: this only bounds what trying costs, and a whole rack may join
+/// from behind one address.
+const JOIN: Rule = Rule { burst: 50, refill_ms: 10_000 };
 /// Buckets that are kept; full ones are dropped first.
 const CAPACITY: usize = 20_000;
 
@@ -47,6 +50,15 @@ impl Throttle {
         if !known {
             rules.push((format!("u {account}"), ACCOUNT));
         }
+        self.pay(rules, now)
+    }
+
+    /// The same for one try at joining with a token.
+    pub fn join(&self, address: &str, now: i64) -> Result<Try, u64> {
+        self.pay(vec![(format!("j {}", network(address)), JOIN)], now)
+    }
+
+    fn pay(&self, rules: Vec<(String, Rule)>, now: i64) -> Result<Try, u64> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let debt = |buckets: &HashMap<String, (i64, i64)>, name: &str| {
             buckets.get(name).map_or(0, |(debt, at)| (debt - (now - at)).max(0))
@@ -117,6 +129,14 @@ mod tests {
         let passed = (0..100).filter(|n| guess(&throttle, "ines", &format!("10.0.1.{n}"), 0).is_ok()).count();
         assert_eq!(passed, 30);
         assert!(throttle.attempt("ines", "10.9.9.9", true, 0).is_ok());
+    }
+
+    #[test]
+    fn twenty_machines_behind_one_address_may_try_a_token_at_once() {
+        let throttle = Throttle::default();
+        assert!((0..20).all(|_| throttle.join("10.0.0.1", 0).is_ok()));
+        assert_eq!((0..50).filter(|_| throttle.join("10.0.0.1", 0).is_ok()).count(), 30);
+        assert_eq!(guess(&throttle, "ines", "10.0.0.1", 0), Ok(()), "signing in does not pay for it");
     }
 
     #[test]

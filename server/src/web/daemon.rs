@@ -34,8 +34,6 @@ const READ_BUFFER: usize = 4 * 1024;
 const WRITE_BUFFER: usize = 0;
 /// Bytes that one frame may leave unwritten in the library; our own queue is bounded before it.
 const MAX_WRITE_BUFFER: usize = 2 * 1024 * 1024;
-/// The account that a wrong join token is counted against, so that addresses are throttled.
-const JOIN: &str = "join";
 
 /// Its routes.
 pub fn routes() -> Router<Board> {
@@ -147,7 +145,7 @@ async fn join(
     }
     let join: Join = serde_json::from_slice(&body).map_err(|error| Rejection(Error::Malformed(error.to_string())))?;
     let throttle = &board.guard.throttle;
-    let paid = throttle.attempt(JOIN, &address.0, true, board.clock.monotonic());
+    let paid = throttle.join(&address.0, board.clock.monotonic());
     let paid = paid.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;
     let joining = enrol::Joining {
         token: join.token,

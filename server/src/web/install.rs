@@ -87,7 +87,8 @@ fn absent() -> Response {
     let text = "This Board has no daemon-agent to give away.\n\
                 Its administrator can put one beside the viber-board program, or name it with --daemon-binary.\n\
                 On the work machine it can also be built from source: cargo install --path daemon-agent\n";
-    (StatusCode::NOT_FOUND, text).into_response()
+    // Named as Markdown, so that it reaches whoever ran curl: a bare text would be taken for a refusal without a form.
+    (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], text).into_response()
 }
 
 /// The daemon build as it lies on disk.
