@@ -36,7 +36,7 @@ pub fn start(form: LogForm, usual: &str) {
 /// The WebSocket library tells its whole request at `trace`, the viber's credential with it: nobody gets that, whatever
 /// they ask for.
 fn without_secrets(filter: EnvFilter) -> EnvFilter {
-    ["tungstenite=debug", "tungstenite::handshake=debug", "tungstenite::handshake::client=debug"]
+    ["tungstenite=info", "tungstenite::handshake=info", "tungstenite::handshake::client=info"]
         .into_iter()
         .fold(filter, |filter, rule| filter.add_directive(rule.parse().expect("a fixed rule")))
 }
@@ -50,7 +50,7 @@ mod tests {
         for asked in ["trace", "tungstenite=trace", "tungstenite::handshake::client=trace,info"] {
             let filter = without_secrets(EnvFilter::new(asked)).to_string();
             assert!(!filter.contains("tungstenite=trace") && !filter.contains("client=trace"), "{filter}");
-            assert!(filter.contains("tungstenite::handshake::client=debug"), "{filter}");
+            assert!(filter.contains("tungstenite::handshake::client=info"), "{filter}");
         }
     }
 }
