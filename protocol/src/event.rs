@@ -222,9 +222,9 @@ impl Usage {
     /// Adds another call's usage; a sum with an estimate in it is an estimate.
     pub fn add(&mut self, other: &Usage) {
         let nothing_yet = self.input_tokens == 0 && self.output_tokens == 0;
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cached_tokens += other.cached_tokens;
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
         self.cost_usd = match (self.cost_usd, other.cost_usd) {
             (None, cost) | (cost, None) => cost,
             (Some(a), Some(b)) => Some(a + b),

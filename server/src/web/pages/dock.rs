@@ -210,7 +210,7 @@ fn activity(talk: &Talk) -> String {
 fn facts(task: &Task) -> String {
     let usage = &task.usage;
     let mut facts = Vec::new();
-    if usage.input_tokens + usage.output_tokens > 0 {
+    if usage.input_tokens.max(usage.output_tokens) > 0 {
         let about = if usage.source == UsageSource::Estimated { "≈ " } else { "" };
         facts.push(format!("{about}{} in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
     }

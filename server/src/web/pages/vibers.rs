@@ -130,7 +130,7 @@ pub fn state(viber: &Viber) -> Badge {
 /// What the viber's last heartbeat told of its machine.
 pub fn meters(board: &Board, viber: &Viber) -> (Vec<Meter>, Option<Instant>) {
     let Some((metrics, at)) = board.hub.metrics(&viber.id) else { return (Vec::new(), None) };
-    let share = |used: u64, total: u64| (used.min(total) * 100).checked_div(total).unwrap_or(0);
+    let share = |used: u64, total: u64| used.min(total).saturating_mul(100).checked_div(total).unwrap_or(0);
     let giga = |bytes: u64| bytes / 1_000_000_000;
     // A percentage: the cast cannot leave 0…100.
     let cpu = metrics.cpu_percent.clamp(0.0, 100.0).round() as u64;

@@ -78,7 +78,7 @@ impl Calls {
     }
 
     pub(super) fn took(&self) -> String {
-        took(self.calls.iter().map(|call| call.duration_ms).sum())
+        took(self.calls.iter().fold(0, |sum: u64, call| sum.saturating_add(call.duration_ms)))
     }
 
     pub(super) fn is_working(&self) -> bool {
@@ -167,7 +167,10 @@ impl Builder {
             AgentStreamEvent::Notice { level, text } => self.push(Body::Notice { level: *level, text: text.clone() }),
             AgentStreamEvent::Gap { from, to, .. } => self.push(Body::Notice {
                 level: NoticeLevel::Warning,
-                text: format!("{} events are missing here: the viber had no room to keep them.", to + 1 - from),
+                text: format!(
+                    "{} events are missing here: the viber had no room to keep them.",
+                    to.saturating_sub(*from).saturating_add(1)
+                ),
             }),
             _ => {}
         }
@@ -299,5 +302,23 @@ mod tests {
         let lanes = builder.finish(true);
         let Body::Calls(group) = &lanes[0].body else { panic!("{lanes:?}") };
         assert!(!group.is_open() && !group.is_working());
+    }
+
+    #[test]
+    fn no_number_of_a_viber_is_too_large_to_show() {
+        let mut builder = Builder::new(By::Agent);
+        for id in ["1", "2"] {
+            builder.part(&call(id, "shell"));
+            builder
+                .event(&event(json!({"type": "tool-result", "callId": id, "tool": "shell", "result": "", "ok": true,
+                "durationMs": u64::MAX})));
+        }
+        builder.event(&event(json!({"type": "gap", "from": u64::MAX, "to": 0, "bytes": 0, "reason": "a lie"})));
+        let lanes = builder.finish(true);
+        let Body::Calls(group) = &lanes[0].body else { panic!("{lanes:?}") };
+        assert!(group.took().ends_with("min"), "{}", group.took());
+        let mut usage = protocol::Usage { input_tokens: u64::MAX, ..protocol::Usage::default() };
+        usage.add(&usage.clone());
+        assert_eq!(usage.input_tokens, u64::MAX);
     }
 }
