@@ -26,6 +26,8 @@ pub enum Outcome {
     Working,
     Done,
     Failed,
+    /// Ended by a person's stop: no failure.
+    Stopped,
     /// The attempt ended before its result came.
     Unanswered,
 }
@@ -125,7 +127,11 @@ impl Call {
 
     /// Its result.
     pub fn answer(&mut self, result: &Value, ok: bool, duration_ms: u64) {
-        self.outcome = if ok { Outcome::Done } else { Outcome::Failed };
+        self.outcome = match ok {
+            true => Outcome::Done,
+            false if is_true(result, "stopped") => Outcome::Stopped,
+            false => Outcome::Failed,
+        };
         self.duration_ms = duration_ms;
         let output = output(result);
         self.cause = if ok { String::new() } else { cause(result) };
@@ -139,12 +145,12 @@ impl Call {
             Outcome::Working => "working",
             Outcome::Done => "done",
             Outcome::Failed => "failed",
-            Outcome::Unanswered => "stopped",
+            Outcome::Stopped | Outcome::Unanswered => "stopped",
         }
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.outcome, Outcome::Working | Outcome::Failed)
+        matches!(self.outcome, Outcome::Working | Outcome::Failed | Outcome::Stopped)
     }
 
     pub(super) fn took(&self) -> String {
@@ -168,8 +174,12 @@ pub fn output(result: &Value) -> String {
     }
 }
 
+fn is_true(result: &Value, field: &str) -> bool {
+    result.get(field).and_then(Value::as_bool) == Some(true)
+}
+
 fn cause(result: &Value) -> String {
-    if result.get("timedOut").and_then(Value::as_bool) == Some(true) {
+    if is_true(result, "timedOut") {
         return "timed out".to_owned();
     }
     match (result.get("exitCode").and_then(Value::as_i64), result.get("signal")) {
@@ -230,6 +240,13 @@ mod tests {
         call.answer(&json!({"exitCode": 2, "output": format!("{}END", "x".repeat(9_000))}), false, 1_200);
         assert_eq!((call.state(), call.cause.as_str(), call.took().as_str()), ("failed", "exit 2", "1.2 s"));
         assert!(call.output.ends_with("END") && call.output.len() + call.hidden == 9_003);
+    }
+
+    #[test]
+    fn a_stopped_command_is_no_failure() {
+        let mut call = Call::new("1", "shell", &json!({"command": "make"}));
+        call.answer(&json!({"signal": 15, "stopped": true, "output": "half"}), false, 900);
+        assert_eq!((call.state(), call.outcome == Outcome::Failed, call.is_open()), ("stopped", false, true));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Calls {
 
 impl Calls {
     pub(super) fn is_open(&self) -> bool {
-        self.calls.iter().any(|call| matches!(call.outcome, Outcome::Working | Outcome::Failed))
+        self.calls.iter().any(Call::is_open)
     }
 
     /// `13 commands, 6 reads`.
