@@ -7,7 +7,7 @@ use protocol::{OperatorId, TeamId};
 use super::accounts::{self, NewOperator};
 use crate::{
     db,
-    domain::{By, Operator, Role, Team},
+    domain::{Actor, By, Operator, Role, Team},
     error::{Error, Result},
     hub::{News, Revoked},
     state::Board,
@@ -117,6 +117,14 @@ async fn change(
                 // First of all: two admins who demote each other wait for one another here.
                 db::teams::lock(tx, &team).await?;
                 let was = db::members::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
+                // The request was let in with the role of that moment: what counts is the one behind the lock.
+                let maker = match &by.actor {
+                    Actor::Operator { id, .. } => {
+                        let member = db::members::load(tx, &team, id).await?.ok_or(Error::NotFound)?;
+                        maker.min(member.role)
+                    }
+                    _ => maker,
+                };
                 let leaves = role.is_none() && by.actor.id() == id.as_str();
                 if !leaves && maker < Role::Admin {
                     return Err(Error::Forbidden("this needs the role admin in the team"));
