@@ -94,3 +94,21 @@ async fn no_text_brings_a_nul_into_the_database() {
     put(&db, "a\0b".into(), false).await.expect("a change");
     assert_eq!(keys(&db).await, ["a\u{fffd}b"]);
 }
+
+#[tokio::test]
+async fn the_log_is_reused_however_much_is_written() {
+    let (folder, db) = fresh().await;
+    for n in 0..120 {
+        let written: Result<u64, Error> = db
+            .write(move |tx| {
+                let text = format!("{n:03} ").repeat(60_000);
+                let sql = "INSERT INTO board (key, value) VALUES ('much', $1) \
+                           ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+                Box::pin(async move { tx.execute(sql, crate::args![text]).await })
+            })
+            .await;
+        written.expect("a change");
+    }
+    let log = std::fs::metadata(folder.path().join("board.db-wal")).expect("a log").len();
+    assert!(log < 12 << 20, "29 MB were written, and the log has {log} bytes");
+}

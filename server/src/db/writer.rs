@@ -21,8 +21,10 @@ const QUEUE: usize = 1024;
 const BATCH: usize = 256;
 /// A PostgreSQL change is tried so often when it lost a serialization race or a deadlock.
 const TRIES: u32 = 4;
-/// Size of the write-ahead log above which a checkpoint is due, bytes.
-const CHECKPOINT: u64 = 4 * 1024 * 1024;
+/// Pages of the write-ahead log that are not in the database yet, above which a checkpoint is due: 4 MiB.
+const CHECKPOINT: i64 = 1024;
+/// A smaller log cannot hold so many pages, bytes.
+const SMALL_LOG: u64 = 4 * 1024 * 1024;
 
 /// With nothing to write for so long, the write-ahead log is emptied: a copy of the file alone is nearly whole then.
 const IDLE: Duration = Duration::from_secs(20);
@@ -130,15 +132,27 @@ async fn run(pool: SqlitePool, mut waiting: mpsc::Receiver<Job>, file: PathBuf) 
         for reply in replies {
             reply(outcome.clone());
         }
-        if std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > CHECKPOINT)
-            && let Ok(mut connection) = pool.acquire().await
+        // The file only grows: a log that is reused from its start is as long as it ever was.
+        if std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > SMALL_LOG)
+            && let Err(error) = checkpoint(&pool).await
         {
-            // PASSIVE moves what no reader needs and never waits; the log is reused from its start afterwards.
-            if let Err(error) = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *connection).await {
-                tracing::warn!(%error, "the write-ahead log could not be moved into the database");
-            }
+            tracing::warn!(%error, "the write-ahead log could not be moved into the database");
         }
     }
+}
+
+/// Moves the log into the database when enough of it is not there yet. A checkpoint writes and syncs the database file:
+/// once for many commits.
+async fn checkpoint(pool: &SqlitePool) -> Result<(), sqlx::Error> {
+    let mut connection = pool.acquire().await?;
+    // NOOP answers what a checkpoint would, and does nothing.
+    let asked = sqlx::query_as("PRAGMA wal_checkpoint(NOOP)").fetch_one(&mut *connection).await;
+    let (_, pages, moved): (i64, i64, i64) = asked?;
+    if pages - moved >= CHECKPOINT {
+        // PASSIVE moves what no reader needs and never waits; the log is reused from its start afterwards.
+        sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 /// Moves the whole log into the database and cuts it to nothing. A reader that still needs it is not waited for.
