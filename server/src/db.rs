@@ -137,9 +137,11 @@ impl Db {
             .pragma("wal_autocheckpoint", "0")
             .pragma("cache_size", "-8000");
         restrict(options.get_filename())?;
-        let write = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        // Asking a connection whether it lives costs a turn of its thread, and a file in this process does not hang up.
+        let pool = || SqlitePoolOptions::new().test_before_acquire(false);
+        let write = pool().max_connections(1).connect_with(options.clone()).await?;
         let file = options.get_filename().to_owned();
-        let read = SqlitePoolOptions::new()
+        let read = pool()
             .max_connections(SQLITE_READERS)
             .acquire_timeout(Duration::from_secs(5))
             .connect_with(options.pragma("query_only", "1"))
