@@ -255,7 +255,12 @@ impl Follower {
     fn concerns(&self, news: &News) -> bool {
         match news {
             News::Task { task, .. } => *task == self.id,
-            News::Viber(viber) => self.shown.as_ref().is_none_or(|task| task.viber_id == *viber),
+            // Contact that is lost or found rings for every open task by its name; what else a viber does, and it
+            // rings with each task that begins or ends there, is nothing to a follower. A stop that was never
+            // confirmed is final, and still hangs on contact.
+            News::Viber(viber) => {
+                self.shown.as_ref().is_none_or(|task| task.viber_id == *viber && task.state.is_final())
+            }
             News::Session(session) => self.shown.as_ref().is_none_or(|task| task.session_id == *session),
             News::Anything => true,
             News::Team | News::Revoked(_) => false,
