@@ -1,5 +1,7 @@
 //! The tools of the tests themselves: a tool that lies would make every story worthless.
 
+mod proxy;
+
 use std::time::Duration;
 
 use board_tests::{

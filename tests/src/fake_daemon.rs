@@ -88,6 +88,11 @@ impl FakeDaemon {
         daemon
     }
 
+    /// Dials `url` from now on: a proxy before the Board.
+    pub fn dials(&mut self, url: &str) {
+        url.clone_into(&mut self.board);
+    }
+
     /// Dials in, says hello, and answers the Board's welcome.
     pub async fn connect(&mut self) -> Welcome {
         self.dial().await.unwrap_or_else(|error| panic!("the upgrade was refused: {error}"));

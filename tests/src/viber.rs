@@ -43,9 +43,14 @@ impl Viber {
 
     /// Enrols without running.
     pub async fn enrol(&self, board: &Board) {
+        self.enrol_at(board, &board.url).await;
+    }
+
+    /// The same at `url`, which leads to the Board: the daemon dials it from now on.
+    pub async fn enrol_at(&self, board: &Board, url: &str) {
         let token = board.join_token(HOME).await;
         let space = self.space().display().to_string();
-        let args = ["join", &board.url, &token, "--name", &self.name, "--space", &space];
+        let args = ["join", url, &token, "--name", &self.name, "--space", &space];
         self.cli(&args).await.good();
     }
 
