@@ -163,6 +163,7 @@ impl Failure {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
+    crate::fault::arm();
     let cli = Cli::parse();
     let daemon = matches!(cli.command, Verb::Run { .. } | Verb::Join(Join { run: true, .. }));
     logs::start(cli.log, if daemon { "info" } else { "warn" });

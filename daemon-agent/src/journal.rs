@@ -14,6 +14,7 @@ use protocol::{Command, Numbered, Running, TaskSubmit};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    fault,
     home::write_private,
     outbox::{Record, encode, scan},
 };
@@ -173,7 +174,13 @@ impl Inner {
         for entry in &entries {
             put(entry, &mut bytes)?;
         }
-        let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
+        let written = self.file.write_all(&bytes).and_then(|()| {
+            if fault::at("journal::before_fsync") {
+                return Err(io::Error::other("a test"));
+            }
+            self.file.sync_data()
+        });
+        fault::at("journal::after_fsync");
         if let Err(error) = written {
             // Half a record must not stand before whole ones.
             self.file.set_len(self.size)?;

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;
+pub mod fault;
 pub mod hold;
 pub mod home;
 pub mod journal;

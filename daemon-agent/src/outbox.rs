@@ -149,6 +149,7 @@ impl Outbox {
             }
         };
         self.shared.sync.settle(dirty).await;
+        crate::fault::at("outbox::after_end");
         if let Some(log) = self.logs().get_mut(attempt) {
             log.visible = log.next - 1;
         }

@@ -157,7 +157,9 @@ impl Toolbox {
     fn scratch(&self) -> io::Result<PathBuf> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         if scratch.is_none() {
-            *scratch = Some(Scratch::new()?);
+            let made = Scratch::new()?;
+            crate::fault::note("scratch", &self.context.task_id, 0, made.path().display());
+            *scratch = Some(made);
         }
         Ok(scratch.as_ref().map(|scratch| scratch.path().to_owned()).unwrap_or_default())
     }

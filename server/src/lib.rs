@@ -7,6 +7,7 @@ pub mod config;
 pub mod db;
 pub mod domain;
 pub mod error;
+pub mod fault;
 pub mod guard;
 pub mod hub;
 pub mod lifecycle;

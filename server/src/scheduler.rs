@@ -43,6 +43,7 @@ async fn every<D: Duty>(board: Board, period: Duration, mut duty: D) {
             () = board.shutdown.soft.cancelled() => return,
             _ = beat.tick() => {}
         }
+        crate::fault::at("scheduler::duty");
         if let Err(error) = duty.once(&board).await {
             tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again");
         }

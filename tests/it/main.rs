@@ -22,6 +22,7 @@ mod browser;
 mod calls;
 mod daemon;
 mod delivery;
+mod faults;
 mod harness;
 mod kill;
 mod packaging;

@@ -12,7 +12,7 @@ const LONGEST: usize = 500;
 
 /// The Board's rooms from the ground up: a room uses rooms of lower floors and itself, nothing beside or above it.
 const FLOORS: &[&[&str]] = &[
-    &["clock", "config", "lifecycle", "measure", "secret"],
+    &["clock", "config", "fault", "lifecycle", "measure", "secret"],
     &["domain"],
     &["db", "guard", "hub"],
     &["error"],

@@ -3,16 +3,18 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
+    ledger::{self, Ledger},
     person::Person,
     postgres::Database,
-    programs::{Process, Said, free_port, program, run},
+    programs::{Faults, Process, Said, free_port, program, run},
     wait::eventually,
 };
 
@@ -38,7 +40,11 @@ pub struct Board {
     pub database: Option<Database>,
     port: u16,
     flags: Vec<String>,
+    faults: Faults,
     process: Option<Process>,
+    /// When the process was started.
+    since: Option<Instant>,
+    ledger: Arc<Ledger>,
     folder: TempDir,
 }
 
@@ -56,6 +62,26 @@ impl Board {
         board
     }
 
+    /// A Board whose failpoints do as `faults` say from its first moment: `point=actions;…`, see `server::fault`.
+    pub async fn start_with_failpoints(engine: Engine, faults: &str) -> Self {
+        let mut board = Self::prepare(engine, &[]).await;
+        board.faults.at_start(faults);
+        board.serve();
+        board.ready().await;
+        board
+    }
+
+    /// From now on, and after the next starts, the point does as `actions` say (`1*return(crash)`, `off`); answers when
+    /// the running Board knows.
+    pub async fn fail(&self, point: &str, actions: &str) {
+        self.faults.set(point, actions, self.running()).await;
+    }
+
+    /// No point does anything any more, also after the next start.
+    pub async fn heal(&self) {
+        self.faults.clear(self.running()).await;
+    }
+
     /// A Board that is not started yet.
     pub async fn prepare(engine: Engine, flags: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("board-").tempdir().expect("a folder");
@@ -68,14 +94,20 @@ impl Board {
             None => format!("sqlite://{}/board.db", folder.path().display()),
             Some(database) => database.url.clone(),
         };
+        let url = format!("http://127.0.0.1:{port}");
+        let ledger = ledger::begin(&url);
+        ledger.secret("the harness's password", PASSWORD);
         Self {
             engine,
-            url: format!("http://127.0.0.1:{port}"),
+            url,
             database_url,
             database,
             port,
             flags: flags.iter().map(ToString::to_string).collect(),
+            faults: Faults::in_folder(folder.path()),
             process: None,
+            since: None,
+            ledger,
             folder,
         }
     }
@@ -84,7 +116,9 @@ impl Board {
     pub fn serve(&mut self) {
         let mut command = self.command(&["serve", "--listen", &format!("127.0.0.1:{}", self.port)]);
         command.args(&self.flags);
+        self.faults.give(&mut command);
         self.process = Some(Process::start(command, &self.log_file()));
+        self.since = Some(Instant::now());
     }
 
     /// Waits until `/readyz` says so. Panics when the process ends first.
@@ -145,6 +179,22 @@ impl Board {
     /// The process's id.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("a running Board").pid()
+    }
+
+    /// Whether a process was started and not ended since.
+    pub fn running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// For how long it has run, in milliseconds; 0 when it does not.
+    pub fn up_ms(&self) -> i64 {
+        let up = self.since.filter(|_| self.running()).map_or(0, |since| since.elapsed().as_millis());
+        i64::try_from(up).expect("a test is short")
+    }
+
+    /// What the harness wrote down about it.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     /// Its data folder.
@@ -214,7 +264,9 @@ impl Board {
 
     /// A fresh join token of `team`.
     pub async fn join_token(&self, team: &str) -> String {
-        word(&self.cli(&["join-token", "--team", team]).await.good(), "vbj_")
+        let token = word(&self.cli(&["join-token", "--team", team]).await.good(), "vbj_");
+        self.ledger.secret("a join token", &token);
+        token
     }
 
     /// Changes a row behind the Board's back: for settings that no page or command offers. Answers how many rows.

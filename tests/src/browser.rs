@@ -80,6 +80,11 @@ impl Browser {
 
     /// Goes to an address.
     pub async fn go(&self, url: &str) {
+        // What is submitted in a browser is seen by nobody else.
+        if let Some(end) = url.find("://").map(|at| at + 3) {
+            let host = url[end..].find('/').map_or(url.len(), |slash| end + slash);
+            crate::ledger::at(&url[..host]).somebody_else_submits();
+        }
         self.page.goto(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
     }
 

@@ -21,6 +21,11 @@ impl Canary {
         Self { secret: secret.to_owned(), kind }
     }
 
+    /// What it is, for a message that must not contain it.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// Panics when `text` contains the secret.
     #[track_caller]
     pub fn not_in(&self, place: &str, text: &str) {

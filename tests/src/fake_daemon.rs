@@ -1,6 +1,6 @@
 //! A daemon that speaks the protocol rightly, or wrongly on command. It has no disk: what it keeps is what the test keeps.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
 use protocol::{
@@ -16,6 +16,7 @@ use tokio_tungstenite::{
 
 use crate::{
     board::{Board, HOME},
+    ledger::Ledger,
     person::{Answer, Person},
     wait::PATIENCE,
 };
@@ -33,6 +34,7 @@ pub struct FakeDaemon {
     pub running: Vec<Running>,
     pub outbox: Vec<OutboxRange>,
     board: String,
+    ledger: Arc<Ledger>,
     socket: Option<WebSocketStream<MaybeTlsStream<TcpStream>>>,
 }
 
@@ -53,6 +55,7 @@ impl FakeDaemon {
     pub async fn enrol_in(board: &Board, team: &str, name: &str) -> Self {
         let token = board.join_token(team).await;
         let body = Self::join(&board.anon(), &token, name).await.expect(201).json();
+        board.ledger().secret("a viber's credential", body["credential"].as_str().expect("a credential"));
         Self {
             id: body["viberId"].as_str().and_then(|id| id.parse().ok()).expect("a viber's id"),
             name: name.to_owned(),
@@ -62,6 +65,7 @@ impl FakeDaemon {
             running: Vec::new(),
             outbox: Vec::new(),
             board: board.url.clone(),
+            ledger: board.ledger().clone(),
             socket: None,
         }
     }
@@ -161,15 +165,19 @@ impl FakeDaemon {
 
     /// Sends any text.
     pub async fn send_text(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.note_sent(&text);
         let socket = self.socket.as_mut().expect("connected");
-        socket.send(Message::text(text.into())).await.expect("the Board takes it");
+        socket.send(Message::text(text)).await.expect("the Board takes it");
     }
 
     /// Sends any text to a Board that may have hung up meanwhile.
     pub async fn try_send_text(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.note_sent(&text);
         let socket = self.socket.as_mut().expect("connected");
         // Whether it has is seen by reading.
-        let _ = socket.send(Message::text(text.into())).await;
+        let _ = socket.send(Message::text(text)).await;
     }
 
     /// The next frame or close; panics after a while of silence.
@@ -188,6 +196,7 @@ impl FakeDaemon {
             match socket.next().await {
                 Some(Ok(Message::Text(text))) => {
                     let frame = ToDaemon::parse(&text).unwrap_or_else(|error| panic!("{error:?} in {text}"));
+                    self.note_heard(&frame);
                     return Heard::Frame(frame);
                 }
                 Some(Ok(Message::Close(Some(frame)))) => {
@@ -198,6 +207,33 @@ impl FakeDaemon {
                 }
                 Some(Ok(_)) => {}
             }
+        }
+    }
+
+    /// Writes down the events in a frame, if it is one that the Board can read.
+    fn note_sent(&self, text: &str) {
+        if let Ok(FromDaemon::Events(frame)) = FromDaemon::parse(text) {
+            for item in &frame.items {
+                let event: Value = serde_json::from_str(item.get()).unwrap_or_default();
+                if let Some(seq) = event["seq"].as_u64() {
+                    self.ledger.sent(frame.task_id.as_str(), frame.attempt, seq, item.get());
+                }
+            }
+        }
+    }
+
+    fn note_heard(&self, frame: &ToDaemon) {
+        let acks: &[Acked] = match frame {
+            ToDaemon::AckEvents { acks } => acks,
+            ToDaemon::Welcome(welcome) => &welcome.acked,
+            ToDaemon::Command(Numbered { cmd_seq, command: Command::Submit(submit) }) => {
+                self.ledger.offered(submit.task_id.as_str(), submit.attempt, self.id.as_str(), *cmd_seq);
+                &[]
+            }
+            _ => &[],
+        };
+        for ack in acks {
+            self.ledger.acked(ack.task_id.as_str(), ack.attempt, ack.seq);
         }
     }
 
@@ -307,6 +343,7 @@ impl FakeDaemon {
             running: Vec::new(),
             outbox: Vec::new(),
             board: self.board.clone(),
+            ledger: self.ledger.clone(),
             socket: None,
         }
     }

@@ -1,9 +1,14 @@
 //! Whoever speaks HTTP to the Board: nobody in particular, an operator with a cookie, a program with a token.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use reqwest::{Client, Method, RequestBuilder, header, redirect};
 use serde_json::Value;
+
+use crate::ledger::{self, Ledger, Submit, View};
 
 /// A client with its credential. Redirects are shown, not followed.
 #[derive(Debug)]
@@ -13,6 +18,7 @@ pub struct Person {
     team: Option<String>,
     token: Option<String>,
     cookies: Mutex<BTreeMap<String, String>>,
+    ledger: Arc<Ledger>,
 }
 
 /// What came back.
@@ -27,12 +33,15 @@ impl Person {
     /// Somebody without a credential.
     pub fn anonymous(board: &str) -> Self {
         let client = Client::builder().redirect(redirect::Policy::none()).no_proxy().build().expect("a client");
-        Self { board: board.to_owned(), client, team: None, token: None, cookies: Mutex::default() }
+        let ledger = ledger::at(board);
+        Self { board: board.to_owned(), client, team: None, token: None, cookies: Mutex::default(), ledger }
     }
 
     /// A program with a bearer token.
     pub fn with_token(board: &str, token: &str) -> Self {
-        Self { token: Some(token.to_owned()), ..Self::anonymous(board) }
+        let anonymous = Self::anonymous(board);
+        anonymous.ledger.secret("an API token", token);
+        Self { token: Some(token.to_owned()), ..anonymous }
     }
 
     /// Names the team (`X-Team`) in every request.
@@ -45,6 +54,7 @@ impl Person {
     pub async fn sign_in(&self, email: &str, password: &str) {
         let answer = self.try_sign_in(email, password).await;
         assert!(answer.status == 303 && self.cookie().is_some(), "signing in as {email}: {answer:#?}");
+        self.ledger.secret("a password", password);
     }
 
     /// Tries to sign in.
@@ -90,11 +100,34 @@ impl Person {
 
     /// Sends a request and keeps the cookies of its answer.
     pub async fn send(&self, request: RequestBuilder) -> Answer {
-        let answer = request.send().await.unwrap_or_else(|error| panic!("no answer: {error:?}"));
+        self.try_send(request).await.unwrap_or_else(|error| panic!("no answer: {error:?}"))
+    }
+
+    /// The same when the Board may go away meanwhile.
+    pub async fn try_send(&self, request: RequestBuilder) -> reqwest::Result<Answer> {
+        let (client, request) = request.build_split();
+        let request = request.expect("a good request");
+        let submits = submits(&request);
+        let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
+        if submits.is_some() {
+            self.ledger.asked();
+        }
+        let answer = client.execute(request).await?;
         self.keep(answer.headers());
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let body = answer.text().await.unwrap_or_else(|error| panic!("the answer broke off: {error:?}"));
-        Answer { status, headers, body }
+        let answer = Answer { status, headers, body: answer.text().await? };
+        match submits {
+            Some(Submits::Api) if status == 201 => {
+                let task = answer.json();
+                let text = |field: &str| task[field].as_str().unwrap_or_default().to_owned();
+                let key = key.map(|key| (format!("{:?} {:?} {:?}", self.team, self.token, self.cookie()), key));
+                self.ledger.answered(Some(Submit { task: text("id"), session: text("sessionId"), key }));
+            }
+            // A form's answer does not name the task, and a failure may come after the commit.
+            Some(_) if (400..500).contains(&status) => self.ledger.answered(None),
+            _ => {}
+        }
+        Ok(answer)
     }
 
     /// GET, as a browser that navigates (`Accept: text/html`).
@@ -150,7 +183,10 @@ impl Person {
             "not a stream: {} {kind}",
             answer.status()
         );
-        Events { answer, buffer: String::new(), bytes: Vec::new() }
+        let task = path.strip_prefix("/api/v1/tasks/").and_then(|rest| rest.split_once("/events"));
+        let after = task.and_then(|(_, query)| query.split_once("after=")).map(|(_, after)| after);
+        let view = task.map(|(task, _)| self.ledger.view(task, last.or(after)));
+        Events { answer, buffer: String::new(), bytes: Vec::new(), view }
     }
 
     fn keep(&self, headers: &header::HeaderMap) {
@@ -162,6 +198,9 @@ impl Person {
             if value.is_empty() || attributes.to_ascii_lowercase().contains("max-age=0") {
                 cookies.remove(name.trim());
             } else {
+                if value.len() >= 40 {
+                    self.ledger.secret("a session cookie", value.trim());
+                }
                 cookies.insert(name.trim().to_owned(), value.trim().to_owned());
             }
         }
@@ -193,11 +232,29 @@ impl Answer {
     }
 }
 
-/// An open server-sent event stream.
+/// How a request may make a task.
+enum Submits {
+    Api,
+    Form,
+}
+
+fn submits(request: &reqwest::Request) -> Option<Submits> {
+    let path = request.url().path();
+    match request.method() {
+        &Method::POST if path == "/api/v1/tasks" => Some(Submits::Api),
+        &Method::POST if path.starts_with("/t/") && (path.ends_with("/tasks") || path.ends_with("/messages")) => {
+            Some(Submits::Form)
+        }
+        _ => None,
+    }
+}
+
+/// An open server-sent event stream. What a stream of a task's events shows is written down.
 pub struct Events {
     answer: reqwest::Response,
     buffer: String,
     bytes: Vec<u8>,
+    view: Option<Arc<Mutex<View>>>,
 }
 
 /// One frame of a stream.
@@ -239,6 +296,9 @@ impl Events {
             while let Some(end) = self.buffer.find("\n\n") {
                 let block: String = self.buffer.drain(..end + 2).collect();
                 if let Some(frame) = parse(&block) {
+                    if let Some(view) = &self.view {
+                        view.lock().expect("not poisoned").frames.push(frame.clone());
+                    }
                     return Some(frame);
                 }
             }

@@ -1,11 +1,15 @@
 //! The built programs, as processes that end with the value that holds them.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -37,6 +41,81 @@ pub fn free_port() -> u16 {
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
+    }
+}
+
+/// What the failpoints of one program are to do (`server::fault`, `daemon_agent::fault`).
+#[derive(Debug)]
+pub struct Faults {
+    file: PathBuf,
+    inner: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Numbers the orders: the same one given twice counts twice.
+    number: u32,
+    points: BTreeMap<String, String>,
+}
+
+impl Faults {
+    /// Of a program whose files lie in `folder`.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { file: folder.join("faults"), inner: Mutex::default() }
+    }
+
+    /// Tells a command that is about to be started.
+    pub fn give(&self, command: &mut Command) {
+        let told = self.told();
+        // What was ordered before belongs to the process before: the file says only what is new.
+        drop(std::fs::remove_file(&self.file));
+        let points: Vec<String> = told.points.iter().map(|(point, actions)| format!("{point}={actions}")).collect();
+        command.env("BOARD_TEST_FAULTS", &self.file).env("FAILPOINTS", points.join(";"));
+    }
+
+    /// `point=actions;…` from the next start on.
+    pub fn at_start(&self, faults: &str) {
+        let parts = faults.split(';').filter_map(|part| part.split_once('='));
+        self.told().points.extend(parts.map(|(point, actions)| (point.to_owned(), actions.to_owned())));
+    }
+
+    /// One point, now if the program is `running` and from its next start on.
+    pub async fn set(&self, point: &str, actions: &str, running: bool) {
+        self.told().points.insert(point.to_owned(), actions.to_owned());
+        self.write(&[point.to_owned()], running).await;
+    }
+
+    /// Nothing fails any more.
+    pub async fn clear(&self, running: bool) {
+        let points: Vec<String> = self.told().points.keys().cloned().collect();
+        points.iter().for_each(|point| drop(self.told().points.insert(point.clone(), "off".to_owned())));
+        self.write(&points, running).await;
+        self.told().points.clear();
+    }
+
+    async fn write(&self, points: &[String], running: bool) {
+        if !running {
+            return;
+        }
+        let order = {
+            let mut told = self.told();
+            told.number += 1;
+            let lines = points.iter().filter_map(|point| Some(format!("{point}={}\n", told.points.get(point)?)));
+            format!("{}\n{}", told.number, lines.collect::<String>())
+        };
+        // Moved into its place whole: the program may look at any moment.
+        let draft = self.file.with_extension("draft");
+        std::fs::write(&draft, &order).and_then(|()| std::fs::rename(&draft, &self.file)).expect("a file of faults");
+        let armed = self.file.with_extension("armed");
+        crate::eventually("the program knows its faults", || async {
+            let known = std::fs::read_to_string(&armed).unwrap_or_default();
+            (known == order).then_some(())
+        })
+        .await;
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.inner.lock().expect("not poisoned")
     }
 }
 

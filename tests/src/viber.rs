@@ -10,9 +10,10 @@ use tempfile::TempDir;
 
 use crate::{
     board::{Board, HOME},
+    invariants::NOTES,
     llm::Llm,
     person::Person,
-    programs::{Process, Said, program, run},
+    programs::{Faults, Process, Said, program, run},
     wait::eventually,
 };
 
@@ -21,6 +22,7 @@ use crate::{
 pub struct Viber {
     pub name: String,
     process: Option<Process>,
+    faults: Faults,
     folder: TempDir,
 }
 
@@ -29,7 +31,8 @@ impl Viber {
     pub fn fresh(name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("viber-").tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("space")).expect("a space");
-        Self { name: name.to_owned(), process: None, folder }
+        let faults = Faults::in_folder(folder.path());
+        Self { name: name.to_owned(), process: None, faults, folder }
     }
 
     /// Joins the Board's first team and runs; answers when the Board sees it connected.
@@ -52,12 +55,37 @@ impl Viber {
         let space = self.space().display().to_string();
         let args = ["join", url, &token, "--name", &self.name, "--space", &space];
         self.cli(&args).await.good();
+        board.ledger().viber(self.root().to_owned());
+        let credential = std::fs::read_to_string(self.home().join("state/credential")).unwrap_or_default();
+        let secret = credential.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+        secret.filter(|word| word.starts_with("vbv_")).for_each(|word| board.ledger().secret("a credential", word));
     }
 
     /// Starts the daemon.
     pub fn run(&mut self) {
         assert!(self.process.is_none(), "it runs already");
-        self.process = Some(Process::start(self.command(&["run"]), &self.folder.path().join("daemon.log")));
+        let mut command = self.command(&["run"]);
+        self.faults.give(&mut command);
+        command.env("BOARD_TEST_NOTES", self.root().join(NOTES));
+        self.process = Some(Process::start(command, &self.folder.path().join("daemon.log")));
+    }
+
+    /// From now on, and after the next starts, the point does as `actions` say (`1*return(crash)`, `off`); answers when
+    /// the running daemon knows.
+    pub async fn fail(&mut self, point: &str, actions: &str) {
+        let running = self.alive();
+        self.faults.set(point, actions, running).await;
+    }
+
+    /// No point does anything any more, also after the next start.
+    pub async fn heal(&mut self) {
+        let running = self.alive();
+        self.faults.clear(running).await;
+    }
+
+    /// Waits for the end of a daemon that ends by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        self.process.take().expect("a started daemon").wait(Duration::from_secs(30)).await
     }
 
     /// Waits until the Board says that it is connected.

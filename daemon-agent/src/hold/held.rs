@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{Ended, Options, Report, tree};
+use crate::fault;
 
 /// A supervisor that neither reports nor goes away after it was asked to stop is itself stuck.
 const SUPERVISOR_STUCK: Duration = Duration::from_millis(11_500);
@@ -58,7 +59,9 @@ impl Held {
         hold.arg0("daemon-agent").arg("hold").args(command.options.to_args());
         hold.env_clear().envs(command.env).current_dir("/");
         hold.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(input.try_clone()?).stderr(input);
+        fault::at("hold::before_spawn");
         let supervisor = hold.spawn()?;
+        fault::at("hold::after_spawn");
         // Holds copies of the pipe's writing end and of the socket's other end: both must see their end.
         drop(hold);
         let (reports, requests) = UnixStream::from_std(ours)?.into_split();

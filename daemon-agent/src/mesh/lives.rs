@@ -6,7 +6,10 @@ use protocol::{EventBody, Running, TaskError, TaskSubmit};
 use tokio::time::sleep;
 
 use super::{Live, Mesh, Unfetched, attempt_of};
-use crate::task::{self, Cause, StopSwitch};
+use crate::{
+    fault,
+    task::{self, Cause, StopSwitch},
+};
 
 /// Between two tries at something that the disk or the network refused.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -47,6 +50,7 @@ impl Mesh {
             Some(Err(error)) => return EventBody::Error { error },
             None => return ended_early(&stop),
         };
+        fault::at("task::before_begun");
         let begun = token.run_until_cancelled(self.begun(attempt)).await;
         if begun.is_none() {
             return ended_early(&stop);
@@ -58,7 +62,11 @@ impl Mesh {
             stop,
         };
         tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
-        task::run(submit, &ground, self.clock().now()).await
+        fault::at("task::before_spawn");
+        fault::note("begin", &attempt.task_id, attempt.attempt, std::process::id());
+        let ending = task::run(submit, &ground, self.clock().now()).await;
+        fault::at("task::before_end");
+        ending
     }
 
     /// The task with everything in it.

@@ -10,6 +10,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
+use crate::fault;
+
 /// Longest that written bytes wait while others are being made durable.
 const BOUND: Duration = Duration::from_millis(20);
 /// So many bytes do not wait.
@@ -93,10 +95,12 @@ fn run((pending, ring): &(Mutex<Pending>, Condvar)) {
         now.closed = taken.closed;
         drop(now);
         for file in &taken.files {
+            fault::at("outbox::before_fsync");
             if let Err(error) = file.sync_data() {
                 tracing::error!("the outbox could not be made durable: {error}");
             }
         }
+        fault::at("outbox::after_fsync");
         last = Some(Instant::now());
         for done in taken.waiting {
             let _ = done.send(());

@@ -13,7 +13,7 @@ use sqlx::SqlitePool;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Connection, Db, Error, Tx, Work};
-use crate::measure;
+use crate::{fault, measure};
 
 /// Changes that may wait; a caller beyond that waits for a place.
 const QUEUE: usize = 1024;
@@ -93,7 +93,11 @@ where
     F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync,
     E: From<Error>,
 {
-    match AssertUnwindSafe(work(tx)).catch_unwind().await {
+    let guarded = AssertUnwindSafe(async {
+        fault::at("db::change");
+        work(tx).await
+    });
+    match guarded.catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_) => Err(Error::Broken("a change panicked".into()).into()),
     }
@@ -174,8 +178,12 @@ async fn commit(mut tx: Tx, batch: &mut Vec<Job>, replies: &mut Vec<Reply>) -> R
     if outcome.is_ok() {
         outcome = changes(&mut tx, batch, replies).await;
     }
+    if fault::at("db::before_commit") {
+        outcome = Err(Error::Unavailable("a test".into()));
+    }
     if outcome.is_ok() {
         outcome = tx.script("COMMIT").await;
+        fault::at("db::after_commit");
     }
     if outcome.is_err() {
         // Whatever failed, no transaction is left open for the next batch. There may be none: a full disk ends it.
@@ -218,7 +226,14 @@ where
             }
             let outcome = attempt(&work, &mut tx).await;
             let keep = outcome.is_ok();
+            if keep && fault::at("db::before_commit") {
+                tx.forsake();
+                return Err(Error::Unavailable("a test".into()).into());
+            }
             let ended = tx.script(if keep { "COMMIT" } else { "ROLLBACK" }).await;
+            if keep {
+                fault::at("db::after_commit");
+            }
             let raced = tx.raced;
             if ended.is_err() {
                 tx.forsake();

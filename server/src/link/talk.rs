@@ -202,6 +202,7 @@ impl Link {
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let bell = self.entrance.bell.clone();
         loop {
+            crate::fault::at("link::turn");
             if recording.is_none() && !self.inbox.is_empty() {
                 recording = Some(self.record());
             }
@@ -215,6 +216,7 @@ impl Link {
                 () = tokio::time::sleep(Duration::from_millis(rest.clamp(5, 1000))), if rest > 0 => Step::default(),
                 sent = self.queue.pump(sink), if !self.queue.is_empty() => {
                     self.pumped = self.now();
+                    crate::fault::at("link::after_send");
                     if sent.is_err() {
                         return gone();
                     }
@@ -314,7 +316,10 @@ impl Link {
 
     fn recorded(&mut self, (outcome, frames): Outcome) -> Step {
         match outcome {
-            Ok(Some(answers)) => self.machine.recorded(answers, self.now()),
+            Ok(Some(answers)) => {
+                crate::fault::at("link::before_ack");
+                self.machine.recorded(answers, self.now())
+            }
             Ok(None) => {
                 Step { close: Some(Close::new(close::SUPERSEDED, "a newer connection is here")), ..Step::default() }
             }

@@ -107,6 +107,7 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
     let renewal = Renewal::default();
     request.extensions_mut().insert(Address(address));
     request.extensions_mut().insert(renewal.clone());
+    crate::fault::at("web::handler");
     let mut response = next.run(request).await;
     let renewed = renewal.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(cookie) = renewed

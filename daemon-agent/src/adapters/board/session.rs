@@ -179,7 +179,10 @@ impl Session<'_> {
         // Also what came before a broken frame is taken: it was sent in order.
         if !commands.is_empty() {
             match self.mesh.take(commands).await {
-                Ok(cmd_seq) => self.send(FromDaemon::AckCommand { cmd_seq }).await?,
+                Ok(cmd_seq) => {
+                    crate::fault::at("link::before_ack");
+                    self.send(FromDaemon::AckCommand { cmd_seq }).await?;
+                }
                 Err(error @ Refused::Gap { .. }) => {
                     return Err(End::Closed { code: close::PROTOCOL, reason: error.to_string() });
                 }

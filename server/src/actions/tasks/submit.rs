@@ -73,7 +73,9 @@ pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Re
             Box::pin(async move { job.run(tx).await })
         })
         .await?;
+    crate::fault::at("submit::before_wake");
     after.tell(board, team);
+    crate::fault::at("submit::before_answer");
     Ok(task)
 }
 

@@ -1,0 +1,78 @@
+//! What must be true after every case, whatever was done to the Board: the invariants I1 to I12.
+//!
+//! [`Board::sound`] compares the rows of the database, read beside the product, with the [`crate::ledger`], and looks at
+//! the data folder, the log and the processes. Each finding begins with the number of its invariant.
+
+pub mod dump;
+mod leaks;
+mod process;
+mod teams;
+mod work;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use dump::Dump;
+pub use process::{NOTES, Watch, notes};
+
+use crate::{
+    Board,
+    ledger::{Attempt, Book, View},
+};
+
+impl Board {
+    /// Panics with all that is wrong. Call it at the end of every case; the Board may run or not.
+    pub async fn sound(&self) {
+        let wrong = self.unsound().await;
+        assert!(wrong.is_empty(), "the Board is not sound:\n{}", wrong.join("\n"));
+    }
+
+    /// All that is wrong.
+    pub async fn unsound(&self) -> Vec<String> {
+        // The ledger first: what it says has happened is in the rows that are read after it.
+        let book = self.ledger().read();
+        let views: Vec<View> =
+            book.views.iter().map(|view| view.lock().map(|view| view.clone()).unwrap_or_default()).collect();
+        let dump = match Dump::of(self).await {
+            Ok(dump) => dump,
+            Err(error) => return vec![format!("the database can't be read: {error}")],
+        };
+        let (mut wrong, endings) = rows(&dump, &book, &views, self.up_ms());
+        self.ledger().endings(endings);
+        leaks::canaries(&dump, &book, self.data(), &mut wrong);
+        let ended = |at: &Attempt| over(&dump, at);
+        process::children(&book, ended, &mut wrong).await;
+        process::lives(self, &book, &mut wrong).await;
+        wrong
+    }
+}
+
+/// How attempts ended.
+pub type Endings = std::collections::BTreeMap<Attempt, (String, String)>;
+
+/// I1 to I8: what rows and ledger say. `up_ms`: for how long the Board has run.
+pub fn rows(dump: &Dump, book: &Book, views: &[View], up_ms: i64) -> (Vec<String>, Endings) {
+    let mut wrong = Vec::new();
+    let events = work::Events::read(dump, &mut wrong);
+    work::submits(dump, book, &mut wrong);
+    work::starts(book, &notes(book, "begin"), &mut wrong);
+    work::events(dump, book, &events, &mut wrong);
+    let endings = work::ends(dump, book, &events, &mut wrong);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
+    work::leases(dump, i64::try_from(now).expect("before the year 292 million"), up_ms, &mut wrong);
+    work::views(dump, views, &events, &mut wrong);
+    teams::consistent(dump, &mut wrong);
+    teams::audited(dump, &mut wrong);
+    (wrong, endings)
+}
+
+/// Whether nothing of an attempt may live any more: it reported its end, or the Board has its successor's.
+fn over(dump: &Dump, at: &Attempt) -> bool {
+    // Attempt 0 is whichever of the task ran.
+    let own = |row: &&dump::Row| {
+        dump::text(row, "task_id") == at.0 && [0, dump::number(row, "attempt")].contains(&i64::from(at.1))
+    };
+    // What was only declared lost may go on where nobody hears it.
+    let ended = |row: &dump::Row| !["", "lost"].contains(&dump::text(row, "outcome"));
+    let mut all = dump.rows("attempts").iter().filter(own).peekable();
+    all.peek().is_some() && all.all(ended)
+}
