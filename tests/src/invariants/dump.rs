@@ -63,7 +63,8 @@ async fn sqlite(url: &str) -> Result<Dump, sqlx::Error> {
         let columns: Vec<String> =
             sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(&table).fetch_all(&mut *tx).await?;
         // A blob is of no team and no secret here; its length says that it is there.
-        let pair = |name: &String| format!("'{name}', CASE typeof({name}) WHEN 'blob' THEN length({name}) ELSE {name} END");
+        let pair =
+            |name: &String| format!("'{name}', CASE typeof({name}) WHEN 'blob' THEN length({name}) ELSE {name} END");
         let object = columns.iter().map(pair).collect::<Vec<_>>().join(", ");
         let sql = AssertSqlSafe(format!("SELECT json_object({object}) FROM {table}"));
         let rows: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut *tx).await?;

@@ -13,7 +13,10 @@ pub fn canaries(dump: &Dump, book: &Book, data: &Path, wrong: &mut Vec<String>) 
         .map(|file| (file.display().to_string(), std::fs::read(&file).unwrap_or_default()))
         .collect();
     for root in &book.vibers {
-        places.push((format!("the log of {}", root.display()), std::fs::read(root.join("daemon.log")).unwrap_or_default()));
+        places.push((
+            format!("the log of {}", root.display()),
+            std::fs::read(root.join("daemon.log")).unwrap_or_default(),
+        ));
     }
     for (table, rows) in &dump.0 {
         places.push((format!("the table {table}"), serde_json::to_vec(rows).unwrap_or_default()));

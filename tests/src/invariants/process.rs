@@ -25,7 +25,9 @@ pub fn notes(book: &Book, word: &str) -> Vec<(Attempt, String)> {
             if words.next() != Some(word) {
                 continue;
             }
-            let (Some(task), Some(attempt)) = (words.next(), words.next().and_then(|n| n.parse().ok())) else { continue };
+            let (Some(task), Some(attempt)) = (words.next(), words.next().and_then(|n| n.parse().ok())) else {
+                continue;
+            };
             found.push(((task.to_owned(), attempt), words.next().unwrap_or_default().to_owned()));
         }
     }
@@ -68,7 +70,9 @@ fn living(folders: &[(Attempt, String)]) -> Vec<(Attempt, u32)> {
 pub async fn lives(board: &Board, book: &Book, wrong: &mut Vec<String>) {
     let log = board.log();
     let lines: Vec<&str> = log.lines().collect();
-    for (n, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("panicked") || line.contains("\"panic\"")) {
+    for (n, line) in
+        lines.iter().enumerate().filter(|(_, line)| line.contains("panicked") || line.contains("\"panic\""))
+    {
         // The hook writes the place, and what was said on the next line.
         let said = format!("{line} {}", lines.get(n + 1).unwrap_or(&""));
         if !book.expected.iter().any(|word| said.contains(word)) {
@@ -112,7 +116,8 @@ impl Watch {
     pub fn start(board: &Board) -> Self {
         let pid = board.pid();
         let of = |folder: &str| std::fs::read_dir(format!("/proc/{pid}/{folder}")).map_or(0, Iterator::count);
-        let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
+        let status =
+            std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
         let memory = memory.trim().trim_end_matches(" kB").parse().unwrap_or_default();
         Self { pid, files: of("fd"), threads: of("task"), memory }

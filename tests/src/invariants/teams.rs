@@ -54,7 +54,8 @@ pub fn consistent(dump: &Dump, wrong: &mut Vec<String>) {
     for (table, columns, into, theirs) in POINTS {
         let there: HashSet<Vec<String>> = dump.rows(into).iter().map(|row| key(row, theirs)).collect();
         for row in dump.rows(table) {
-            let nowhere = columns.iter().any(|column| is_null(row, column) || row.get(*column).is_some_and(|v| v == ""));
+            let nowhere =
+                columns.iter().any(|column| is_null(row, column) || row.get(*column).is_some_and(|v| v == ""));
             if !nowhere && !there.contains(&key(row, columns)) {
                 wrong.push(format!("I7 {table} {:?} is in no row of {into}", key(row, columns)));
             }
@@ -65,7 +66,11 @@ pub fn consistent(dump: &Dump, wrong: &mut Vec<String>) {
         dump.rows("tasks").iter().map(|row| (text(row, "task_id"), text(row, "team_id"))).collect();
     for row in dump.rows("commands") {
         if homes.get(text(row, "task_id")).is_some_and(|team| *team != text(row, "team_id")) {
-            wrong.push(format!("I7 a command of {} names {} of another team", text(row, "viber_id"), text(row, "task_id")));
+            wrong.push(format!(
+                "I7 a command of {} names {} of another team",
+                text(row, "viber_id"),
+                text(row, "task_id")
+            ));
         }
     }
 }

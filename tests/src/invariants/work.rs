@@ -232,7 +232,10 @@ pub fn leases(dump: &Dump, now_ms: i64, up_ms: i64, wrong: &mut Vec<String>) {
         let heard = number(viber, "contact_since").max(number(viber, "seen_at"));
         // Silence is noticed after 30 s; when a viber was heard is written down once a minute.
         if connected && (now_ms - heard).min(up_ms) > 90_000 + SLACK {
-            wrong.push(format!("I5 {at:?} is open; its viber counts as connected and was heard {} ms ago", now_ms - heard));
+            wrong.push(format!(
+                "I5 {at:?} is open; its viber counts as connected and was heard {} ms ago",
+                now_ms - heard
+            ));
         }
     }
 }
@@ -248,7 +251,8 @@ pub fn views(dump: &Dump, views: &[View], events: &Events, wrong: &mut Vec<Strin
             let at = (view.task.clone(), number);
             dump.rows("attempts").iter().any(|row| attempt(row) == at && self::number(row, "superseded") != 0)
         };
-        let trimmed = dump.rows("attempts").iter().any(|row| text(row, "task_id") == view.task && !is_null(row, "trimmed_at"));
+        let trimmed =
+            dump.rows("attempts").iter().any(|row| text(row, "task_id") == view.task && !is_null(row, "trimmed_at"));
         if order.is_empty() || trimmed {
             continue;
         }
