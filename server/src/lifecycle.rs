@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long a drain may take before what is left is ended.
-pub const DRAIN: Duration = Duration::from_secs(10);
+/// How long a drain may take before what is left is ended: the process is gone within ten seconds, its database closed.
+pub const DRAIN: Duration = Duration::from_secs(8);
 
 /// Shared by everything that runs longer than a request.
 #[derive(Clone, Debug, Default)]
@@ -46,13 +46,17 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Waits until every task ended: at most `DRAIN` after the soft stop, then hard.
+    /// Stops hard when `DRAIN` has passed since the soft stop: one bound for requests and tasks together.
+    pub async fn watch_drain(self) {
+        self.soft.cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+        tracing::warn!(tasks = self.tracker.len(), "the drain took too long; ending what is left");
+        self.hard.cancel();
+    }
+
+    /// Waits until every task ended: the hard stop sees to it.
     pub async fn drained(&self) {
         self.tracker.close();
-        if tokio::time::timeout(DRAIN, self.tracker.wait()).await.is_err() {
-            tracing::warn!(tasks = self.tracker.len(), "the drain took too long; ending what is left");
-            self.hard.cancel();
-            self.tracker.wait().await;
-        }
+        self.tracker.wait().await;
     }
 }

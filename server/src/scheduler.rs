@@ -5,8 +5,9 @@
 
 mod leases;
 
-use std::time::Duration;
+use std::{panic::AssertUnwindSafe, time::Duration};
 
+use futures_util::FutureExt as _;
 use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
@@ -43,9 +44,15 @@ async fn every<D: Duty>(board: Board, period: Duration, mut duty: D) {
             () = board.shutdown.soft.cancelled() => return,
             _ = beat.tick() => {}
         }
-        crate::fault::at("scheduler::duty");
-        if let Err(error) = duty.once(&board).await {
-            tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again");
+        let once = AssertUnwindSafe(async {
+            crate::fault::at("scheduler::duty");
+            duty.once(&board).await
+        });
+        match once.catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again"),
+            // What it left half done it does again: a duty trusts the database, not its memory.
+            Err(_) => tracing::error!(duty = D::NAME, "a duty panicked; it is tried again"),
         }
     }
 }

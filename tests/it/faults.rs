@@ -1,1 +1,3 @@
 //! Faults: what may break does break, and nothing that was promised is lost. Each case bears its number in reliability.md.
+
+mod process;

@@ -185,8 +185,39 @@ async fn one_command_joins_a_second_machine() {
 }
 
 #[test]
+fn what_is_shipped_and_measured_has_no_failpoints() {
+    // The programs by themselves never have them, the whole workspace has: cargo's own word for it.
+    let has = |args: &[&str]| {
+        let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        tree.args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"]).args(args);
+        let said = tree.current_dir(root()).output().expect("cargo");
+        assert!(said.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8_lossy(&said.stdout).lines().any(|line| line.starts_with("fail v"))
+    };
+    assert!(has(&["--workspace"]), "the tests' own build has failpoints");
+    // What each place builds, as it stands there.
+    for (file, packages) in [
+        ("Dockerfile", ["-p server", "-p daemon-agent"].as_slice()),
+        ("Makefile", &["-p daemon-agent"]),
+        ("scripts/run", &["-p server -p daemon-agent"]),
+        ("scripts/bench", &["-p server -p board-tests --no-default-features"]),
+    ] {
+        let text = read(file).replace("\\\n", " ");
+        let builds: Vec<&str> = text.lines().flat_map(|line| line.split("&&")).filter(|part| part.contains("cargo build")).collect();
+        assert_eq!(builds.len(), packages.len(), "{file}: {builds:?}");
+        for (build, packages) in builds.iter().zip(packages) {
+            let words: Vec<&str> = packages.split_whitespace().collect();
+            let named = |word: &&str| build.split_whitespace().any(|other| other == *word);
+            assert!(words.iter().all(named) && !build.contains("--workspace"), "{file}: {build}");
+            assert!(!build.contains("--features") && !build.contains("--all-features"), "{file}: {build}");
+            assert!(!has(&words), "{file} builds failpoints into what it makes: {build}");
+        }
+    }
+}
+
+#[test]
 fn scripts_are_programs() {
-    for script in [".ci/run", "scripts/test", "scripts/run", "scripts/needs", "scripts/assets", "scripts/with-postgres"]
+    for script in [".ci/run", "scripts/test", "scripts/test-long", "scripts/run", "scripts/needs", "scripts/assets", "scripts/with-postgres"]
     {
         use std::os::unix::fs::PermissionsExt;
         let path = root().join(script);

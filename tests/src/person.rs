@@ -172,21 +172,28 @@ impl Person {
 
     /// Opens a server-sent event stream.
     pub async fn stream(&self, path: &str, last: Option<&str>) -> Events {
+        self.opened(path, last).await.unwrap_or_else(|why| panic!("not a stream: {why}"))
+    }
+
+    /// The same when the Board may be away.
+    pub async fn try_stream(&self, path: &str, last: Option<&str>) -> Option<Events> {
+        self.opened(path, last).await.ok()
+    }
+
+    async fn opened(&self, path: &str, last: Option<&str>) -> Result<Events, String> {
         let mut request = self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
-        let answer = request.send().await.expect("an answer");
+        let answer = request.send().await.map_err(|error| error.to_string())?;
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        assert!(
-            answer.status().is_success() && kind.starts_with("text/event-stream"),
-            "not a stream: {} {kind}",
-            answer.status()
-        );
+        if !answer.status().is_success() || !kind.starts_with("text/event-stream") {
+            return Err(format!("{} {kind}", answer.status()));
+        }
         let task = path.strip_prefix("/api/v1/tasks/").and_then(|rest| rest.split_once("/events"));
         let after = task.and_then(|(_, query)| query.split_once("after=")).map(|(_, after)| after);
         let view = task.map(|(task, _)| self.ledger.view(task, last.or(after)));
-        Events { answer, buffer: String::new(), bytes: Vec::new(), view }
+        Ok(Events { answer, buffer: String::new(), bytes: Vec::new(), view })
     }
 
     fn keep(&self, headers: &header::HeaderMap) {
@@ -291,7 +298,8 @@ impl Events {
         }
     }
 
-    async fn read(&mut self) -> Option<Frame> {
+    /// The same without a limit.
+    pub async fn read(&mut self) -> Option<Frame> {
         loop {
             while let Some(end) = self.buffer.find("\n\n") {
                 let block: String = self.buffer.drain(..end + 2).collect();

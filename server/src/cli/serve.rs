@@ -17,7 +17,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Failure, console, open, serving};
-use crate::{actions, clock::Clock, config::Config, lifecycle, measure, scheduler, state::Board, web};
+use crate::{actions, clock::Clock, config::Config, measure, scheduler, state::Board, web};
 
 /// A client that takes longer for the head of a request, or for its first byte, is hung up on.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,6 +53,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
             }
         }
     });
+    tokio::spawn(board.shutdown.clone().watch_drain());
     measure::handle();
     if let Some(address) = board.config.metrics_listen {
         metrics(&board, address).await?;
@@ -117,7 +118,7 @@ async fn listen(board: &Board, listener: std::net::TcpListener, tls: Option<Rust
     let lifecycle = board.shutdown.clone();
     tokio::spawn(async move {
         lifecycle.soft.cancelled().await;
-        ends.graceful_shutdown(Some(lifecycle::DRAIN));
+        ends.graceful_shutdown(None);
         lifecycle.hard.cancelled().await;
         ends.shutdown();
     });

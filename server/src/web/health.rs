@@ -32,12 +32,19 @@ async fn alive() -> &'static str {
 }
 
 async fn ready(State(board): State<Board>) -> Response {
+    if board.shutdown.soft.is_cancelled() {
+        return unready("the Board is shutting down\n");
+    }
     let reason = match tokio::time::timeout(PATIENCE, db::version(&board.db)).await {
         Ok(Ok(version)) if version == db::newest() => return "ready\n".into_response(),
         Ok(Ok(_)) => "the database's schema is not this version's\n",
         Ok(Err(_)) => "the database is not available\n",
         Err(_) => "the database does not answer\n",
     };
+    unready(reason)
+}
+
+fn unready(reason: &'static str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "2")], reason).into_response()
 }
 

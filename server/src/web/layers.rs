@@ -92,6 +92,10 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         }
         .into_response();
     }
+    if !probe && board.shutdown.soft.is_cancelled() {
+        // A connection that was open before may still ask; what it wants is for the Board that comes next.
+        return respond::Rejection(Error::Unavailable { what: "the Board", retry_after: 2 }).into_response();
+    }
     let asked = origin::Request {
         method: request.method(),
         headers: request.headers(),
