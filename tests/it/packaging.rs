@@ -203,7 +203,8 @@ fn what_is_shipped_and_measured_has_no_failpoints() {
         ("scripts/bench", &["-p server -p board-tests --no-default-features"]),
     ] {
         let text = read(file).replace("\\\n", " ");
-        let builds: Vec<&str> = text.lines().flat_map(|line| line.split("&&")).filter(|part| part.contains("cargo build")).collect();
+        let builds: Vec<&str> =
+            text.lines().flat_map(|line| line.split("&&")).filter(|part| part.contains("cargo build")).collect();
         assert_eq!(builds.len(), packages.len(), "{file}: {builds:?}");
         for (build, packages) in builds.iter().zip(packages) {
             let words: Vec<&str> = packages.split_whitespace().collect();
@@ -217,8 +218,15 @@ fn what_is_shipped_and_measured_has_no_failpoints() {
 
 #[test]
 fn scripts_are_programs() {
-    for script in [".ci/run", "scripts/test", "scripts/test-long", "scripts/run", "scripts/needs", "scripts/assets", "scripts/with-postgres"]
-    {
+    for script in [
+        ".ci/run",
+        "scripts/test",
+        "scripts/test-long",
+        "scripts/run",
+        "scripts/needs",
+        "scripts/assets",
+        "scripts/with-postgres",
+    ] {
         use std::os::unix::fs::PermissionsExt;
         let path = root().join(script);
         let mode = std::fs::metadata(&path).unwrap_or_else(|error| panic!("{script}: {error}")).permissions().mode();

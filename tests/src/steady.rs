@@ -137,7 +137,8 @@ impl Run {
     /// Dials, says what it holds, and goes on after what the Board has.
     async fn meet(&mut self) -> bool {
         let open = self.tasks.iter().filter(|(_, task)| !task.ended);
-        self.daemon.running = open.map(|((id, attempt), _)| Running { task_id: id.clone(), attempt: *attempt }).collect();
+        self.daemon.running =
+            open.map(|((id, attempt), _)| Running { task_id: id.clone(), attempt: *attempt }).collect();
         let held = self.tasks.iter().filter(|(_, task)| task.acked < task.bodies.len());
         self.daemon.outbox = held
             .map(|((id, attempt), task)| OutboxRange {

@@ -48,7 +48,8 @@ impl Scene {
     }
 
     async fn done(&self, task: &Value) -> Value {
-        let over = |task: &Value| ["completed", "error", "stopped"].contains(&task["state"].as_str().unwrap_or_default());
+        let over =
+            |task: &Value| ["completed", "error", "stopped"].contains(&task["state"].as_str().unwrap_or_default());
         self.operator.task_within(Duration::from_secs(60), id(task, "id"), "over", over).await
     }
 }

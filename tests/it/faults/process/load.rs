@@ -63,7 +63,8 @@ impl Load {
         let mut load = Self { board, operator, vibers, _real: real, tasks: Vec::new(), size };
         for at in 0..size.vibers {
             let viber = load.vibers[at].id.clone();
-            within(Duration::from_secs(30), "a welcome", || async { (load.vibers[at].welcomes() > 0).then_some(()) }).await;
+            within(Duration::from_secs(30), "a welcome", || async { (load.vibers[at].welcomes() > 0).then_some(()) })
+                .await;
             for _ in 0..size.tasks {
                 load.submit(&viber, "count").await;
             }
