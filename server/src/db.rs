@@ -5,6 +5,7 @@
 
 pub mod attempts;
 pub mod audit;
+mod bell;
 pub mod board;
 pub mod commands;
 pub mod events;
@@ -20,26 +21,29 @@ pub mod tokens;
 
 mod migrate;
 pub mod read_marks;
+mod readers;
 mod row;
 pub mod sessions;
 pub mod tasks;
+mod turn;
+mod tx;
+mod version;
 pub mod vibers;
 mod writer;
 
 use std::{future::Future, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
-    ConnectOptions as _, PgPool, SqlitePool,
-    pool::PoolConnection,
+    ConnectOptions as _, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
 pub use migrate::{newest, version};
 pub use row::{Arg, Row};
+pub use tx::{Answer, Ask, Tx};
+pub use version::Version;
 
-/// Readers of a SQLite database; writing has one connection of its own.
-const SQLITE_READERS: u32 = 6;
 /// Connections of a PostgreSQL database, readers and writers together.
 const POSTGRES_CONNECTIONS: u32 = 16;
 /// How long a SQLite connection waits for somebody else's lock. A change may wait for the batch before it as well, and
@@ -73,24 +77,14 @@ pub type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Db {
     pools: Pools,
     writer: Option<Arc<writer::Writer>>,
+    /// Of SQLite.
+    watch: Option<Arc<version::Watch>>,
 }
 
 #[derive(Clone)]
 enum Pools {
-    Sqlite(SqlitePool),
+    Sqlite(Arc<readers::Readers>),
     Postgres(PgPool),
-}
-
-/// One connection inside (or, for reads, outside) a transaction. Stores take it as their first parameter.
-pub struct Tx {
-    connection: Connection,
-    /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
-    raced: bool,
-}
-
-enum Connection {
-    Sqlite(PoolConnection<sqlx::Sqlite>),
-    Postgres(PoolConnection<sqlx::Postgres>),
 }
 
 impl Db {
@@ -126,7 +120,7 @@ impl Db {
                 }
                 Err(error) => return Err(error.into()),
             };
-            return Ok(Self { pools: Pools::Postgres(pool), writer: None });
+            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None });
         }
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
@@ -135,19 +129,17 @@ impl Db {
             .foreign_keys(true)
             .busy_timeout(BUSY)
             .pragma("wal_autocheckpoint", "0")
-            .pragma("cache_size", "-8000");
+            .pragma("cache_size", "-8000")
+            // Texts of statements that travel together are many.
+            .statement_cache_capacity(300)
+            // Nobody is woken before a result is whole: it must not wait for somebody to make room.
+            .row_buffer_size(usize::MAX / 2);
         restrict(options.get_filename())?;
-        // Asking a connection whether it lives costs a turn of its thread, and a file in this process does not hang up.
-        let pool = || SqlitePoolOptions::new().test_before_acquire(false);
-        let write = pool().max_connections(1).connect_with(options.clone()).await?;
-        let file = options.get_filename().to_owned();
-        let read = pool()
-            .max_connections(SQLITE_READERS)
-            .acquire_timeout(Duration::from_secs(5))
-            .connect_with(options.pragma("query_only", "1"))
-            .await?;
-        let writer = writer::Writer::start(write, file);
-        Ok(Self { pools: Pools::Sqlite(read), writer: Some(Arc::new(writer)) })
+        let writer = writer::Writer::start(options.clone()).await?;
+        let readers = readers::Readers::open(options.pragma("query_only", "1")).await?;
+        let watch = version::Watch::new(readers.another().await?);
+        let pools = Pools::Sqlite(Arc::new(readers));
+        Ok(Self { pools, writer: Some(Arc::new(writer)), watch: Some(Arc::new(watch)) })
     }
 
     /// Whether this is SQLite: for the few places where the two really differ.
@@ -161,8 +153,18 @@ impl Db {
         F: for<'a> FnOnce(&'a mut Tx) -> Work<'a, Result<T, E>>,
         E: From<Error>,
     {
-        let mut tx = self.acquire().await?;
-        work(&mut tx).await
+        match &self.pools {
+            Pools::Sqlite(readers) => work(&mut *readers.take().await?).await,
+            Pools::Postgres(pool) => work(&mut Tx::postgres(pool.acquire().await.map_err(Error::from)?)).await,
+        }
+    }
+
+    /// Which state the database is in, whoever wrote it.
+    pub async fn version(&self) -> Result<Version, Error> {
+        match &self.watch {
+            Some(watch) => watch.look().await,
+            None => self.read(|tx| Box::pin(version::snapshot(tx))).await,
+        }
     }
 
     /// A change: everything that `work` does happens, or nothing does. It touches nothing but its transaction, because
@@ -176,7 +178,10 @@ impl Db {
     {
         match &self.writer {
             Some(writer) => writer.write(work).await,
-            None => writer::write_postgres(self.clone(), work).await,
+            None => match &self.pools {
+                Pools::Postgres(pool) => writer::write_postgres(pool.clone(), work).await,
+                Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
+            },
         }
     }
 
@@ -186,92 +191,9 @@ impl Db {
             writer.close().await;
         }
         match &self.pools {
-            Pools::Sqlite(pool) => pool.close().await,
+            Pools::Sqlite(readers) => readers.close().await,
             Pools::Postgres(pool) => pool.close().await,
         }
-    }
-
-    async fn acquire(&self) -> Result<Tx, Error> {
-        Ok(Tx::on(match &self.pools {
-            Pools::Sqlite(pool) => Connection::Sqlite(pool.acquire().await?),
-            Pools::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
-        }))
-    }
-}
-
-impl Tx {
-    fn on(connection: Connection) -> Self {
-        Self { connection, raced: false }
-    }
-
-    /// Runs a statement and answers how many rows it touched.
-    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, Error> {
-        let done = match &mut self.connection {
-            Connection::Sqlite(c) => {
-                row::bind_sqlite(sql, args).execute(&mut **c).await.map(|done| done.rows_affected())
-            }
-            Connection::Postgres(c) => {
-                row::bind_postgres(sql, args).execute(&mut **c).await.map(|done| done.rows_affected())
-            }
-        };
-        done.map_err(|error| self.note(error))
-    }
-
-    /// Runs a query and answers all its rows: bound every list with a LIMIT.
-    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<Row>, Error> {
-        let rows = match &mut self.connection {
-            Connection::Sqlite(c) => {
-                let rows = row::bind_sqlite(sql, args).fetch_all(&mut **c).await;
-                rows.map(|rows| rows.into_iter().map(Row::Sqlite).collect())
-            }
-            Connection::Postgres(c) => {
-                let rows = row::bind_postgres(sql, args).fetch_all(&mut **c).await;
-                rows.map(|rows| rows.into_iter().map(Row::Postgres).collect())
-            }
-        };
-        rows.map_err(|error| self.note(error))
-    }
-
-    /// Runs a query that answers at most one row.
-    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<Row>, Error> {
-        let row = match &mut self.connection {
-            Connection::Sqlite(c) => {
-                row::bind_sqlite(sql, args).fetch_optional(&mut **c).await.map(|row| row.map(Row::Sqlite))
-            }
-            Connection::Postgres(c) => {
-                row::bind_postgres(sql, args).fetch_optional(&mut **c).await.map(|row| row.map(Row::Postgres))
-            }
-        };
-        row.map_err(|error| self.note(error))
-    }
-
-    /// Whether this is SQLite: for the few statements where the two really differ.
-    pub fn is_sqlite(&self) -> bool {
-        matches!(self.connection, Connection::Sqlite(_))
-    }
-
-    /// Several statements without parameters at once: transactions and migrations.
-    async fn script(&mut self, sql: &'static str) -> Result<(), Error> {
-        let done = match &mut self.connection {
-            Connection::Sqlite(c) => sqlx::raw_sql(sql).execute(&mut **c).await.map(drop),
-            Connection::Postgres(c) => sqlx::raw_sql(sql).execute(&mut **c).await.map(drop),
-        };
-        done.map_err(|error| self.note(error))
-    }
-
-    /// Gives up a connection whose transaction did not end as it was told: nobody else is to find it open.
-    fn forsake(self) {
-        match self.connection {
-            Connection::Sqlite(connection) => drop(connection.detach()),
-            Connection::Postgres(connection) => drop(connection.detach()),
-        }
-    }
-
-    fn note(&mut self, error: sqlx::Error) -> Error {
-        // PostgreSQL: serialization_failure and deadlock_detected.
-        let code = error.as_database_error().and_then(|database| database.code());
-        self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
-        error.into()
     }
 }
 

@@ -156,3 +156,44 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
     db::attempts::insert(tx, team, (&task.id, 1), &task.viber_id, seq + 1, at).await?;
     Ok(task)
 }
+
+/// A version stands as long as nobody commits, and no longer: also when another program writes to the database.
+async fn versions(engine: Engine) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = match engine {
+        Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
+        Engine::Postgres => Database::create().await.url,
+    };
+    let (ours, theirs) = (Db::open(&url).await.expect("a database"), Db::open(&url).await.expect("the same"));
+    for (writer, n) in [(&ours, 1), (&theirs, 2), (&ours, 3)] {
+        let before = ours.version().await.expect("a version");
+        ours.read(|tx| Box::pin(async move { db::board::fact(tx, "n").await })).await.expect("a read");
+        let refused = writer.write(|tx| {
+            Box::pin(async move {
+                db::board::set_fact(tx, "undone", "").await?;
+                Err::<(), _>(Error::Taken)
+            })
+        });
+        assert!(matches!(refused.await, Err(Error::Taken)));
+        let written =
+            writer.write(move |tx| Box::pin(async move { db::board::set_fact(tx, "n", &n.to_string()).await }));
+        written.await.expect("a change");
+        let after = ours.version().await.expect("a version");
+        assert_ne!(before, after, "write {n}");
+        // PostgreSQL counts for all its databases together.
+        let again = ours.version().await.expect("a version");
+        assert!(engine == Engine::Postgres || after == again, "nothing happened since");
+    }
+    ours.close().await;
+    theirs.close().await;
+}
+
+#[tokio::test]
+async fn versions_sqlite() {
+    versions(Engine::Sqlite).await;
+}
+
+#[tokio::test]
+async fn versions_postgres() {
+    versions(Engine::Postgres).await;
+}

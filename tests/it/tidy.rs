@@ -31,6 +31,7 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("migrate::version", "the schema's own table"),
     ("teams::", "finds or makes the team itself"),
     ("members::any_owner", "decides whether the setup code lives"),
+    ("version::", "which state the whole database is in, not what it holds"),
     ("idempotency::forget", "retention, the same for all teams"),
     ("tasks::is_taken", "an id that exists under another owner is refused, whoever that is"),
 ];

@@ -18,13 +18,27 @@ pub(super) async fn command(
     now: Instant,
     after: &mut After,
 ) -> Result<bool, db::Error> {
+    let Some(cmd_seq) = db::vibers::next_cmd_seq(tx, team, &task.viber_id).await? else { return Ok(false) };
+    numbered(tx, team, task, (attempt, cmd_seq), now, after).await?;
+    Ok(true)
+}
+
+/// Stores it under the number that was given for it.
+pub(super) async fn numbered(
+    tx: &mut Tx,
+    team: &TeamId,
+    task: &Task,
+    (attempt, cmd_seq): (u32, u64),
+    now: Instant,
+    after: &mut After,
+) -> Result<(), db::Error> {
     // The payload is composed when it is sent: what lies before the task never changes.
     let body = json!({ "sessionId": task.session_id, "upToSeq": task.message_seq.saturating_sub(1) }).to_string();
     let new = db::commands::New { kind: "task:submit", attempt: Some((&task.id, attempt)), body };
-    let Some(cmd_seq) = db::commands::give(tx, team, &task.viber_id, new, now).await? else { return Ok(false) };
+    db::commands::put(tx, team, (&task.viber_id, cmd_seq), new, now).await?;
     db::attempts::set_cmd_seq(tx, team, &task.id, attempt, cmd_seq).await?;
     after.command(&task.viber_id);
-    Ok(true)
+    Ok(())
 }
 
 /// Gives the session's next queued task its turn, when nothing of the session is at work.
@@ -35,10 +49,7 @@ pub(super) async fn next(
     now: Instant,
     after: &mut After,
 ) -> Result<(), db::Error> {
-    if db::tasks::is_busy(tx, team, session).await? {
-        return Ok(());
-    }
-    let Some(task) = db::tasks::next_queued(tx, team, session).await? else { return Ok(()) };
+    let Some(task) = db::tasks::next_turn(tx, team, session).await? else { return Ok(()) };
     if command(tx, team, &task, task.attempt, now, after).await? {
         db::tasks::offer(tx, team, &task.id, task.attempt, now).await?;
     }

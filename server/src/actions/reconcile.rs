@@ -136,8 +136,8 @@ async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
     after.tell(board, team);
 }
 
-/// The daemon has all commands up to `cmd_seq` on disk. `false` when it claims more than there are.
-pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<bool> {
+/// The daemon has all commands up to `cmd_seq` on disk, of which each was sent to it.
+pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<()> {
     let now = board.clock.now();
     let who = speaker.clone();
     board
@@ -145,17 +145,9 @@ pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Res
         .write(move |tx| {
             let who = who.clone();
             Box::pin(async move {
-                let found = db::vibers::counters(tx, &who.team, &who.viber).await?.ok_or(Error::Unauthenticated)?;
-                if found.conn_epoch != who.epoch {
-                    return Ok(true);
-                }
-                if cmd_seq > found.cmd_seq {
-                    return Ok(false);
-                }
-                if db::vibers::set_acked(tx, &who.team, &who.viber, cmd_seq).await? {
-                    db::commands::ack(tx, &who.team, &who.viber, cmd_seq, now).await?;
-                }
-                Ok::<_, Error>(true)
+                db::commands::ack_over(tx, &who.team, &who.viber, who.epoch, cmd_seq, now).await?;
+                db::vibers::set_acked(tx, &who.team, &who.viber, who.epoch, cmd_seq).await?;
+                Ok::<_, Error>(())
             })
         })
         .await

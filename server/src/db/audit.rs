@@ -3,7 +3,7 @@
 
 use protocol::{Instant, TeamId};
 
-use super::{Error, Row, Tx};
+use super::{Ask, Error, Row, Tx};
 use crate::{args, domain::By, secret};
 
 /// What `prev_hash` of the first row is.
@@ -64,14 +64,45 @@ pub async fn append(
     before: Option<&str>,
     after: Option<&str>,
 ) -> Result<(), Error> {
-    // PostgreSQL runs changes side by side: the chain grows one row at a time.
-    super::teams::lock(tx, team).await?;
-    let last = tx
-        .row("SELECT seq, hash FROM audit WHERE team_id = $1 ORDER BY seq DESC LIMIT 1", args![team])
-        .await?
-        .map(|row| Ok::<_, Error>((row.count("seq")?, row.text("hash")?)))
-        .transpose()?;
-    let (seq, prev_hash) = last.unwrap_or((0, START.to_owned()));
+    lock(tx, team).await?;
+    let head = tx.ask(head_ask(team)).await?;
+    add(tx, team, head, now, by, action, object, detail, before, after).await
+}
+
+/// PostgreSQL runs changes side by side: the chain grows one row at a time. SQLite has one writer.
+pub async fn lock(tx: &mut Tx, team: &TeamId) -> Result<(), Error> {
+    if !tx.is_sqlite() {
+        super::teams::lock(tx, team).await?;
+    }
+    Ok(())
+}
+
+/// The end of a team's chain, behind its lock.
+pub struct Head(u64, String);
+
+/// To be asked with others, after `lock`.
+pub fn head_ask(team: &TeamId) -> Ask<Head> {
+    let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 ORDER BY seq DESC LIMIT 1";
+    Ask::new(sql, args![team], |answer| match answer.row() {
+        Some(row) => Ok(Head(row.count("seq")?, row.text("hash")?)),
+        None => Ok(Head(0, START.to_owned())),
+    })
+}
+
+/// Adds a row after `head`.
+#[expect(clippy::too_many_arguments, reason = "a row of the audit has these columns, and callers name them in order")]
+pub async fn add(
+    tx: &mut Tx,
+    team: &TeamId,
+    Head(seq, prev_hash): Head,
+    now: Instant,
+    by: &By,
+    action: &str,
+    object: &str,
+    detail: &str,
+    before: Option<&str>,
+    after: Option<&str>,
+) -> Result<(), Error> {
     let hash_of = |text: Option<&str>| text.map_or_else(String::new, secret::hash);
     let mut entry = Entry {
         seq: seq + 1,

@@ -34,11 +34,22 @@ pub async fn give(
     now: Instant,
 ) -> Result<Option<u64>, Error> {
     let Some(cmd_seq) = super::vibers::next_cmd_seq(tx, team, viber).await? else { return Ok(None) };
+    put(tx, team, (viber, cmd_seq), command, now).await?;
+    Ok(Some(cmd_seq))
+}
+
+/// Stores a command under the number that was given for it.
+pub async fn put(
+    tx: &mut Tx,
+    team: &TeamId,
+    (viber, cmd_seq): (&ViberId, u64),
+    command: New<'_>,
+    now: Instant,
+) -> Result<(), Error> {
     let sql = "INSERT INTO commands (team_id, viber_id, cmd_seq, kind, task_id, attempt, body, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let (task, attempt) = (command.attempt.map(|(task, _)| task), command.attempt.map(|(_, n)| i64::from(n)));
-    tx.execute(sql, args![team, viber, cmd_seq, command.kind, task, attempt, command.body, now]).await?;
-    Ok(Some(cmd_seq))
+    tx.execute(sql, args![team, viber, cmd_seq, command.kind, task, attempt, command.body, now]).await.map(drop)
 }
 
 /// Commands above `cmd_seq`, in order.
@@ -79,6 +90,22 @@ pub async fn ack(tx: &mut Tx, team: &TeamId, viber: &ViberId, cmd_seq: u64, now:
     let sql = "UPDATE commands SET acked_at = $4 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $3 \
                AND acked_at IS NULL";
     tx.execute(sql, args![team, viber, cmd_seq, now]).await
+}
+
+/// The same, said by the connection `epoch`; call it before the viber's own counter is moved.
+pub async fn ack_over(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    epoch: u64,
+    cmd_seq: u64,
+    now: Instant,
+) -> Result<(), Error> {
+    // From the viber's counter on, not from its first command. An older connection finds no counter.
+    let sql = "UPDATE commands SET acked_at = $5 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $4 \
+               AND cmd_seq > (SELECT v.acked_cmd_seq FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2 \
+               AND v.conn_epoch = $3 AND v.revoked_at IS NULL) AND acked_at IS NULL";
+    tx.execute(sql, args![team, viber, epoch, cmd_seq, now]).await.map(drop)
 }
 
 fn stored(row: &Row) -> Result<Stored, Error> {

@@ -2,7 +2,7 @@
 
 use protocol::{Instant, MessageId, SessionId, TaskId, TeamId};
 
-use super::{Error, Row, Tx};
+use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
     domain::{Author, Message, Part, TaskState, assemble::GAP},
@@ -117,6 +117,11 @@ pub async fn history(
     until: Instant,
     tasks: u64,
 ) -> Result<Vec<Earlier>, Error> {
+    tx.ask(history_ask(team, session, below, until, tasks)).await
+}
+
+/// The same, to be asked with others.
+pub fn history_ask(team: &TeamId, session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<Earlier>> {
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
                attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5) t \
@@ -124,17 +129,17 @@ pub async fn history(
                AND (m.role = 'user' OR m.attempt = t.attempt) \
                LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
                ORDER BY t.message_seq DESC, m.seq, p.idx";
-    let rows = tx.rows(sql, args![team, session, below, until, tasks]).await?;
-    let earlier = |row: &Row| {
-        Ok(Earlier {
-            place: row.count("message_seq")?,
-            task_id: row.parse("task_id")?,
-            state: row.parse("state")?,
-            role: row.parse("role")?,
-            part: row.optional_json("body")?,
-        })
-    };
-    rows.iter().map(earlier).collect()
+    Ask::new(sql, args![team, session, below, until, tasks], |answer| answer.rows.iter().map(earlier).collect())
+}
+
+fn earlier(row: &Row) -> Result<Earlier, Error> {
+    Ok(Earlier {
+        place: row.count("message_seq")?,
+        task_id: row.parse("task_id")?,
+        state: row.parse("state")?,
+        role: row.parse("role")?,
+        part: row.optional_json("body")?,
+    })
 }
 
 fn message(row: &Row) -> Result<Message, Error> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use sqlx::{
-    SqlStr,
+    Connection as _, SqlStr,
     migrate::{Migration, MigrationType, Migrator},
 };
 
@@ -57,10 +57,14 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
         });
         Migrator::with_migrations(list.collect())
     };
-    let done = match (&db.pools, &db.writer) {
-        (Pools::Sqlite(_), Some(writer)) => migrator(|all| all.2).run(writer.pool()).await,
-        (Pools::Sqlite(pool), None) => migrator(|all| all.2).run(pool).await,
-        (Pools::Postgres(pool), _) => {
+    let done = match &db.pools {
+        Pools::Sqlite(readers) => {
+            let mut alone = readers.writable().await?;
+            let done = migrator(|all| all.2).run(&mut alone).await;
+            alone.close().await?;
+            done
+        }
+        Pools::Postgres(pool) => {
             // A migration may take as long as it takes; so may waiting for another replica's.
             let mut alone = pool.acquire().await?.detach();
             sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut alone).await?;

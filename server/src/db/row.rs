@@ -1,7 +1,9 @@
 //! What goes into a statement and what comes out of it, for either engine.
 
+use std::sync::Arc;
+
 use sqlx::{
-    Postgres, Row as _, Sqlite,
+    Arguments as _, Postgres, Row as _,
     postgres::{PgArguments, PgRow},
     query::Query,
     sqlite::{SqliteArguments, SqliteRow},
@@ -9,40 +11,47 @@ use sqlx::{
 
 use super::Error;
 
-/// A parameter. Typed even when absent, because PostgreSQL asks for the type of a NULL.
+/// A parameter. Typed even when absent, because PostgreSQL asks for the type of a NULL. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Arg {
-    Text(Option<String>),
+    Text(Option<Arc<str>>),
     Int(Option<i64>),
+}
+
+impl Arg {
+    /// PostgreSQL refuses U+0000 in a text, SQLite keeps it: neither is given one, whatever was typed where.
+    fn text(text: &str) -> Self {
+        Self::Text(Some(if text.contains('\0') { super::clean(text).into() } else { text.into() }))
+    }
 }
 
 impl From<&str> for Arg {
     fn from(value: &str) -> Self {
-        Self::Text(Some(value.to_owned()))
+        Self::text(value)
     }
 }
 
 impl From<String> for Arg {
     fn from(value: String) -> Self {
-        Self::Text(Some(value))
+        Self::text(&value)
     }
 }
 
 impl From<&String> for Arg {
     fn from(value: &String) -> Self {
-        Self::Text(Some(value.clone()))
+        Self::text(value)
     }
 }
 
 impl From<Option<String>> for Arg {
     fn from(value: Option<String>) -> Self {
-        Self::Text(value)
+        value.map_or(Self::Text(None), |text| Self::text(&text))
     }
 }
 
 impl From<Option<&str>> for Arg {
     fn from(value: Option<&str>) -> Self {
-        Self::Text(value.map(str::to_owned))
+        value.map_or(Self::Text(None), Self::text)
     }
 }
 
@@ -93,13 +102,13 @@ macro_rules! ids_are_args {
     ($($id:ty),*) => {$(
         impl From<&$id> for Arg {
             fn from(id: &$id) -> Self {
-                Self::Text(Some(id.as_str().to_owned()))
+                Self::Text(Some(id.as_str().into()))
             }
         }
 
         impl From<Option<&$id>> for Arg {
             fn from(id: Option<&$id>) -> Self {
-                Self::Text(id.map(|id| id.as_str().to_owned()))
+                Self::Text(id.map(|id| id.as_str().into()))
             }
         }
     )*};
@@ -202,21 +211,23 @@ impl Row {
     }
 }
 
-/// PostgreSQL refuses U+0000 in a text, SQLite keeps it: neither is given one, whatever was typed where.
-fn text(value: Option<&String>) -> Option<String> {
-    value.map(|text| if text.contains('\0') { super::clean(text) } else { text.clone() })
-}
-
-pub(super) fn bind_sqlite(sql: &'static str, args: &[Arg]) -> Query<'static, Sqlite, SqliteArguments> {
-    args.iter().fold(sqlx::query(sql), |query, arg| match arg {
-        Arg::Text(value) => query.bind(text(value.as_ref())),
-        Arg::Int(value) => query.bind(*value),
-    })
+/// The parameters of statements that are sent at once, one after the other.
+pub(super) fn sqlite_arguments<'a>(all: impl IntoIterator<Item = &'a [Arg]>) -> Result<SqliteArguments, sqlx::Error> {
+    let mut arguments = SqliteArguments::default();
+    for arg in all.into_iter().flatten() {
+        match arg {
+            Arg::Text(Some(text)) => arguments.add(text.clone()),
+            Arg::Text(None) => arguments.add(None::<String>),
+            Arg::Int(value) => arguments.add(*value),
+        }
+        .map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
 }
 
 pub(super) fn bind_postgres(sql: &'static str, args: &[Arg]) -> Query<'static, Postgres, PgArguments> {
     args.iter().fold(sqlx::query(sql), |query, arg| match arg {
-        Arg::Text(value) => query.bind(text(value.as_ref())),
+        Arg::Text(value) => query.bind(value.clone()),
         Arg::Int(value) => query.bind(*value),
     })
 }

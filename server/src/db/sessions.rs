@@ -2,7 +2,7 @@
 
 use protocol::{Instant, OperatorId, SessionId, TeamId, ViberId};
 
-use super::{Error, Row, Tx};
+use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
     domain::{Brief, Contact, Session, SessionLine},
@@ -105,10 +105,10 @@ pub fn fold(title: &str) -> String {
     super::clean(&title.to_lowercase())
 }
 
-/// A new session, with no seq given yet.
+/// A new session, with the seqs that were given up to now.
 pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<bool, Error> {
     let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
-               created_at, active_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) ON CONFLICT DO NOTHING";
+               created_at, active_at, last_seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9) ON CONFLICT DO NOTHING";
     let args = args![
         team,
         &session.id,
@@ -117,7 +117,8 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<boo
         &session.title,
         fold(&session.title),
         &session.created_by,
-        session.created_at
+        session.created_at,
+        session.last_seq
     ];
     Ok(tx.execute(sql, args).await? > 0)
 }
@@ -130,16 +131,22 @@ pub async fn give_seqs(
     count: u64,
     now: Instant,
 ) -> Result<Option<u64>, Error> {
+    Ok(tx.ask(give_seqs_ask(team, id, count, now)).await?.map(|last| last + 1 - count))
+}
+
+/// The same, to be asked with others; it tells the last seq that was given.
+pub fn give_seqs_ask(team: &TeamId, id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
     let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
                active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 RETURNING last_seq";
-    let row = tx.row(sql, args![team, id, count, now]).await?;
-    row.map(|row| Ok(row.count("last_seq")? + 1 - count)).transpose()
+    Ask::new(sql, args![team, id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
 }
 
 /// Something happened in it; locked until the change ends.
 pub async fn touch(tx: &mut Tx, team: &TeamId, id: &SessionId, now: Instant) -> Result<bool, Error> {
-    Ok(give_seqs(tx, team, id, 0, now).await?.is_some())
+    let sql = "UPDATE sessions SET active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
+               WHERE team_id = $1 AND session_id = $2";
+    Ok(tx.execute(sql, args![team, id, now]).await? > 0)
 }
 
 /// A title chosen by a person.

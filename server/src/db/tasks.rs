@@ -2,7 +2,7 @@
 
 use protocol::{Instant, SessionId, Stream, TaskId, TeamId, ViberId};
 
-use super::{Error, Row, Tx};
+use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
     domain::{Contact, Task, TaskState},
@@ -35,8 +35,13 @@ pub struct Filter {
 
 /// A task.
 pub async fn load(tx: &mut Tx, team: &TeamId, id: &TaskId) -> Result<Option<Task>, Error> {
+    tx.ask(load_ask(team, id)).await
+}
+
+/// The same, to be asked with others.
+pub fn load_ask(team: &TeamId, id: &TaskId) -> Ask<Option<Task>> {
     let sql = select!("WHERE t.team_id = $1 AND t.task_id = $2");
-    tx.row(sql, args![team, id]).await?.as_ref().map(task).transpose()
+    Ask::new(sql, args![team, id], |answer| answer.row().map(task).transpose())
 }
 
 /// Tasks, newest first, after `cursor`.
@@ -97,20 +102,35 @@ pub async fn place(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<u64, Error
 /// Whether any task of the session is offered, accepted or running, or an attempt of it is not known to be over: a stop
 /// that the viber did not confirm keeps the session busy, so that two of its tasks never run side by side.
 pub async fn is_busy(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<bool, Error> {
+    tx.ask(is_busy_ask(team, session)).await
+}
+
+/// The same, to be asked with others.
+pub fn is_busy_ask(team: &TeamId, session: &SessionId) -> Ask<bool> {
     let sql = "SELECT 1 AS n FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 AND (t.state = 'running' \
                OR (t.state = 'pending' AND t.delivery <> 'queued') OR EXISTS (SELECT 1 FROM attempts a \
                WHERE a.team_id = t.team_id AND a.task_id = t.task_id AND a.outcome IS NULL \
                AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0))) LIMIT 1";
-    Ok(tx.row(sql, args![team, session]).await?.is_some())
+    Ask::new(sql, args![team, session], |answer| Ok(answer.row().is_some()))
+}
+
+/// The queued task of the session whose turn is next, when nothing of the session is at work.
+pub async fn next_turn(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
+    let (busy, next) = tx.both(is_busy_ask(team, session), next_queued_ask(team, session)).await?;
+    Ok(next.filter(|_| !busy))
 }
 
 /// The queued task of the session whose turn is next.
 pub async fn next_queued(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
+    tx.ask(next_queued_ask(team, session)).await
+}
+
+fn next_queued_ask(team: &TeamId, session: &SessionId) -> Ask<Option<Task>> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
          ORDER BY t.message_seq LIMIT 1"
     );
-    tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
+    Ask::new(sql, args![team, session], |answer| answer.row().map(task).transpose())
 }
 
 /// Ids of a viber's unfinished tasks with their sessions.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use protocol::{AgentInfo, BootId, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState};
 
-use super::{Error, Row, Tx};
+use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
     domain::{Contact, ContactState, Viber},
@@ -220,6 +220,12 @@ pub async fn epoch(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u6
     tx.row(sql, args![team, id]).await?.map(|row| row.count("conn_epoch")).transpose()
 }
 
+/// The agents of a viber, as it told them: to be asked with others.
+pub fn agents_ask(team: &TeamId, id: &ViberId) -> Ask<Vec<AgentInfo>> {
+    let sql = "SELECT agents FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
+    Ask::new(sql, args![team, id], |answer| answer.row().map_or(Ok(Vec::new()), |row| row.json("agents")))
+}
+
 /// A connection is accepted: what `hello` told, its number, and the counters.
 pub async fn connect(
     tx: &mut Tx,
@@ -276,16 +282,21 @@ pub async fn disconnect(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, no
 
 /// The next command's number.
 pub async fn next_cmd_seq(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u64>, Error> {
-    let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
-               RETURNING cmd_seq";
-    tx.row(sql, args![team, id]).await?.map(|row| row.count("cmd_seq")).transpose()
+    tx.ask(next_cmd_seq_ask(team, id)).await
 }
 
-/// Commands up to `cmd_seq` are in the daemon's journal.
-pub async fn set_acked(tx: &mut Tx, team: &TeamId, id: &ViberId, cmd_seq: u64) -> Result<bool, Error> {
-    let sql = "UPDATE vibers SET acked_cmd_seq = $3 WHERE team_id = $1 AND viber_id = $2 \
-               AND acked_cmd_seq < $3 AND cmd_seq >= $3";
-    Ok(tx.execute(sql, args![team, id, cmd_seq]).await? > 0)
+/// The same, to be asked with others.
+pub fn next_cmd_seq_ask(team: &TeamId, id: &ViberId) -> Ask<Option<u64>> {
+    let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
+               RETURNING cmd_seq";
+    Ask::new(sql, args![team, id], |answer| answer.row().map(|row| row.count("cmd_seq")).transpose())
+}
+
+/// Commands up to `cmd_seq` are in the daemon's journal, says the connection `epoch`.
+pub async fn set_acked(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, cmd_seq: u64) -> Result<bool, Error> {
+    let sql = "UPDATE vibers SET acked_cmd_seq = $4 WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
+               AND revoked_at IS NULL AND acked_cmd_seq < $4 AND cmd_seq >= $4";
+    Ok(tx.execute(sql, args![team, id, epoch, cmd_seq]).await? > 0)
 }
 
 /// Somebody else may hold its credential.

@@ -3,16 +3,16 @@
 
 use std::{
     panic::AssertUnwindSafe,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use futures_util::FutureExt;
 use metrics::{counter, gauge, histogram};
-use sqlx::SqlitePool;
+use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Connection, Db, Error, Tx, Work};
+use super::{Error, Tx, Work, turn};
 use crate::{fault, measure};
 
 /// Changes that may wait; a caller beyond that waits for a place.
@@ -34,18 +34,28 @@ type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
 /// A change without its types: runs in a savepoint and says whether to keep it.
 type Job = Box<dyn for<'a> FnOnce(&'a mut Tx) -> Work<'a, (bool, Reply)> + Send>;
 
-/// The handle of SQLite's writer task.
+/// What the writer is told.
+enum Order {
+    Change(Job),
+    /// Nothing was written for a while.
+    Rest,
+    Close(oneshot::Sender<()>),
+}
+
+/// The handle of SQLite's writer.
 pub(super) struct Writer {
-    jobs: mpsc::Sender<Job>,
-    pool: SqlitePool,
+    orders: mpsc::Sender<Order>,
 }
 
 impl Writer {
-    /// Starts the writer on the one connection of `pool`.
-    pub(super) fn start(pool: SqlitePool, file: PathBuf) -> Self {
-        let (jobs, waiting) = mpsc::channel(QUEUE);
-        tokio::spawn(run(pool.clone(), waiting, file));
-        Self { jobs, pool }
+    /// Opens the connection and starts to write what comes.
+    pub(super) async fn start(options: SqliteConnectOptions) -> Result<Self, Error> {
+        let tx = Tx::sqlite(options.connect().await?);
+        let wal = PathBuf::from(format!("{}-wal", options.get_filename().display()));
+        let (orders, waiting) = mpsc::channel(QUEUE);
+        tokio::spawn(rest(orders.downgrade()));
+        turn::spawn(run(tx, waiting, wal));
+        Ok(Self { orders })
     }
 
     /// Runs `work` in the next batch.
@@ -72,18 +82,27 @@ impl Writer {
             })
         });
         let gone = || Error::Unavailable("the writer has stopped".into());
-        self.jobs.send(job).await.map_err(|_| gone())?;
+        self.orders.send(Order::Change(job)).await.map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
     }
 
-    /// The connection that writes: for migrations, before anything else does.
-    pub(super) fn pool(&self) -> &SqlitePool {
-        &self.pool
-    }
-
-    /// Waits for the change under way and closes the connection.
+    /// Waits for what was asked before and closes the connection.
     pub(super) async fn close(&self) {
-        self.pool.close().await;
+        let (tell, told) = oneshot::channel();
+        // It may have stopped already.
+        if self.orders.send(Order::Close(tell)).await.is_ok() {
+            drop(told.await);
+        }
+    }
+}
+
+/// Says from time to time that nothing may have been written for a while.
+async fn rest(orders: mpsc::WeakSender<Order>) {
+    loop {
+        tokio::time::sleep(IDLE).await;
+        let Some(orders) = orders.upgrade() else { return };
+        // A full queue is no rest.
+        drop(orders.try_send(Order::Rest));
     }
 }
 
@@ -103,113 +122,126 @@ where
     }
 }
 
-async fn run(pool: SqlitePool, mut waiting: mpsc::Receiver<Job>, file: PathBuf) {
-    let wal = PathBuf::from(format!("{}-wal", file.display()));
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut written = true;
-    loop {
-        let came = match tokio::time::timeout(IDLE, waiting.recv_many(&mut batch, BATCH)).await {
-            Ok(came) => came,
-            Err(_) => {
-                if std::mem::take(&mut written) {
-                    empty_log(&pool).await;
-                }
-                continue;
+async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, wal: PathBuf) {
+    let (mut written, mut orders) = (Instant::now(), Vec::with_capacity(BATCH));
+    let mut rested = false;
+    let closer = loop {
+        if waiting.recv_many(&mut orders, BATCH).await == 0 {
+            break None;
+        }
+        let (mut batch, mut close, mut rest) = (Vec::with_capacity(orders.len()), None, false);
+        for order in orders.drain(..) {
+            match order {
+                Order::Change(job) => batch.push(job),
+                Order::Rest => rest = true,
+                Order::Close(tell) => close = Some(tell),
             }
-        };
-        if came == 0 {
-            return;
         }
-        written = true;
-        let mut replies = Vec::with_capacity(batch.len());
-        let (began, changes) = (Instant::now(), batch.len());
-        gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
-        let outcome = match pool.acquire().await {
-            Ok(connection) => commit(Tx::on(Connection::Sqlite(connection)), &mut batch, &mut replies).await,
-            Err(error) => Err(error.into()),
-        };
-        batch.clear();
-        histogram!(measure::COMMIT_SIZE).record(changes as f64);
-        histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
-        let word = if outcome.is_ok() { "committed" } else { "failed" };
-        counter!(measure::WRITES, "outcome" => word).increment(changes as u64);
-        for reply in replies {
-            reply(outcome.clone());
+        if !batch.is_empty() {
+            gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
+            keep(&mut tx, batch, &wal).await;
+            (written, rested) = (Instant::now(), false);
+        } else if rest && !rested && written.elapsed() >= IDLE {
+            empty_log(&mut tx).await;
+            rested = true;
         }
-        // The file only grows: a log that is reused from its start is as long as it ever was.
-        if std::fs::metadata(&wal).is_ok_and(|wal| wal.len() > SMALL_LOG)
-            && let Err(error) = checkpoint(&pool).await
-        {
-            tracing::warn!(%error, "the write-ahead log could not be moved into the database");
+        if close.is_some() {
+            break close;
         }
+    };
+    waiting.close();
+    tx.close().await;
+    if let Some(tell) = closer {
+        // Whoever asked may have given up.
+        tell.send(()).ok();
+    }
+}
+
+/// Commits a batch and tells everybody how it ended.
+async fn keep(tx: &mut Tx, batch: Vec<Job>, wal: &Path) {
+    let (began, changes) = (Instant::now(), batch.len());
+    let mut replies = Vec::with_capacity(changes);
+    let outcome = commit(tx, batch, &mut replies).await;
+    histogram!(measure::COMMIT_SIZE).record(changes as f64);
+    histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
+    let word = if outcome.is_ok() { "committed" } else { "failed" };
+    counter!(measure::WRITES, "outcome" => word).increment(changes as u64);
+    for reply in replies {
+        reply(outcome.clone());
+    }
+    // The file only grows: a log that is reused from its start is as long as it ever was.
+    if std::fs::metadata(wal).is_ok_and(|wal| wal.len() > SMALL_LOG)
+        && let Err(error) = checkpoint(tx).await
+    {
+        tracing::warn!(%error, "the write-ahead log could not be moved into the database");
     }
 }
 
 /// Moves the log into the database when enough of it is not there yet. A checkpoint writes and syncs the database file:
 /// once for many commits.
-async fn checkpoint(pool: &SqlitePool) -> Result<(), sqlx::Error> {
-    let mut connection = pool.acquire().await?;
+async fn checkpoint(tx: &mut Tx) -> Result<(), Error> {
     // NOOP answers what a checkpoint would, and does nothing.
-    let asked = sqlx::query_as("PRAGMA wal_checkpoint(NOOP)").fetch_one(&mut *connection).await;
-    let (_, pages, moved): (i64, i64, i64) = asked?;
-    if pages - moved >= CHECKPOINT {
+    let Some(asked) = tx.row("PRAGMA wal_checkpoint(NOOP)", &[]).await? else { return Ok(()) };
+    if asked.int("log")? - asked.int("checkpointed")? >= CHECKPOINT {
         // PASSIVE moves what no reader needs and never waits; the log is reused from its start afterwards.
-        sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut *connection).await?;
+        tx.execute("PRAGMA wal_checkpoint(PASSIVE)", &[]).await?;
     }
     Ok(())
 }
 
 /// Moves the whole log into the database and cuts it to nothing. A reader that still needs it is not waited for.
-async fn empty_log(pool: &SqlitePool) {
-    let Ok(mut connection) = pool.acquire().await else { return };
-    let sql = "PRAGMA busy_timeout = 50; PRAGMA wal_checkpoint(TRUNCATE);";
-    let done = sqlx::raw_sql(sql).execute(&mut *connection).await;
+async fn empty_log(tx: &mut Tx) {
+    let done = async {
+        tx.execute("PRAGMA busy_timeout = 50", &[]).await?;
+        tx.execute("PRAGMA wal_checkpoint(TRUNCATE)", &[]).await
+    };
+    let done = done.await;
     // As long as `BUSY`.
-    let restored = sqlx::raw_sql("PRAGMA busy_timeout = 4500").execute(&mut *connection).await;
+    let restored = tx.execute("PRAGMA busy_timeout = 4500", &[]).await;
     if let Err(error) = done.and(restored) {
         tracing::debug!(%error, "the write-ahead log is still in use");
     }
 }
 
-/// One transaction over the whole batch, a savepoint around each change. A job that got no reply is dropped by the
-/// caller, which tells its sender that the database is not available.
-async fn commit(mut tx: Tx, batch: &mut Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
-    let mut outcome = tx.script("BEGIN IMMEDIATE").await;
+/// One transaction over the whole batch, a savepoint around each change. A job that got no reply is dropped, which tells
+/// its sender that the database is not available.
+async fn commit(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+    let mut outcome = tx.execute("BEGIN IMMEDIATE", &[]).await.map(drop);
     if outcome.is_ok() {
-        outcome = changes(&mut tx, batch, replies).await;
+        outcome = changes(tx, batch, replies).await;
     }
     if fault::at("db::before_commit") {
         outcome = Err(Error::Unavailable("a test".into()));
     }
     if outcome.is_ok() {
-        outcome = tx.script("COMMIT").await;
+        outcome = tx.execute("COMMIT", &[]).await.map(drop);
         fault::at("db::after_commit");
     }
     if outcome.is_err() {
         // Whatever failed, no transaction is left open for the next batch. There may be none: a full disk ends it.
-        drop(tx.script("ROLLBACK").await);
+        drop(tx.execute("ROLLBACK", &[]).await);
     }
     outcome
 }
 
 /// The changes of a batch, one after the other.
-async fn changes(tx: &mut Tx, batch: &mut Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+async fn changes(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
     // A full disk or a failed write makes SQLite undo the whole transaction, and with it the savepoints.
     let undone = |error: Error| Error::Unavailable(format!("the database gave up the transaction: {error}"));
-    for job in batch.drain(..) {
-        tx.script("SAVEPOINT change").await.map_err(undone)?;
+    for job in batch {
+        tx.execute("SAVEPOINT change", &[]).await.map_err(undone)?;
         let (keep, reply) = job(tx).await;
         replies.push(reply);
         if !keep {
-            tx.script("ROLLBACK TO change").await.map_err(undone)?;
+            tx.execute("ROLLBACK TO change", &[]).await.map_err(undone)?;
         }
-        tx.script("RELEASE change").await.map_err(undone)?;
+        tx.execute("RELEASE change", &[]).await.map_err(undone)?;
     }
     Ok(())
 }
 
 /// Runs `work` in a transaction of its own, to its end even when the caller goes away.
-pub(super) async fn write_postgres<T, E, F>(db: Db, work: F) -> Result<T, E>
+pub(super) async fn write_postgres<T, E, F>(pool: PgPool, work: F) -> Result<T, E>
 where
     F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
     T: Send + 'static,
@@ -219,8 +251,8 @@ where
         let mut tries = 1;
         let began = Instant::now();
         loop {
-            let mut tx = db.acquire().await?;
-            if let Err(error) = tx.script("BEGIN ISOLATION LEVEL READ COMMITTED").await {
+            let mut tx = Tx::postgres(pool.acquire().await.map_err(Error::from)?);
+            if let Err(error) = tx.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await {
                 tx.forsake();
                 return Err(error.into());
             }
@@ -230,7 +262,7 @@ where
                 tx.forsake();
                 return Err(Error::Unavailable("a test".into()).into());
             }
-            let ended = tx.script(if keep { "COMMIT" } else { "ROLLBACK" }).await;
+            let ended = tx.execute(if keep { "COMMIT" } else { "ROLLBACK" }, &[]).await;
             if keep {
                 fault::at("db::after_commit");
             }

@@ -2,9 +2,9 @@
 
 use std::{pin::Pin, time::Duration};
 
-use protocol::{Numbered, Running, ViberState, limits::close};
+use protocol::{Numbered, Running, ViberState};
 
-use super::{compose, machine::Close};
+use super::compose;
 use crate::{
     actions::{
         reconcile::{self, Verdict},
@@ -38,7 +38,6 @@ pub enum Chore {
     Commands(Vec<Numbered>),
     /// The database is away: once more.
     Again(Chores),
-    Refused(Close),
 }
 
 impl Chores {
@@ -53,10 +52,7 @@ impl Chores {
         if let Some(cmd_seq) = self.acked.take() {
             return Some(Box::pin(async move {
                 match reconcile::ack_commands(&board, &who, cmd_seq).await {
-                    Ok(true) => Chore::Done,
-                    Ok(false) => {
-                        Chore::Refused(Close::new(close::PROTOCOL, "acknowledged a command that there is not"))
-                    }
+                    Ok(()) => Chore::Done,
                     Err(error) => again(error, Self { acked: Some(cmd_seq), ..Self::default() }).await,
                 }
             }));

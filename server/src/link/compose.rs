@@ -1,7 +1,7 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
-use protocol::{Command, Numbered, TaskId, TaskSubmit, TeamId, ViberId, limits};
+use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
 use serde_json::Value;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Commands composed at a time.
-const BATCH: u64 = 8;
+pub(super) const BATCH: u64 = 8;
 /// Earlier tasks read at a time.
 const PAGE: u64 = 16;
 
@@ -50,16 +50,13 @@ async fn one(
     let reason = body["reason"].as_str().unwrap_or_default().to_owned();
     Ok(match (stored.kind.as_str(), &stored.task_id, stored.attempt) {
         ("task:submit", Some(id), Some(attempt)) => {
-            let task = db::tasks::load(tx, team, id).await?;
+            let known = Known::read(tx, team, viber, id, &body, stored).await?;
             // At most once: what the daemon had before, or what nobody wants any more, is not begun.
             let wanted = |task: &Task| {
                 task.attempt == attempt && task.delivery == Some(Delivery::Offered) && task.viber_id == *viber
             };
-            match task.filter(|task| wanted(task) && !stored.acked) {
-                Some(task) => {
-                    let whole = submit(tx, team, &task, stored).await?;
-                    Command::Submit(Box::new(fit(whole)))
-                }
+            match known.filter(|known| wanted(&known.task) && !stored.acked) {
+                Some(known) => Command::Submit(Box::new(fit(submit(tx, team, known, stored).await?))),
                 None => {
                     if !stored.acked {
                         withdrawn.push((id.clone(), attempt));
@@ -84,31 +81,56 @@ pub async fn payload(board: &Board, team: &TeamId, viber: &ViberId, task: &TaskI
         .read(move |tx| {
             Box::pin(async move {
                 let stored = db::commands::submit_of(tx, &team, &viber, &id, attempt).await?.ok_or(Error::NotFound)?;
-                let task = db::tasks::load(tx, &team, &id).await?;
-                let task = task.filter(|task| task.attempt == attempt && !task.state.is_final());
-                submit(tx, &team, &task.ok_or(Error::NotFound)?, &stored).await
+                let body = serde_json::from_str(&stored.body).unwrap_or_default();
+                let known = Known::read(tx, &team, &viber, &id, &body, &stored).await?;
+                let known = known.filter(|known| known.task.attempt == attempt && !known.task.state.is_final());
+                submit(tx, &team, known.ok_or(Error::NotFound)?, &stored).await
             })
         })
         .await
 }
 
-async fn submit(tx: &mut Tx, team: &TeamId, task: &Task, stored: &Stored) -> Result<TaskSubmit> {
-    let agents = db::vibers::load(tx, team, &task.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
+/// What composing a `task:submit` begins with, read at once.
+struct Known {
+    task: Task,
+    agents: Vec<AgentInfo>,
+    /// The newest earlier tasks.
+    earlier: Vec<db::messages::Earlier>,
+}
+
+impl Known {
+    async fn read(
+        tx: &mut Tx,
+        team: &TeamId,
+        viber: &ViberId,
+        id: &TaskId,
+        body: &Value,
+        stored: &Stored,
+    ) -> Result<Option<Self>> {
+        let session = body["sessionId"].as_str().and_then(|id| id.parse().ok());
+        let session: SessionId = session.ok_or_else(|| Error::Internal("a task:submit names no session".into()))?;
+        let below = body["upToSeq"].as_u64().unwrap_or_default() + 1;
+        let (task, agents, earlier) = tx
+            .three(
+                db::tasks::load_ask(team, id),
+                db::vibers::agents_ask(team, viber),
+                db::messages::history_ask(team, &session, below, stored.created_at, PAGE),
+            )
+            .await?;
+        Ok(task.map(|task| Self { task, agents, earlier }))
+    }
+}
+
+async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Result<TaskSubmit> {
+    let Known { task, agents, earlier } = known;
     let window = agents.iter().find(|agent| agent.id == task.agent_id).and_then(|agent| agent.context_window);
     let mut history = History::new(window);
-    let mut below = task.message_seq;
-    'pages: loop {
-        let rows = db::messages::history(tx, team, &task.session_id, below, stored.created_at, PAGE).await?;
-        let exchanges = exchanges(rows);
-        for (_, exchange) in &exchanges {
-            if !history.take(exchange) {
-                break 'pages;
-            }
-        }
-        match exchanges.last() {
-            Some((place, _)) => below = *place,
-            None => break,
-        }
+    let mut page = exchanges(earlier);
+    while page.iter().all(|(_, exchange)| history.take(exchange)) {
+        // A page that is not full is the last one.
+        let Some((below, _)) = page.last().filter(|_| page.len() as u64 == PAGE) else { break };
+        let session = &task.session_id;
+        page = exchanges(db::messages::history(tx, team, session, *below, stored.created_at, PAGE).await?);
     }
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
     let list = |key: &str| part(key).and_then(|value| serde_json::from_value(value).ok());

@@ -13,6 +13,7 @@ use tokio::{sync::oneshot, time::MissedTickBehavior};
 
 use super::{
     chores::{AGAIN, Chore, Chores, Task},
+    compose,
     machine::{Close, Identified, Step, Unidentified, Work},
     queue::Queue,
 };
@@ -281,6 +282,9 @@ impl Link {
         for work in step.work {
             match work {
                 Work::Record(events) => self.inbox.push(events),
+                Work::Acked(cmd_seq) if cmd_seq > self.sent => {
+                    return Some(Close::new(close::PROTOCOL, "acknowledged a command that there is not"));
+                }
                 Work::Acked(cmd_seq) => self.chores.acked = self.chores.acked.max(Some(cmd_seq)),
                 Work::Lists(state) => self.chores.merge_lists(*state),
                 Work::Claims(claims) => self.chores.claims.extend(claims),
@@ -338,12 +342,11 @@ impl Link {
                 self.chores.restore(chores);
                 Step::default()
             }
-            Chore::Refused(close) => Step { close: Some(close), ..Step::default() },
             Chore::Commands(commands) => {
                 if let Some(last) = commands.last() {
                     self.sent = last.cmd_seq;
-                    // There may be more.
-                    self.chores.commands = true;
+                    // There may be more; of those that come later the bell tells.
+                    self.chores.commands |= commands.len() as u64 == compose::BATCH;
                 }
                 Step { send: commands.into_iter().map(ToDaemon::Command).collect(), ..Step::default() }
             }

@@ -8,6 +8,7 @@ mod join;
 mod live;
 mod ops;
 mod preflight;
+mod read;
 mod session;
 mod sessions;
 mod talk;

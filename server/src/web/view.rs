@@ -11,4 +11,4 @@ pub mod shell;
 pub mod time;
 
 pub use badge::Badge;
-pub use shell::{Place, Shell};
+pub use shell::{Frame, Place, Shell};

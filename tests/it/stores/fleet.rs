@@ -127,9 +127,10 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error>
     assert_eq!((found.seen_at, found.cloned_at), (Some(after(20)), Some(after(21))));
 
     assert_eq!(vibers::next_cmd_seq(tx, &home, &id).await?, Some(5));
-    assert!(!vibers::set_acked(tx, &home, &id, 6).await?, "nobody has what was never given");
-    assert!(vibers::set_acked(tx, &home, &id, 5).await?);
-    assert!(!vibers::set_acked(tx, &home, &id, 4).await?, "never back");
+    assert!(!vibers::set_acked(tx, &home, &id, 2, 6).await?, "nobody has what was never given");
+    assert!(!vibers::set_acked(tx, &home, &id, 1, 5).await?, "an old connection has no say");
+    assert!(vibers::set_acked(tx, &home, &id, 2, 5).await?);
+    assert!(!vibers::set_acked(tx, &home, &id, 2, 4).await?, "never back");
     let standing = vibers::standing(tx).await?.remove(0);
     assert_eq!((standing.epoch, standing.connected, standing.lost_after_ms), (2, false, 900_000));
     Ok(())
@@ -196,6 +197,13 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(commands::ack(tx, &home, &id, 1, after(1)).await?, 1);
     assert_eq!(commands::ack(tx, &home, &id, 2, after(2)).await?, 1, "only the new one");
     assert!(commands::after(tx, &home, &id, 0, 10).await?.iter().all(|command| command.acked));
+
+    assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, Some(3));
+    commands::ack_over(tx, &home, &id, 1, 3, after(3)).await?;
+    let acked = |all: Vec<commands::Stored>| all.iter().all(|command| command.acked);
+    assert!(!acked(commands::after(tx, &home, &id, 2, 10).await?), "said by a connection that is not the viber's");
+    commands::ack_over(tx, &home, &id, 0, 3, after(3)).await?;
+    assert!(acked(commands::after(tx, &home, &id, 2, 10).await?));
     vibers::revoke(tx, &home, &id, NOW).await?;
     assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, None);
     Ok(())

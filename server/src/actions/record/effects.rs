@@ -37,7 +37,12 @@ pub(super) async fn apply(
         Some(EventBody::Started { model, .. }) => Some(db::clean(text::head(model, 200))),
         _ => None,
     });
+    let ends = run.reports.iter().any(is_terminal);
     let (parts, parts_seq) = complete(tx, who, at, held, run).await?;
+    if !parts.is_empty() || ends || (newest && started.is_some()) {
+        // The session's row is the lock on its order.
+        db::sessions::touch(tx, &who.team, &held.session_id, now).await?;
+    }
     let message = keep_parts(tx, who, at, held, &parts, now).await?;
     for row in run.rows(at) {
         db::events::insert(tx, &who.team, &row, now).await?;
@@ -99,7 +104,6 @@ async fn keep_parts(
     if parts.is_empty() {
         return Ok(None);
     }
-    db::sessions::touch(tx, &who.team, &held.session_id, now).await?;
     if let Some(message) = &held.message_id {
         db::messages::append(tx, &who.team, message, parts, now).await?;
         return Ok(None);
@@ -136,7 +140,6 @@ async fn moves(
     let mut moved = false;
     let accepted = run.reports.iter().any(|report| matches!(report.body, Some(EventBody::Accepted {})));
     if let Some(model) = started {
-        db::sessions::touch(tx, team, &held.session_id, now).await?;
         moved |= db::tasks::start(tx, team, task, attempt, model, now).await?;
         book.after.viber(&who.viber);
     } else if accepted {
@@ -210,7 +213,6 @@ async fn end(
     let newest = held.newest == attempt;
     // What the Board declared by itself gives way to what really happened.
     let adopted = held.outcome.as_deref() == Some("lost");
-    db::sessions::touch(tx, team, &held.session_id, now).await?;
     let (outcome, report) = match terminal {
         Some(EventBody::Completed { result }) => {
             let result = bounded(result);

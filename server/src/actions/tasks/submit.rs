@@ -106,34 +106,34 @@ impl Job {
             return Ok((task, After::default()));
         }
         let mut after = After::default();
-        let session = match &self.submit.session {
+        let (session, seq, busy) = match &self.submit.session {
             Some(id) => self.known_session(tx, id).await?,
-            None => self.new_session(tx).await?,
+            None => (self.new_session(tx).await?, 1, false),
         };
-        // A seq for the question, one kept free for its answer. From here on the session is locked.
-        let seq = db::sessions::give_seqs(tx, &self.team, &session.id, 2, self.now).await?.ok_or(Error::NotFound)?;
-        if session.last_seq == 0 {
-            let title = protocol::text::title(&self.submit.goal);
-            db::sessions::entitle(tx, &self.team, &session.id, &title).await?;
-        }
-        if session.archived_at.is_some() {
-            db::sessions::set_archived(tx, &self.team, &session.id, None).await?;
-        }
-        let busy = db::tasks::is_busy(tx, &self.team, &session.id).await?;
         let task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.keep(tx, &task).await?;
-        if !busy && !offer::command(tx, &self.team, &task, task.attempt, self.now, &mut after).await? {
-            return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
-        }
-        let id = task.id.as_str();
-        db::audit::append(tx, &self.team, self.now, &self.by, "task.submit", id, "", None, Some(&task.goal)).await?;
+        // Read back: the contact of its viber is part of the answer.
+        let (head, told) = (db::audit::head_ask(&self.team), db::tasks::load_ask(&self.team, &task.id));
+        let (head, told) = if busy {
+            db::audit::lock(tx, &self.team).await?;
+            tx.both(head, told).await?
+        } else {
+            db::audit::lock(tx, &self.team).await?;
+            let number = db::vibers::next_cmd_seq_ask(&self.team, &task.viber_id);
+            let (number, head, told) = tx.three(number, head, told).await?;
+            let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
+            let number = number.ok_or_else(revoked)?;
+            offer::numbered(tx, &self.team, &task, (task.attempt, number), self.now, &mut after).await?;
+            (head, told)
+        };
+        let (id, goal) = (task.id.as_str(), Some(task.goal.as_str()));
+        db::audit::add(tx, &self.team, head, self.now, &self.by, "task.submit", id, "", None, goal).await?;
         if let Some(once) = &self.submit.once {
             let kept = Kept { status: 201, answer: json!({ "id": task.id }).to_string(), at: self.now };
             db::idempotency::keep(tx, &self.team, self.by.actor.id(), once, &kept).await?;
         }
         after.task(&session.id, &task.id);
-        // Read back: the contact of its viber is part of the answer.
-        Ok((db::tasks::load(tx, &self.team, &task.id).await?.ok_or(Error::NotFound)?, after))
+        Ok((told.ok_or(Error::NotFound)?, after))
     }
 
     async fn answered_before(&self, tx: &mut Tx) -> Result<Option<Task>> {
@@ -153,7 +153,8 @@ impl Job {
         db::tasks::load(tx, &self.team, &id).await?.ok_or(Error::NotFound).map(Some)
     }
 
-    async fn known_session(&self, tx: &mut Tx, id: &SessionId) -> Result<Session> {
+    /// The session, the question's seq in it, and whether something of it is at work.
+    async fn known_session(&self, tx: &mut Tx, id: &SessionId) -> Result<(Session, u64, bool)> {
         let session = db::sessions::load(tx, &self.team, id).await?.ok_or(Error::NotFound)?;
         if self.submit.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
             return Err(Error::unacceptable("other_viber", "the session belongs to another viber"));
@@ -161,7 +162,18 @@ impl Job {
         if self.submit.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
             return Err(Error::unacceptable("other_agent", "the session is with another agent"));
         }
-        Ok(session)
+        // A seq for the question, one kept free for its answer. From here on the session is locked.
+        let seqs = db::sessions::give_seqs_ask(&self.team, id, 2, self.now);
+        let (last, busy) = tx.both(seqs, db::tasks::is_busy_ask(&self.team, id)).await?;
+        let last = last.ok_or(Error::NotFound)?;
+        if session.last_seq == 0 {
+            let title = protocol::text::title(&self.submit.goal);
+            db::sessions::entitle(tx, &self.team, id, &title).await?;
+        }
+        if session.archived_at.is_some() {
+            db::sessions::set_archived(tx, &self.team, id, None).await?;
+        }
+        Ok((session, last - 1, busy))
     }
 
     async fn new_session(&self, tx: &mut Tx) -> Result<Session> {
@@ -174,7 +186,8 @@ impl Job {
             renamed_at: None,
             pinned_at: None,
             archived_at: None,
-            last_seq: 0,
+            // One for the question, one kept free for its answer.
+            last_seq: 2,
             created_by: self.by.actor.id().to_owned(),
             created_at: self.now,
             active_at: self.now,
@@ -230,7 +243,9 @@ impl Job {
             parts: vec![Part::Text { text: task.goal.clone() }],
             created_at: self.now,
         };
-        question(tx, &self.team, &message, task, self.now).await?;
+        if !question(tx, &self.team, &message, task, self.now).await? {
+            return Err(Error::Internal("a new task's id is taken".into()));
+        }
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use axum::{
 use protocol::{SessionId, TaskId};
 use serde::Deserialize;
 
-use super::{Wants, busy, dock::DockView, nonce, once, parse, talk::Talk};
+use super::{Wants, busy, dock::DockView, nonce, once, parse, read::Read, talk::Talk};
 use crate::{
     actions,
     domain::Role,
@@ -27,12 +27,12 @@ use crate::{
 /// The page.
 #[derive(Template)]
 #[template(path = "sessions/show.html")]
-struct Page {
+struct Page<'a> {
     shell: Shell,
     slug: String,
-    talk: Talk,
+    talk: &'a Talk,
     place: Where,
-    messages: Vec<String>,
+    messages: &'a [String],
     older: Option<String>,
     before: Option<u64>,
     dock: DockView,
@@ -40,7 +40,7 @@ struct Page {
     may_send: bool,
 }
 
-impl Page {
+impl Page<'_> {
     fn verb(&self, verb: &str) -> String {
         links::session_verb(&self.slug, &self.talk.session.id, verb)
     }
@@ -140,29 +140,30 @@ pub async fn show(
     Path((_, id)): Path<(String, String)>,
     Query(at): Query<At>,
 ) -> Result<Html<String>, Rejection> {
-    html(&page(&board, &caller, &parse(&id)?, &at).await?)
+    let id = parse(&id)?;
+    let read = Read::load(&board, &caller, &id, at.before).await?;
+    html(&page(&board, &caller, &id, &at, &read).await?)
 }
 
-async fn page(board: &Board, caller: &Caller, id: &SessionId, at: &At) -> Result<Page> {
-    let talk = Talk::load(board, &caller.team.id, id, at.before).await?;
-    let shell = Shell::load(board, caller).await?.at(Place::Session(id.clone()));
+async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read: &'a Read) -> Result<Page<'a>> {
+    let (talk, first) = (&read.talk, read.first);
+    let shell = Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone()));
     let shell = if at.before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
-    let (messages, first) = talk.views(caller);
-    let mut composer = Composer::of(board, &talk, caller);
+    let mut composer = Composer::of(board, talk, caller);
     if let Some(seq) = at.edit {
         composer.content = said(board, caller, id, seq).await?;
         composer.draft = format!("{id}:{seq}");
     }
     Ok(Page {
         slug: caller.team.slug.clone(),
-        place: Where::of(&talk, &caller.team.slug),
+        place: Where::of(talk, &caller.team.slug),
         older: (first > 1).then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
         before: at.before,
-        dock: DockView::of(&talk, caller, shell.now),
+        dock: DockView::of(talk, caller, shell.now),
         may_send: caller.role >= Role::Operator,
         shell,
         talk,
-        messages,
+        messages: &read.messages,
         composer,
     })
 }
@@ -204,7 +205,8 @@ pub async fn say(
             Ok(html(&Sent { composer: Composer::of(&board, &talk, &caller), dock })?.into_response())
         }
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
-            let mut page = page(&board, &caller, &id, &At::default()).await?;
+            let read = Read::load(&board, &caller, &id, None).await?;
+            let mut page = page(&board, &caller, &id, &At::default(), &read).await?;
             (page.composer.content, page.composer.error) = (words.content, Some(message));
             match wants {
                 Wants::Page => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page),
@@ -213,7 +215,8 @@ pub async fn say(
         }
         Err(Error::Unavailable { what, retry_after }) if wants == Wants::Page => {
             // What was written is not lost with it; the same key, should it have arrived after all.
-            let mut page = page(&board, &caller, &id, &At::default()).await?;
+            let read = Read::load(&board, &caller, &id, None).await?;
+            let mut page = page(&board, &caller, &id, &At::default(), &read).await?;
             (page.composer.content, page.composer.key) = (words.content, words.key);
             page.composer.error = Some(busy(what));
             let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;

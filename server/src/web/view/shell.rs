@@ -1,11 +1,13 @@
 //! The frame around a page: team switcher, rail, theme, live stream.
 
+use std::sync::Arc;
+
 use protocol::{Instant, JoinTokenId, OperatorId, SessionId, TeamId, ViberId};
 
 use super::{Badge, filters};
 use crate::{
     db,
-    domain::{Operator, SessionLine},
+    domain::{Operator, SessionLine, Team},
     error::Result,
     state::Board,
     web::{
@@ -112,15 +114,22 @@ pub struct Shell {
     pub team: Option<TeamLink>,
     pub teams: Vec<TeamLink>,
     pub operator: Option<Person>,
-    pub rail: Rail,
+    pub rail: Arc<Rail>,
     /// The live stream's address; pages outside a team have none.
     pub live: Option<String>,
     /// Where that stream goes on; empty: from now.
     pub cursor: String,
 }
 
-impl Shell {
-    /// The frame of a page of a team.
+/// What a frame needs of the database.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    teams: Vec<TeamLink>,
+    rail: Arc<Rail>,
+}
+
+impl Frame {
+    /// As it is now.
     pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
         let now = board.clock.now();
         let (team, reader) = (caller.team.id.clone(), caller.operator.as_ref().map(|operator| operator.id.clone()));
@@ -136,33 +145,54 @@ impl Shell {
                 })
             })
             .await?;
-        let link = |slug: &str, name: &str| TeamLink { slug: slug.to_owned(), name: name.to_owned() };
-        Ok(Self {
+        Ok(Self { teams: teams.iter().map(|(team, _)| TeamLink::new(team)).collect(), rail: Arc::new(rail) })
+    }
+}
+
+impl TeamLink {
+    fn new(team: &Team) -> Self {
+        Self { slug: team.slug.clone(), name: team.name.clone() }
+    }
+}
+
+impl Shell {
+    /// The frame of a page of a team.
+    pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
+        Ok(Self::of(&Frame::load(board, caller).await?, caller, board.clock.now()))
+    }
+
+    /// The frame, from what was read for it on the same day.
+    pub fn of(frame: &Frame, caller: &Caller, now: Instant) -> Self {
+        Self {
             now,
             theme: theme(caller.operator.as_ref()),
             here: Place::Elsewhere,
-            team: Some(link(&caller.team.slug, &caller.team.name)),
-            teams: teams.iter().map(|(team, _)| link(&team.slug, &team.name)).collect(),
+            team: Some(TeamLink::new(&caller.team)),
+            teams: frame.teams.clone(),
             operator: caller.operator.as_ref().map(|operator| Person::new(&operator.name)),
-            rail,
+            rail: frame.rail.clone(),
             live: Some(links::live(&caller.team.slug, "rail")),
             cursor: String::new(),
-        })
+        }
+    }
+
+    /// The day that the rail's groups go by.
+    pub fn day(now: Instant) -> i64 {
+        now.millis().div_euclid(DAY)
     }
 
     /// The frame of a page outside every team.
     pub async fn load_alone(board: &Board, signed_in: &SignedIn) -> Result<Self> {
         let id = signed_in.operator.id.clone();
         let read = board.db.read(|tx| Box::pin(async move { db::teams::of_operator(tx, &id).await }));
-        let link = |team: &crate::domain::Team| TeamLink { slug: team.slug.clone(), name: team.name.clone() };
         Ok(Self {
             now: board.clock.now(),
             theme: theme(Some(&signed_in.operator)),
             here: Place::Account,
             team: None,
-            teams: read.await?.iter().map(|(team, _)| link(team)).collect(),
+            teams: read.await?.iter().map(|(team, _)| TeamLink::new(team)).collect(),
             operator: Some(Person::new(&signed_in.operator.name)),
-            rail: Rail::default(),
+            rail: Arc::default(),
             live: None,
             cursor: String::new(),
         })
@@ -342,7 +372,7 @@ mod tests {
             teams: vec![team.clone()],
             team: Some(team),
             operator: Some(Person::new("Inès Marchetti")),
-            rail: Rail { groups: vec![RailGroup { title: "Today", rows: vec![row] }], ..Rail::default() },
+            rail: Arc::new(Rail { groups: vec![RailGroup { title: "Today", rows: vec![row] }], ..Rail::default() }),
             live: Some(links::live("home", "home")),
             cursor: String::new(),
         }

@@ -1,0 +1,239 @@
+//! A transaction, or a reader: where statements go in and answers come out.
+//!
+//! What belongs together can be asked at once: on SQLite that is one turn of the connection's thread, and one waking of
+//! whoever asks. PostgreSQL runs the same statements one after the other.
+
+use std::{collections::HashMap, future::poll_fn, sync::Arc};
+
+use futures_util::TryStreamExt as _;
+use sqlx::{
+    AssertSqlSafe, Either, Executor as _, Postgres, SqlSafeStr as _, SqlStr, SqliteConnection, pool::PoolConnection,
+};
+
+use super::{
+    Error,
+    bell::Bell,
+    row::{self, Arg, Row},
+};
+
+/// One connection inside (or, for reads, outside) a transaction. Stores take it as their first parameter.
+pub struct Tx {
+    connection: Connection,
+    /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
+    pub(super) raced: bool,
+    /// The connection is of no use any more.
+    pub(super) broken: bool,
+}
+
+enum Connection {
+    Sqlite(Box<Sqlite>),
+    Postgres(PoolConnection<Postgres>),
+}
+
+/// A SQLite connection.
+struct Sqlite {
+    connection: SqliteConnection,
+    bell: Bell,
+    /// The one text of several statements, by where they lie in memory.
+    texts: HashMap<Vec<(usize, usize)>, Arc<str>>,
+}
+
+/// What one statement came to.
+#[derive(Default)]
+pub struct Answer {
+    pub rows: Vec<Row>,
+    /// Rows that it changed.
+    pub touched: u64,
+}
+
+impl Answer {
+    /// The first row, if there is one.
+    pub fn row(&self) -> Option<&Row> {
+        self.rows.first()
+    }
+}
+
+/// A statement, and how its answer is read.
+pub struct Ask<T> {
+    sql: &'static str,
+    args: Vec<Arg>,
+    read: fn(Answer) -> Result<T, Error>,
+}
+
+impl<T> Ask<T> {
+    /// Nothing is sent before it is given to a [`Tx`].
+    pub fn new(sql: &'static str, args: &[Arg], read: fn(Answer) -> Result<T, Error>) -> Self {
+        Self { sql, args: args.to_vec(), read }
+    }
+}
+
+impl Tx {
+    pub(super) fn sqlite(connection: SqliteConnection) -> Self {
+        let connection = Sqlite { connection, bell: Bell::new(), texts: HashMap::new() };
+        Self { connection: Connection::Sqlite(Box::new(connection)), raced: false, broken: false }
+    }
+
+    pub(super) fn postgres(connection: PoolConnection<Postgres>) -> Self {
+        Self { connection: Connection::Postgres(connection), raced: false, broken: false }
+    }
+
+    /// Runs a statement and answers how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, Error> {
+        Ok(self.answer(sql, args).await?.touched)
+    }
+
+    /// Runs a query and answers all its rows: bound every list with a LIMIT.
+    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<Row>, Error> {
+        Ok(self.answer(sql, args).await?.rows)
+    }
+
+    /// Runs a query that answers at most one row.
+    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<Row>, Error> {
+        Ok(self.rows(sql, args).await?.into_iter().next())
+    }
+
+    /// Asks one thing.
+    pub async fn ask<T>(&mut self, ask: Ask<T>) -> Result<T, Error> {
+        (ask.read)(self.answer(ask.sql, &ask.args).await?)
+    }
+
+    /// Asks two things at once, in this order.
+    pub async fn both<A, B>(&mut self, a: Ask<A>, b: Ask<B>) -> Result<(A, B), Error> {
+        let [first, second] = self.answers([(a.sql, &a.args), (b.sql, &b.args)]).await?;
+        Ok(((a.read)(first)?, (b.read)(second)?))
+    }
+
+    /// Asks three things at once, in this order.
+    pub async fn three<A, B, C>(&mut self, a: Ask<A>, b: Ask<B>, c: Ask<C>) -> Result<(A, B, C), Error> {
+        let [first, second, third] = self.answers([(a.sql, &a.args), (b.sql, &b.args), (c.sql, &c.args)]).await?;
+        Ok(((a.read)(first)?, (b.read)(second)?, (c.read)(third)?))
+    }
+
+    /// Whether this is SQLite: for the few statements where the two really differ.
+    pub fn is_sqlite(&self) -> bool {
+        matches!(self.connection, Connection::Sqlite(_))
+    }
+
+    async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, Error> {
+        let [answer] = self.answers([(sql, args)]).await?;
+        Ok(answer)
+    }
+
+    async fn answers<const N: usize>(&mut self, asked: [(&'static str, &[Arg]); N]) -> Result<[Answer; N], Error> {
+        let mut answers = std::array::from_fn(|_| Answer::default());
+        let done = match &mut self.connection {
+            Connection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,
+            Connection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
+        };
+        done.map_err(|error| self.note(error))?;
+        Ok(answers)
+    }
+
+    /// Gives up a connection whose transaction did not end as it was told: nobody else is to find it open.
+    pub(super) fn forsake(self) {
+        if let Connection::Postgres(connection) = self.connection {
+            drop(connection.detach());
+        }
+    }
+
+    /// Closes a connection of its own.
+    pub(super) async fn close(self) {
+        use sqlx::Connection as _;
+        if let Connection::Sqlite(sqlite) = self.connection
+            && let Err(error) = sqlite.connection.close().await
+        {
+            tracing::debug!(%error, "a connection was not closed in order");
+        }
+    }
+
+    fn note(&mut self, error: sqlx::Error) -> Error {
+        // PostgreSQL: serialization_failure and deadlock_detected.
+        let code = error.as_database_error().and_then(|database| database.code());
+        self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
+        self.broken |= matches!(error, sqlx::Error::WorkerCrashed);
+        error.into()
+    }
+}
+
+impl Sqlite {
+    /// Runs what is asked in one command.
+    async fn ask(&mut self, asked: &[(&'static str, &[Arg])], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+        let args = row::sqlite_arguments(asked.iter().map(|one| one.1))?;
+        let query = match asked {
+            [(sql, _)] => sqlx::query_with(SqlStr::from_static(sql), args),
+            _ => sqlx::query_with(AssertSqlSafe(self.text(asked)).into_sql_str(), args),
+        };
+        let mut stream = self.connection.fetch_many(query);
+        let mut statement = 0;
+        while let Some(came) = poll_fn(|context| self.bell.poll(&mut stream, context)).await {
+            match (came?, answers.get_mut(statement)) {
+                (Either::Left(done), answer) => {
+                    statement += 1;
+                    if let Some(answer) = answer {
+                        answer.touched = done.rows_affected();
+                    }
+                }
+                (Either::Right(row), Some(answer)) => answer.rows.push(Row::Sqlite(row)),
+                (Either::Right(_), None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Several statements as one text: the numbers of each one's parameters go on after those before it.
+    fn text(&mut self, asked: &[(&'static str, &[Arg])]) -> Arc<str> {
+        let key = asked.iter().map(|(sql, _)| (sql.as_ptr() as usize, sql.len())).collect();
+        let text = self.texts.entry(key).or_insert_with(|| {
+            let (mut text, mut given) = (String::new(), 0);
+            for (sql, args) in asked {
+                shift(&mut text, sql, given);
+                text.push_str(";\n");
+                given += args.len();
+            }
+            text.into()
+        });
+        text.clone()
+    }
+}
+
+/// Appends `sql` with every `$n` raised by `given`. No statement of ours has a `$` in a literal.
+fn shift(text: &mut String, sql: &str, given: usize) {
+    let mut pieces = sql.split('$');
+    text.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        let number: usize = piece[..digits].parse().unwrap_or_default();
+        text.push_str(&format!("${}{}", number + given, &piece[digits..]));
+    }
+}
+
+async fn postgres(
+    connection: &mut PoolConnection<Postgres>,
+    asked: &[(&'static str, &[Arg])],
+    answers: &mut [Answer],
+) -> Result<(), sqlx::Error> {
+    for ((sql, args), answer) in asked.iter().zip(answers) {
+        let query = row::bind_postgres(sql, args);
+        let mut stream = connection.fetch_many(query);
+        while let Some(came) = stream.try_next().await? {
+            match came {
+                Either::Left(done) => answer.touched += done.rows_affected(),
+                Either::Right(row) => answer.rows.push(Row::Postgres(row)),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_statements_that_travel_together_are_counted_on() {
+        let mut text = String::new();
+        shift(&mut text, "UPDATE a SET b = $2 WHERE c = $1 AND d = $2", 0);
+        shift(&mut text, "; SELECT $1, $10 || 'x'", 2);
+        assert_eq!(text, "UPDATE a SET b = $2 WHERE c = $1 AND d = $2; SELECT $3, $12 || 'x'");
+    }
+}
