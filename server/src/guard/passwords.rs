@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use argon2::{Algorithm, Argon2, Params, PasswordHasher as _, PasswordVerifier as _, Version};
+use argon2::{
+    Algorithm, Argon2, Block, Params, Version,
+    password_hash::{
+        self,
+        phc::{Output, ParamsString, PasswordHash, Salt},
+    },
+};
 use rand::Rng as _;
 use tokio::sync::Semaphore;
 
@@ -47,7 +53,7 @@ impl Passwords {
     pub async fn check(&self, password: String, known: Option<String>) -> Result<bool, Busy> {
         let there = known.is_some();
         let against = known.unwrap_or_else(|| self.nobody.clone());
-        let same = self.turn(move || hasher().verify_password(password.as_bytes(), against.as_str()).is_ok()).await?;
+        let same = self.turn(move || is_same(&password, &against).unwrap_or(false)).await?;
         Ok(same && there)
     }
 
@@ -70,19 +76,63 @@ impl Default for Passwords {
     }
 }
 
-/// OWASP's parameters for Argon2id: 19 MiB, two passes, one lane.
-fn hasher() -> Argon2<'static> {
-    let params = Params::new(19_456, 2, 1, None).expect("the parameters are within Argon2's limits");
-    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+/// OWASP's parameters for Argon2id: 19 MiB, two passes, one lane, 32 bytes of output.
+fn params() -> Params {
+    Params::new(19_456, 2, 1, Some(32)).expect("the parameters are within Argon2's limits")
 }
 
+/// The text form to keep for a password, with a fresh salt.
 fn hash(password: &str) -> String {
     let mut salt = [0u8; 16];
     rand::rng().fill_bytes(&mut salt);
-    hasher()
-        .hash_password_with_salt(password.as_bytes(), &salt)
-        .expect("the salt has 16 bytes and the password is below 4 GiB")
-        .to_string()
+    let (salt, params) = (Salt::new(&salt).expect("16 bytes"), params());
+    let known = PasswordHash {
+        algorithm: Algorithm::Argon2id.ident(),
+        version: Some(Version::V0x13.into()),
+        params: ParamsString::try_from(&params).expect("Argon2's own parameters"),
+        salt: Some(salt),
+        hash: Some(
+            output(password, &salt, Algorithm::Argon2id, Version::V0x13, params).expect("a password below 4 GiB"),
+        ),
+    };
+    known.to_string()
+}
+
+/// Whether `password` gives the hash in `known`, by the parameters that stand there.
+fn is_same(password: &str, known: &str) -> Result<bool, password_hash::Error> {
+    let known = PasswordHash::new(known)?;
+    let (Some(salt), Some(expected)) = (&known.salt, &known.hash) else { return Ok(false) };
+    let version = known.version.map(Version::try_from).transpose()?.unwrap_or_default();
+    let given =
+        output(password, salt, Algorithm::try_from(known.algorithm.as_str())?, version, Params::try_from(&known)?)?;
+    // Outputs are compared in constant time.
+    Ok(given == *expected)
+}
+
+fn output(
+    password: &str,
+    salt: &[u8],
+    algorithm: Algorithm,
+    version: Version,
+    params: Params,
+) -> Result<Output, password_hash::Error> {
+    let mut memory = memory(params.block_count());
+    let length = params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN);
+    let mut bytes = [0u8; Output::MAX_LENGTH];
+    let out = bytes.get_mut(..length).ok_or(password_hash::Error::OutputSize)?;
+    let hasher = Argon2::new(algorithm, version, params);
+    hasher.hash_password_into_with_memory(password.as_bytes(), salt, out, &mut memory)?;
+    Ok(Output::new(out)?)
+}
+
+/// Memory of one hash. More is reserved than touched: a reservation beyond 32 MiB is a mapping of its own in every
+/// allocator, so that the memory goes back when the hash is done. A smaller one would stay with the thread that made it,
+/// and the threads that take turns here are many.
+fn memory(blocks: usize) -> Vec<Block> {
+    const RESERVED: usize = 33 * 1024 * 1024 / Block::SIZE;
+    let mut memory = Vec::with_capacity(blocks.max(RESERVED));
+    memory.resize(blocks, Block::new());
+    memory
 }
 
 #[cfg(test)]
@@ -98,6 +148,19 @@ mod tests {
         assert_eq!(passwords.check(long.clone(), Some(known.clone())).await, Ok(true));
         assert_eq!(passwords.check(long[..72].to_owned(), Some(known)).await, Ok(false));
         assert_eq!(passwords.check("nobody's password".into(), None).await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn a_hash_that_was_kept_before_is_still_read() {
+        let other = hash("password").replace("$argon2id$", "$argon2i$");
+        assert_eq!(is_same("password", &other), Ok(false), "the algorithm counts");
+        let cheap =
+            Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::new(64, 1, 1, Some(24)).expect("parameters"));
+        let kept =
+            argon2::PasswordHasher::hash_password_with_salt(&cheap, b"password", b"sixteen byte slt").expect("a hash");
+        assert_eq!(is_same("password", &kept.to_string()), Ok(true));
+        assert_eq!(is_same("passwort", &kept.to_string()), Ok(false));
+        assert!(!is_same("password", "$argon2id$broken").unwrap_or(false));
     }
 
     #[tokio::test]
