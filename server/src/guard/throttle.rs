@@ -24,6 +24,8 @@ const ADDRESS: Rule = Rule { burst: 50, refill_ms: 10_000 };
 /// One address trying join tokens. They cannot be guessed: this only bounds what trying costs, and a whole rack may join
 /// from behind one address.
 const JOIN: Rule = Rule { burst: 50, refill_ms: 10_000 };
+/// Refused upgrades of one account that are noted: a page that tries for ever must not fill the audit.
+const NOTES: Rule = Rule { burst: 5, refill_ms: 60_000 };
 /// Buckets that are kept; full ones are dropped first.
 const CAPACITY: usize = 20_000;
 
@@ -56,6 +58,11 @@ impl Throttle {
     /// The same for one try at joining with a token.
     pub fn join(&self, address: &str, now: i64) -> Result<Try, u64> {
         self.pay(vec![(format!("j {}", network(address)), JOIN)], now)
+    }
+
+    /// Whether another refused upgrade of this account is noted.
+    pub fn may_note(&self, account: &str, now: i64) -> bool {
+        self.pay(vec![(format!("n {account}"), NOTES)], now).is_ok()
     }
 
     fn pay(&self, rules: Vec<(String, Rule)>, now: i64) -> Result<Try, u64> {
@@ -137,6 +144,15 @@ mod tests {
         assert!((0..20).all(|_| throttle.join("10.0.0.1", 0).is_ok()));
         assert_eq!((0..50).filter(|_| throttle.join("10.0.0.1", 0).is_ok()).count(), 30);
         assert_eq!(guess(&throttle, "ines", "10.0.0.1", 0), Ok(()), "signing in does not pay for it");
+    }
+
+    #[test]
+    fn five_refused_upgrades_are_noted_then_one_a_minute() {
+        let throttle = Throttle::default();
+        assert_eq!((0..50).filter(|_| throttle.may_note("op_1", 0)).count(), 5);
+        assert!(
+            throttle.may_note("op_2", 0) && throttle.may_note("op_1", 60_000) && !throttle.may_note("op_1", 60_000)
+        );
     }
 
     #[test]

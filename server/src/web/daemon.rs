@@ -18,7 +18,10 @@ use protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Rejection, extract, extract::identity::bearer};
+use super::{
+    Rejection, extract,
+    extract::{foreign, identity::bearer},
+};
 use crate::{
     actions::enrol,
     db,
@@ -71,8 +74,9 @@ struct NoBrowser;
 impl FromRequestParts<Board> for NoBrowser {
     type Rejection = Rejection;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Board) -> Result<Self, Rejection> {
+    async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Self, Rejection> {
         if parts.headers.contains_key(header::ORIGIN) {
+            foreign::note(board, &parts.headers, parts.uri.path(), &extract::address(parts)).await;
             return Err(Rejection(Error::CsrfFailed));
         }
         Ok(Self)

@@ -24,11 +24,11 @@ use tower_http::{
 };
 use tracing::Instrument;
 
-use super::{cookie::Cookie, respond};
+use super::{cookie::Cookie, extract::foreign, respond};
 use crate::{config::Config, error::Error, measure, state::Board};
 
-/// Largest body of a request, bytes. A route that takes more says so itself.
-const BODY: usize = 1024 * 1024;
+/// Largest body of a request, bytes: a field of 1 MiB and what stands around it. A route that takes more says so itself.
+const BODY: usize = 1024 * 1024 + 16 * 1024;
 /// A body that is too large is read to its end up to this size, bytes.
 const SWALLOWED: u64 = 16 * 1024 * 1024;
 /// A body that stops arriving for so long is given up.
@@ -100,14 +100,18 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         method: request.method(),
         headers: request.headers(),
         cookie: Cookie::Login.is_in(request.headers(), config),
-        bearer: request.headers().contains_key(header::AUTHORIZATION),
+        bearer: origin::is_call(request.uri(), request.headers()),
     };
-    if origin::is_foreign(asked, &config.origins()) {
-        tracing::warn!("refused a request that another site may have caused");
-        return respond::Rejection(Error::CsrfFailed).into_response();
-    }
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
     let address = peer.map(|peer| client(peer, request.headers(), config).to_string()).unwrap_or_default();
+    if origin::is_foreign(asked, &config.origins()) {
+        tracing::warn!(client.address = address, "refused a request that another site may have caused");
+        if request.headers().contains_key(header::UPGRADE) {
+            let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
+            foreign::note(&board, request.headers(), &route, &address).await;
+        }
+        return respond::Rejection(Error::CsrfFailed).into_response();
+    }
     let renewal = Renewal::default();
     request.extensions_mut().insert(Address(address));
     request.extensions_mut().insert(renewal.clone());

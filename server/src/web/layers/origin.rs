@@ -27,6 +27,16 @@ pub fn check_host(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Result<()
     if [header, target].into_iter().flatten().all(ours) { Ok(()) } else { Err(BadHost::Foreign) }
 }
 
+/// Whether a request is a program's call with a token. Browsers send other schemes by themselves (a proxy's `Basic`), and
+/// pages do not read tokens: neither says anything about who caused a request.
+pub fn is_call(uri: &Uri, headers: &HeaderMap) -> bool {
+    let api = ["/api/", "/ws/"].iter().any(|start| uri.path().starts_with(start));
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    api && all
+        .next()
+        .is_some_and(|one| one.as_bytes().get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"bearer ")))
+}
+
 /// What is known about where a request came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -114,6 +124,23 @@ mod tests {
         }
         assert!(foreign(&Method::POST, &[("sec-fetch-site", "cross-site")], false, false), "a sign-in by another site");
         assert!(!foreign(&Method::GET, &[("sec-fetch-site", "cross-site")], true, false));
+    }
+
+    #[test]
+    fn only_a_token_for_the_api_is_a_programs() {
+        let call = |path: &str, pairs: &[(&'static str, &'static str)]| {
+            is_call(&path.parse().expect("a path"), &headers(pairs))
+        };
+        assert!(
+            call("/api/v1/tasks", &[("authorization", "Bearer vbt_x")])
+                && call("/ws/daemon", &[("authorization", "bearer x")])
+        );
+        for (path, value) in
+            [("/t/home/tasks", "Bearer vbt_x"), ("/api/v1/tasks", "Basic YTpi"), ("/api/v1/tasks", "Bearer")]
+        {
+            assert!(!call(path, &[("authorization", value)]), "{path} {value}");
+        }
+        assert!(!call("/api/v1/tasks", &[]));
     }
 
     #[test]

@@ -1,0 +1,73 @@
+//! Sockets that another site tried to open: whoever the browser or the credential speaks for finds it in the audit.
+
+use axum::http::{HeaderMap, header};
+use protocol::TeamId;
+
+use super::identity;
+use crate::{
+    actions::refused,
+    db,
+    domain::{Actor, By},
+    error::Result,
+    guard::jwt,
+    state::Board,
+    web::cookie::Cookie,
+};
+
+/// Longest origin that is noted, bytes.
+const ORIGIN: usize = 200;
+
+/// Notes a refused upgrade in every team that its credential names. Without a good credential nobody is concerned, and
+/// the log line is all there is: strangers do not fill the audit.
+pub async fn note(board: &Board, headers: &HeaderMap, route: &str, address: &str) {
+    if let Err(error) = noted(board, headers, route, address).await {
+        tracing::warn!(%error, "a refused upgrade could not be noted");
+    }
+}
+
+async fn noted(board: &Board, headers: &HeaderMap, route: &str, address: &str) -> Result<()> {
+    let Some((actor, teams)) = concerned(board, headers).await? else { return Ok(()) };
+    if !board.guard.throttle.may_note(actor.id(), board.clock.monotonic()) {
+        return Ok(());
+    }
+    let origins = headers.get_all(header::ORIGIN).iter().map(|origin| String::from_utf8_lossy(origin.as_bytes()));
+    let origin = origins.collect::<Vec<_>>().join(", ");
+    let (object, detail) = (format!("GET {route}"), format!("asked for by {}", protocol::text::head(&origin, ORIGIN)));
+    let by = By { actor, address: address.to_owned() };
+    for team in teams {
+        refused::note(board, &team, &by, &object, &detail).await?;
+    }
+    Ok(())
+}
+
+/// Who would have been let in, and the teams they act in.
+async fn concerned(board: &Board, headers: &HeaderMap) -> Result<Option<(Actor, Vec<TeamId>)>> {
+    if let Some(secret) = identity::bearer(headers).ok().flatten() {
+        let hash = crate::secret::hash(secret);
+        let key = hash.clone();
+        let read = board.db.read(move |tx| {
+            let hash = key.clone();
+            Box::pin(async move { db::vibers::by_credential(tx, &hash).await })
+        });
+        if let Some((team, id, name)) = read.await? {
+            return Ok(Some((Actor::Viber { id, name }, vec![team])));
+        }
+        if let Some(found) = identity::token(board, &hash).await? {
+            let (team, token) = &*found;
+            let actor = Actor::Token { id: token.id.clone(), name: token.name.clone() };
+            return Ok(Some((actor, vec![team.id.clone()])));
+        }
+    }
+    let cookie = Cookie::Login.read(headers, &board.config);
+    let Some(said) = cookie.and_then(|token| jwt::read(&board.guard.keys, token, board.clock.now())) else {
+        return Ok(None);
+    };
+    let Some(login) = identity::login(board, &said.login).await? else { return Ok(None) };
+    let id = login.1.id.clone();
+    let teams = board.db.read(move |tx| {
+        let id = id.clone();
+        Box::pin(async move { db::teams::of_operator(tx, &id).await })
+    });
+    let teams = teams.await?.into_iter().map(|(team, _)| team.id).collect();
+    Ok(Some((super::actor(&login), teams)))
+}
