@@ -2,15 +2,13 @@
 //!
 //! 0 done, 1 failed, 2 wrong usage, 78 configuration.
 
-/// A line for whoever called the command. A reader that went away (`| head`) is no reason to fail.
+/// A line for whoever called the command.
 macro_rules! say {
-    ($($words:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($words)*);
-    }};
+    ($($words:tt)*) => { $crate::cli::console::say(format_args!($($words)*)) };
 }
 
 mod check;
+mod console;
 mod enrol;
 mod keys;
 mod logs;
@@ -183,7 +181,7 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("daemon-agent: {failure}");
+            console::remark(format_args!("daemon-agent: {failure}"));
             ExitCode::from(failure.code())
         }
     }

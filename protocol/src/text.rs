@@ -1,4 +1,4 @@
-//! Cutting text to size at character boundaries, and what is derived from a goal or an answer without a model call.
+//! Cutting text to size at character boundaries, taming it for terminals, and what is derived from a goal or an answer without a model call.
 
 use crate::limits::{MAX_SUMMARY, MAX_TITLE};
 
@@ -21,6 +21,13 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
     let (first, last) = (head(text, room / 2), tail(text, room - room / 2));
     let omitted = text.len() - first.len() - last.len();
     format!("{first}\n[… {omitted} bytes omitted …]\n{last}")
+}
+
+/// `text` for a terminal or a log: what such a device would obey (escapes, bells, a lone carriage return) becomes U+FFFD.
+/// Line ends and tabs stay.
+pub fn printable(text: &str) -> String {
+    let tame = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    text.replace("\r\n", "\n").chars().map(tame).collect()
 }
 
 /// A session's title: the goal's first line that says something, at most 80 characters.
@@ -48,6 +55,14 @@ fn shorten(text: &str, characters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_gets_nothing_to_obey() {
+        assert_eq!(
+            printable("a\tb\r\nc\rd\u{1b}[31m\u{9b}\u{7f}\0"),
+            "a\tb\nc\u{fffd}d\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}"
+        );
+    }
 
     #[test]
     fn a_cut_never_splits_a_character() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Failure, enrol, open};
+use super::{Failure, console::remark, enrol, open};
 use crate::{
     adapters::{
         board::{Credential, address, credential},
@@ -34,7 +34,7 @@ pub fn validate(home: &Home) -> Result<(), Failure> {
     }
     let errors = read.errors();
     for error in &errors {
-        eprintln!("{}:{}: {}", error.file, error.line, error.message);
+        remark(format_args!("{}:{}: {}", error.file, error.line, error.message));
     }
     match errors.len() {
         0 => Ok(()),

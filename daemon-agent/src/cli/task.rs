@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL};
+use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL, text::printable};
 use serde_json::Value;
 
 use super::{Failure, Task, enrol, open, run::Daemon, unusable};
@@ -87,7 +87,7 @@ impl Show {
         }
         if let Ok(event) = serde_json::from_value::<Event>(line.clone()) {
             if !self.json {
-                self.print(&text(&event.body));
+                self.print(&printable(&text(&event.body)));
             }
             if event.body.is_terminal() {
                 self.ending = Some(event.body);

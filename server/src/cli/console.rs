@@ -2,28 +2,24 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use protocol::text::printable;
 use tracing_subscriber::EnvFilter;
 
 use super::{Failure, LogForm};
 
 /// Prints a line of the result. A reader that went away ends the output, not the verb.
 pub fn say(line: impl std::fmt::Display) {
-    writeln!(std::io::stdout(), "{}", escaped(&line.to_string())).ok();
+    writeln!(std::io::stdout(), "{}", printable(&line.to_string())).ok();
 }
 
 /// Prints a remark.
 pub fn remark(line: impl std::fmt::Display) {
-    writeln!(std::io::stderr(), "{}", escaped(&line.to_string())).ok();
+    writeln!(std::io::stderr(), "{}", printable(&line.to_string())).ok();
 }
 
 /// Says why a verb failed.
 pub fn complain(failure: &Failure) {
     remark(format_args!("viber-board: {failure}"));
-}
-
-/// Names and errors may carry control characters; a terminal must not obey them.
-fn escaped(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 /// Sends log lines to stderr. `RUST_LOG` narrows them; `serve` tells more than the other verbs.

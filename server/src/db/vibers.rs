@@ -7,7 +7,7 @@ use protocol::{AgentInfo, BootId, Hello, Instant, JobInfo, ProviderInfo, SkillIn
 use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
-    domain::{Contact, ContactState, Viber},
+    domain::{Contact, ContactState, Viber, name},
 };
 
 macro_rules! select {
@@ -239,7 +239,7 @@ pub async fn connect(
                capabilities = $8, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
                contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected' \
                WHERE team_id = $1 AND viber_id = $2";
-    let short = |text: &str| super::clean(protocol::text::head(text, 200));
+    let short = |text: &str| name::clean(text, 200).unwrap_or_default();
     let args = args![
         team,
         &hello.viber_id,

@@ -1,0 +1,18 @@
+//! What the commands print. Names, errors and a model's words may carry control characters; a terminal obeys none of them.
+
+use std::{
+    fmt::Arguments,
+    io::{self, Write},
+};
+
+use protocol::text::printable;
+
+/// A line of the result. A reader that went away (`| head`) is no reason to fail.
+pub fn say(line: Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{}", printable(&line.to_string()));
+}
+
+/// A remark or a complaint.
+pub fn remark(line: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
+}
