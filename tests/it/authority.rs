@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use server::web::authority::{Route, TABLE, Who};
 
 /// Everybody who might call, and what the team `home` has that they might call for.
-struct World {
-    _board: Board,
+pub(crate) struct World {
+    pub(crate) board: Board,
     anon: Person,
     /// By login and by token, each role of `home`, lowest first.
-    roles: Vec<(Who, Person)>,
+    pub(crate) roles: Vec<(Who, Person)>,
     /// The owner of another team, by login (naming our team) and by its own team's token.
     strangers: Vec<Person>,
     viber: Person,
     foreign_viber: Person,
     /// What stands for a placeholder, by the word before it in the path.
-    ours: BTreeMap<&'static str, String>,
+    pub(crate) ours: BTreeMap<&'static str, String>,
     unknown: BTreeMap<&'static str, String>,
 }
 
@@ -37,7 +37,7 @@ struct Seen {
 }
 
 impl World {
-    async fn make() -> Self {
+    pub(crate) async fn make() -> Self {
         let board = Board::start(Engine::Sqlite).await;
         let mut roles = Vec::new();
         for (who, role) in
@@ -89,12 +89,12 @@ impl World {
             foreign_viber: bearer(&far),
             ours,
             unknown,
-            _board: board,
+            board,
         }
     }
 
     /// A path with everything filled in, or `None` when it needs a secret of its own (a code, a hash).
-    fn path(&self, route: &Route, ids: &BTreeMap<&'static str, String>) -> Option<String> {
+    pub(crate) fn path(&self, route: &Route, ids: &BTreeMap<&'static str, String>) -> Option<String> {
         let mut path = String::new();
         let mut before = "";
         for piece in route.path.split('/').skip(1) {

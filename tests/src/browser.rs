@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::{viber::processes_with, wait::PATIENCE};
+use crate::{person::Person, viber::processes_with, wait::PATIENCE};
 
 /// Between two looks at a page.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -48,19 +48,43 @@ impl Browser {
 
     /// Starts a browser.
     pub async fn open_on(screen: Screen, scripts: Scripts) -> Self {
+        Self::open_with(screen, scripts, &[]).await
+    }
+
+    /// Starts a browser that believes of these names that they lie at these addresses (`evil.test` at `127.0.0.1`), and of
+    /// all other names that they do not exist.
+    pub async fn open_where(names: &[(&str, &str)]) -> Self {
+        let rules = names.iter().map(|(name, address)| format!("MAP {name} {address}"));
+        let rules: Vec<String> = rules.chain(["MAP * ~NOTFOUND".into(), "EXCLUDE 127.0.0.*".into()]).collect();
+        let rules = format!("--host-resolver-rules={}", rules.join(", "));
+        Self::open_with(Screen::Desk, Scripts::On, &[rules]).await
+    }
+
+    async fn open_with(screen: Screen, scripts: Scripts, more: &[String]) -> Self {
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("a folder");
         let (driver, port) = tokio::task::spawn_blocking(start_driver).await.expect("no panic");
         let size = match screen {
             Screen::Desk => "1280,900",
             Screen::Phone => "390,844",
         };
+        let mut args: Vec<String> = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.push(format!("--window-size={size}"));
+        args.push(format!("--user-data-dir={}", profile.path().display()));
+        args.extend_from_slice(more);
         let options = json!({
-            "args": [
-                "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                "--disable-dev-shm-usage", format!("--window-size={size}"),
-                format!("--user-data-dir={}", profile.path().display()),
-            ],
+            "args": args,
             "prefs": {
                 "profile.managed_default_content_settings.javascript": if scripts == Scripts::On { 1 } else { 2 },
             },
@@ -76,6 +100,18 @@ impl Browser {
             .await
             .expect("a browser session");
         Self { page, driver, profile }
+    }
+
+    /// Has the cookies that `person` has, as if they had signed in here.
+    pub async fn sign_in(&self, person: &Person) {
+        for pair in person.cookie().expect("signed in").split("; ") {
+            let (name, value) = pair.split_once('=').expect("a cookie has a name");
+            let cookie = json!({
+                "name": name, "value": value, "url": person.board(), "httpOnly": true, "sameSite": "Lax",
+            });
+            let set = self.page.issue_cmd(ChromeCommand("Network.setCookie", cookie)).await.expect("a cookie");
+            assert_eq!(set["success"], true, "{set}");
+        }
     }
 
     /// Goes to an address.
@@ -175,6 +211,17 @@ impl Browser {
         severe.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// Runs a script in the page; it sees `argument` as `arguments[0]` and returns a value.
+    pub async fn run(&self, script: &str, argument: Value) -> Value {
+        self.page.execute(script, vec![argument]).await.unwrap_or_else(|error| panic!("{script}: {error}"))
+    }
+
+    /// Runs a script in every page and frame from now on, before anything else in it.
+    pub async fn first_run(&self, script: &str) {
+        let command = ChromeCommand("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}));
+        self.page.issue_cmd(command).await.expect("a script for every page");
+    }
+
     /// Writes what the page looks like to `path` as PNG.
     pub async fn screenshot(&self, path: &Path) {
         let png = self.page.screenshot().await.expect("a screenshot");
@@ -233,5 +280,19 @@ impl WebDriverCompatibleCommand for ConsoleLog {
 
     fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
         (Method::POST, Some(json!({"type": "browser"}).to_string()))
+    }
+}
+
+/// A command of Chromium's own protocol, handed on by ChromeDriver.
+#[derive(Debug)]
+struct ChromeCommand(&'static str, Value);
+
+impl WebDriverCompatibleCommand for ChromeCommand {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, <Url as std::str::FromStr>::Err> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(json!({"cmd": self.0, "params": self.1}).to_string()))
     }
 }

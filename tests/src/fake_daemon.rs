@@ -55,11 +55,16 @@ impl FakeDaemon {
     pub async fn enrol_in(board: &Board, team: &str, name: &str) -> Self {
         let token = board.join_token(team).await;
         let body = Self::join(&board.anon(), &token, name).await.expect(201).json();
-        board.ledger().secret("a viber's credential", body["credential"].as_str().expect("a credential"));
+        Self::enrolled(board, &body, name)
+    }
+
+    /// The viber that the answer to an enrolment is about.
+    pub fn enrolled(board: &Board, joined: &Value, name: &str) -> Self {
+        board.ledger().secret("a viber's credential", joined["credential"].as_str().expect("a credential"));
         Self {
-            id: body["viberId"].as_str().and_then(|id| id.parse().ok()).expect("a viber's id"),
+            id: joined["viberId"].as_str().and_then(|id| id.parse().ok()).expect("a viber's id"),
             name: name.to_owned(),
-            credential: body["credential"].as_str().expect("a credential").to_owned(),
+            credential: joined["credential"].as_str().expect("a credential").to_owned(),
             boot: BootId::new(1),
             last_cmd: 0,
             running: Vec::new(),
@@ -114,8 +119,13 @@ impl FakeDaemon {
 
     /// The upgrade with these headers.
     pub async fn dial_with(&mut self, headers: &[(&'static str, &str)]) -> Result<(), tungstenite::Error> {
+        self.dial_to("/ws/daemon", headers).await
+    }
+
+    /// The upgrade of any path with these headers and nothing else.
+    pub async fn dial_to(&mut self, path: &str, headers: &[(&'static str, &str)]) -> Result<(), tungstenite::Error> {
         let mut request =
-            format!("{}/ws/daemon", self.board.replacen("http", "ws", 1)).into_client_request().expect("an address");
+            format!("{}{path}", self.board.replacen("http", "ws", 1)).into_client_request().expect("an address");
         request.headers_mut().insert("sec-websocket-protocol", limits::SUBPROTOCOL.parse().expect("a header"));
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().expect("a header"));

@@ -8,6 +8,7 @@ pub mod board;
 pub mod browser;
 pub mod canary;
 pub mod dice;
+pub mod evil;
 pub mod fake_daemon;
 pub mod invariants;
 pub mod ledger;

@@ -37,6 +37,13 @@ impl Person {
         Self { board: board.to_owned(), client, team: None, token: None, cookies: Mutex::default(), ledger }
     }
 
+    /// Somebody without a credential who comes from another address of the loopback network.
+    pub fn from_address(board: &str, address: [u8; 4]) -> Self {
+        let client = Client::builder().redirect(redirect::Policy::none()).no_proxy();
+        let client = client.local_address(std::net::IpAddr::from(address)).build().expect("a client");
+        Self { client, ..Self::anonymous(board) }
+    }
+
     /// A program with a bearer token.
     pub fn with_token(board: &str, token: &str) -> Self {
         let anonymous = Self::anonymous(board);

@@ -1,0 +1,277 @@
+//! Reading over the shoulder: by another origin, in a frame, under another name, and being led away.
+
+use std::io::{Read as _, Write as _};
+
+use board_tests::{
+    Board, Engine,
+    board::{HOME, PASSWORD},
+    evil::Evil,
+};
+use reqwest::{Method, header};
+use serde_json::{Value, json};
+use server::web::authority::{TABLE, Who};
+
+use super::{HOSTS, victim};
+use crate::authority::World;
+
+/// The owner who signed in.
+fn owner(world: &World) -> &board_tests::Person {
+    let owner = world.roles.iter().find(|(who, person)| *who == Who::Owner && person.bearer().is_none());
+    &owner.expect("an owner").1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a22_no_other_origin_reads_an_answer() {
+    let world = World::make().await;
+    let board = &world.board;
+    let evil = Evil::start().await;
+    let cross = [
+        "access-control-allow-origin",
+        "access-control-allow-credentials",
+        "access-control-allow-methods",
+        "access-control-allow-headers",
+        "access-control-expose-headers",
+        "access-control-allow-private-network",
+        "timing-allow-origin",
+    ];
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    let owners: Vec<_> = world.roles.iter().filter(|(who, _)| *who == Who::Owner).map(|(_, person)| person).collect();
+    let mut pages = Vec::new();
+    for route in TABLE {
+        let Some(path) = world.path(route, &world.ours) else { continue };
+        let path = if route.path.ends_with("/live") { format!("{path}?view=rail") } else { path };
+        if route.method == "GET" {
+            pages.push(format!("{}{path}", board.url));
+        }
+        for origin in [evil.url(HOSTS[0], ""), "null".to_owned(), board.url.clone(), format!("{}.evil.test", board.url)]
+        {
+            for person in &owners {
+                // What would change something is only asked about: whether one may, as browsers do.
+                let methods =
+                    if route.method == "GET" { vec![Method::GET, Method::OPTIONS] } else { vec![Method::OPTIONS] };
+                for method in methods {
+                    let mut request = person.request(method.clone(), &path).header(header::ORIGIN, &origin);
+                    if method == Method::OPTIONS {
+                        request = request.header("access-control-request-method", route.method);
+                        request =
+                            request.header("access-control-request-headers", "authorization, content-type, x-team");
+                        request = request.header("access-control-request-private-network", "true");
+                    }
+                    // A stream's body has no end.
+                    let answer = request.send().await.expect("an answer");
+                    seen += 1;
+                    let granted = cross.iter().filter(|name| answer.headers().contains_key(**name)).collect::<Vec<_>>();
+                    let preflight = method == Method::OPTIONS && answer.status().is_success();
+                    if !granted.is_empty() || preflight || answer.status().is_server_error() {
+                        wrong.push(format!("{method} {path} for {origin}: {} {granted:?}", answer.status()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty() && seen > 800, "{} of {seen}:\n{}", wrong.len(), wrong.join("\n"));
+
+    // And in a browser that has the operator's cookie.
+    let browser = victim(&evil, owner(&world)).await;
+    let script = "const ways = [
+          (url) => fetch(url, {credentials: 'include'}).then((a) => a.text()),
+          (url) => fetch(url, {credentials: 'include', mode: 'no-cors'}).then((a) => `opaque ${a.type}`),
+          (url) => fetch(url, {credentials: 'include', headers: {'x-team': 'home'}}).then((a) => a.text()),
+          (url) => new Promise((done, fail) => {
+            const source = new EventSource(url, {withCredentials: true});
+            source.onopen = () => { source.close(); done('stream'); };
+            source.onerror = () => { source.close(); fail(); };
+          }),
+          (url) => new Promise((done, fail) => {
+            const script = document.createElement('script');
+            script.onload = () => done('script'); script.onerror = fail; script.src = url;
+            document.head.append(script);
+          }),
+        ];
+        return Promise.all(arguments[0].flatMap((url) => ways.map((way, n) => way(url).then((got) => `${n} ${url}: ${got}`.slice(0, 200), () => ''))))
+          .then((all) => all.filter(Boolean))";
+    for host in HOSTS {
+        evil.page("/empty", "<!doctype html><head></head><body>");
+        browser.go(&evil.url(host, "/empty")).await;
+        let got = browser.run(script, json!(pages)).await;
+        let got: Vec<&str> = got.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        assert!(got.is_empty(), "{host} got {}:\n{}", got.len(), got.join("\n"));
+    }
+    board.sound().await;
+}
+
+/// The answer to bytes that no client library would send: its head and body.
+fn raw(board: &Board, request: &str) -> String {
+    let mut line = std::net::TcpStream::connect(board.url.trim_start_matches("http://")).expect("a connection");
+    line.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a limit");
+    line.write_all(request.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    // A connection that stays open says no more within the limit; what came is what counts.
+    let _ = line.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a26_only_our_own_names_are_answered() {
+    let board = Board::start(Engine::Sqlite).await;
+    let owner = board.owner().await;
+    let cookie = owner.cookie().expect("signed in");
+    let host = board.url.trim_start_matches("http://").to_owned();
+    let port = host.rsplit_once(':').expect("a port").1.to_owned();
+    let end = "Connection: close\r\n\r\n";
+    let mut requests = Vec::new();
+    for other in [
+        "evil.test".to_owned(),
+        format!("evil.test:{port}"),
+        "127.0.0.1".into(),
+        "127.0.0.1:1".into(),
+        format!("127.0.0.1.evil.test:{port}"),
+        format!("127.0.0.1:{port}.evil.test"),
+        format!("127.0.0.1:{port}@evil.test"),
+        format!("evil.test@127.0.0.1:{port}"),
+        format!("127.0.0.1:0{port}"),
+        format!("localhost.:{port}"),
+        format!("[::ffff:127.0.0.1]:{port}"),
+        format!("2130706433:{port}"),
+        "".into(),
+        " ".into(),
+        format!("{host},evil.test"),
+        format!("{host} evil.test"),
+        "\u{e9}vil.test".into(),
+        format!("http://{host}"),
+        format!("{host}/"),
+        format!("0.0.0.0:{port}"),
+    ] {
+        for path in ["/login", "/t/home", "/api/v1/vibers", "/api/v1/openapi.json", "/install.sh", "/no/such/page"] {
+            requests.push(format!("GET {path} HTTP/1.1\r\nHost: {other}\r\nCookie: {cookie}\r\nX-Team: home\r\n{end}"));
+        }
+        requests.push(format!("POST /login HTTP/1.1\r\nHost: {other}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 0\r\n{end}"));
+    }
+    for line in [
+        format!("GET /login HTTP/1.1\r\nHost: {host}\r\nHost: evil.test\r\n{end}"),
+        format!("GET /login HTTP/1.1\r\nHost: evil.test\r\nHost: {host}\r\n{end}"),
+        format!("GET /login HTTP/1.1\r\nHost: {host}\r\nHost: {host}\r\n{end}"),
+        format!("GET /login HTTP/1.1\r\n{end}"),
+        format!("GET /login HTTP/1.0\r\n{end}"),
+        format!("GET http://evil.test/login HTTP/1.1\r\nHost: {host}\r\n{end}"),
+        format!("GET http://{host}/login HTTP/1.1\r\nHost: evil.test\r\n{end}"),
+        format!("GET http://evil.test/login HTTP/1.1\r\nHost: evil.test\r\n{end}"),
+        format!("GET http://u@{host}/login HTTP/1.1\r\nHost: {host}\r\n{end}"),
+        format!("GET //evil.test/login HTTP/1.1\r\nHost: evil.test\r\n{end}"),
+        format!("CONNECT evil.test:80 HTTP/1.1\r\nHost: evil.test\r\n{end}"),
+    ] {
+        requests.push(line);
+    }
+    for request in &requests {
+        let answer = raw(&board, request);
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        assert!(["421", "400"].contains(&status), "{request}\n{answer}");
+        let lower = answer.to_lowercase();
+        assert!(
+            !lower.contains("set-cookie") && !answer.contains("<form") && !lower.contains("location:"),
+            "{request}\n{answer}"
+        );
+    }
+    for own in [host.clone(), format!("localhost:{port}"), format!("LocalHost:{port}")] {
+        let answer = raw(&board, &format!("GET /login HTTP/1.1\r\nHost: {own}\r\n{end}"));
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<form"), "{own}: {answer}");
+    }
+    let absolute = raw(&board, &format!("GET http://{host}/login HTTP/1.1\r\nHost: {host}\r\n{end}"));
+    assert!(absolute.starts_with("HTTP/1.1 200"), "{absolute}");
+    // Other names cannot be given by headers that proxies use.
+    for name in ["x-forwarded-host", "forwarded", "x-host", "x-original-url", "x-rewrite-url"] {
+        let request = board
+            .anon()
+            .request(Method::GET, "/t/home")
+            .header(name, "host=evil.test")
+            .header(header::ACCEPT, "text/html");
+        let answer = board.anon().send(request).await.expect(303);
+        assert!(answer.header("location").starts_with("/login"), "{name}: {answer:?}");
+    }
+    board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a28_nobody_is_led_away_after_signing_in() {
+    let board = Board::start(Engine::Sqlite).await;
+    board.make_operator(HOME, "ada@example.org", "operator").await;
+    let evil = Evil::start().await;
+    let away = format!("evil.test:{}", evil.port);
+    let foreign = [
+        format!("//{away}"),
+        format!("///{away}"),
+        format!("/\\{away}"),
+        format!("\\\\{away}"),
+        format!("/\\/{away}"),
+        format!("\\/{away}"),
+        format!("https:{away}"),
+        format!("https:/{away}"),
+        format!("http://{away}"),
+        format!("HTTP://{away}"),
+        format!("{away}"),
+        "javascript:pwn(1)".into(),
+        "JaVaScRiPt:pwn(1)".into(),
+        "data:text/html,pwn".into(),
+        "javascript://%0apwn(1)".into(),
+        format!("/\t/{away}"),
+        format!("/\n/{away}"),
+        format!("/\r\n/{away}"),
+        format!("/\r\nLocation: http://{away}"),
+        "/\r\nSet-Cookie: vb=x".into(),
+        format!("\t//{away}"),
+        format!(" //{away}"),
+        format!("\u{a0}//{away}"),
+        format!("/\u{ff0f}{away}"),
+        format!("\u{ff0f}/{away}"),
+        format!("/\0/{away}"),
+        "".into(),
+        ".".into(),
+        "t/home".into(),
+        "?x".into(),
+        "#x".into(),
+        format!("/{}", "x".repeat(4000)),
+        format!("@{away}"),
+        format!("/.\\{away}"),
+    ];
+    let ours = ["/", "/t/home/vibers", "/t/home/sessions?q=a%20b", "/account"];
+    let person = board.anon();
+    person.sign_in("ada@example.org", PASSWORD).await;
+    for (next, lands) in foreign.iter().map(|next| (next.as_str(), "/")).chain(ours.iter().map(|next| (*next, *next))) {
+        // Whoever is signed in already is sent on by the page itself.
+        let page = person.page(&format!("/login?next={}", board_tests::person::escape(next))).await.expect(303);
+        assert_eq!(page.header("location"), lands, "{next:?}");
+        assert!(page.headers.get("set-cookie").is_none(), "{next:?}: {page:?}");
+    }
+    // The form brings it back in a field; each sign-in costs a hash, so the trickiest ones stand for all.
+    for (next, lands) in [
+        (&*foreign[0], "/"),
+        (&*foreign[2], "/"),
+        (&*foreign[6], "/"),
+        (&*foreign[16], "/"),
+        (&*foreign[18], "/"),
+        (&*foreign[11], "/"),
+        ("/t/home/vibers", "/t/home/vibers"),
+    ] {
+        let fields = [("email", "ada@example.org"), ("password", PASSWORD), ("next", next)];
+        let answer = board.anon().post_form("/login", &fields).await.expect(303);
+        assert_eq!(answer.header("location"), lands, "{next:?}");
+        assert_eq!(answer.headers.get_all("location").iter().count(), 1);
+        assert!(answer.header("set-cookie").starts_with("vb=ey"), "{next:?}: {answer:?}");
+    }
+    for raw in ["/%0d%0aSet-Cookie:%20vb=x", "/%5cevil.test", "/%2f%2fevil.test", "/%09/evil.test"] {
+        let page = person.page(&format!("/login?next={raw}")).await.expect(303);
+        assert_eq!(page.header("location"), "/", "{raw}");
+    }
+    // A browser that reads addresses its own way ends where it began.
+    let browser = victim(&evil, &board.operator(HOME, "bo@example.org", "viewer").await).await;
+    evil.page("/", "<title>led away</title>");
+    for next in &foreign {
+        browser.go(&format!("{}/login?next={}", board.url, board_tests::person::escape(next))).await;
+        let here = browser.page.current_url().await.expect("an address");
+        assert!(here.as_str().starts_with(&board.url), "{next:?} leads to {here}");
+    }
+    let away = board.anon().page("/t/home/vibers").await.expect(303);
+    assert_eq!(away.header("location"), "/login?next=/t/home/vibers");
+    board.sound().await;
+}

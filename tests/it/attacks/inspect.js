@@ -1,0 +1,68 @@
+// What of the page should not be there. Returns sentences; none when the page is as our templates and the sanitiser make it.
+// Hostile texts carry the word "pwn": outside of text it may stand only where a template puts a foreign text.
+const words = (text) => new Set(text.trim().split(/\s+/));
+const PAGE_TAGS = words(`html head meta title link script body a nav main header div section span b strong p h1 h2 h3 ul ol li
+  form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
+  meter dl dt dd fieldset legend figure figcaption noscript small article br`);
+const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
+  required maxlength placeholder rows popover popovertarget for hidden datetime title open download selected checked disabled
+  min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus pattern readonly minlength
+  hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
+  aria-hidden aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
+  data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread
+  data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-copy data-touched
+  data-task-state data-waiting data-focus data-draft data-drafting data-enter data-tone data-label data-as data-step data-audit
+  data-member data-token data-invitation data-device data-scripted data-htmx-powered`);
+const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input`);
+const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class`);
+const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name`);
+const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.-]*)?|this|change|outerHTML|closest (form|\.older|\.provider)|#(dock-state|choice)|#entries > \*|find button)$/;
+// Where templates put foreign texts into attributes, and between which tags.
+const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?']";
+const TEXTS = `title, textarea, option, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, .chip, a.cut,
+  span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .told, .cnc span, .writing, .cause,
+  .where a, .where .agent, .prose, .bad, summary > span, .meta, li b, .block, .outcome span, dd, p > strong, p > span, .status, p, button, .facts, .lead, li > div`;
+
+const wrong = [];
+const say = (what, el) => { if (wrong.length < 30) wrong.push(`${what}: ${el.outerHTML?.slice(0, 240)}`); };
+const spells = (text) => /pwn/i.test(text);
+const own = (el) => [...el.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data).join("");
+
+for (const el of document.querySelectorAll("*")) {
+  const tag = el.localName;
+  const prose = el.parentElement?.closest(".prose:not(.writing)");
+  const ours = el.closest(".code-box > button") || el.matches("div.code-box");
+  if (prose && !ours) {
+    if (!PROSE_TAGS.has(tag) || el.namespaceURI !== "http://www.w3.org/1999/xhtml") say("unexpected tag in prose", el);
+    for (const { name, value } of el.attributes) {
+      if (!PROSE_ATTRIBUTES.has(name)) say(`unexpected attribute ${name} in prose`, el);
+      if (name === "href" && !/^(https?:\/\/|mailto:)/.test(value)) say("unexpected address in prose", el);
+      if (name === "class" && [...words(value)].some((word) => !CLASSES.has(word))) say("unexpected class in prose", el);
+      if (name === "type" && value !== "checkbox") say("unexpected input in prose", el);
+    }
+    if (tag === "a" && el.rel !== "noopener nofollow ugc") say("a link that leaks", el);
+    continue;
+  }
+  if (!PAGE_TAGS.has(tag)) say("unexpected tag", el);
+  for (const { name, value } of el.attributes) {
+    if (!PAGE_ATTRIBUTES.has(name.toLowerCase())) say(`unexpected attribute ${name}`, el);
+    if (name.startsWith("hx-") && !HX.test(value)) say(`unexpected ${name}`, el);
+    if (["href", "src", "action"].includes(name) && !/^(\/(?!\/)|#)/.test(value)) say(`${name} leads away`, el);
+    if (spells(value) && !el.matches(VALUES)) say(`a foreign text in ${name}`, el);
+  }
+  if (spells(own(el)) && !el.matches(TEXTS)) say("a foreign text where none belongs", el);
+  if (tag === "script" && (!el.src || el.textContent)) say("a script that is not ours", el);
+}
+const ids = [...document.querySelectorAll("[id]")].map((el) => el.id);
+for (const id of new Set(ids)) {
+  if (ids.filter((other) => other === id).length > 1) wrong.push(`two elements are called ${id}`);
+}
+for (const el of document.querySelectorAll("form, img, embed, object, iframe")) {
+  for (const name of [el.getAttribute("name"), el.id]) if (name && name in Document.prototype) say(`hides document.${name}`, el);
+}
+if (document.querySelector("style, template, iframe, base")) wrong.push("a style, template, frame or base");
+for (const hit of window.__hits ?? ["the hook is not there"]) wrong.push(`HIT ${hit}`);
+for (const entry of performance.getEntriesByType("resource")) {
+  if (new URL(entry.name).origin !== location.origin) wrong.push(`the page asked for ${entry.name}`);
+}
+return wrong;

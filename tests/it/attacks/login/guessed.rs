@@ -1,0 +1,272 @@
+//! Passwords that are guessed: nothing is learnt by it, nobody is locked out by it, and it costs the Board little.
+
+use std::time::{Duration, Instant};
+
+use board_tests::{
+    Board, Engine, Person,
+    bench::proc,
+    board::{HOME, PASSWORD},
+    person::Answer,
+};
+use tokio::task::JoinSet;
+
+const ADA: &str = "ada@example.org";
+
+/// An answer without what differs from request to request.
+fn plain(answer: &Answer, email: &str) -> String {
+    let mut headers: Vec<String> = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| !["x-request-id", "date", "content-length"].contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}: {value:?}"))
+        .collect();
+    headers.sort();
+    format!("{} {headers:?} {}", answer.status, answer.body.replace(email, "…"))
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort();
+    all[all.len() / 2]
+}
+
+/// How far the answers to wrong passwords are apart: of an account, and of none.
+#[derive(Debug)]
+struct Apart {
+    /// Between the medians of what a guesser measures.
+    medians: Duration,
+    /// Between the means of the Board's processor time: other work on the machine has no part in it.
+    work: Duration,
+}
+
+/// `rounds` times ten wrong passwords for an account and for none, in turns.
+async fn apart(board: &Board, network: u8, rounds: u8) -> Apart {
+    let (mut known, mut unknown) = ((Vec::new(), 0.0), (Vec::new(), 0.0));
+    let mut seen = None;
+    for round in 0..rounds {
+        // From an address that is known to the account: the throttle does not count it with strangers.
+        let person = Person::from_address(&board.url, [127, 0, network, round + 1]);
+        person.sign_in(ADA, PASSWORD).await;
+        let person = Person::from_address(&board.url, [127, 0, network, round + 1]);
+        let nobody = format!("no{network}x{round}@example.org");
+        for n in 0..10 {
+            let mut pair = [(ADA, &mut known), (nobody.as_str(), &mut unknown)];
+            if n % 2 == 1 {
+                pair.reverse();
+            }
+            for (email, (times, work)) in pair {
+                let (began, before) = (Instant::now(), proc::processor(board.pid()));
+                let answer = person.try_sign_in(email, "a wrong password").await;
+                times.push(began.elapsed());
+                *work += proc::processor(board.pid()) - before;
+                let told = plain(&answer, email);
+                assert_eq!(answer.status, 401, "{answer:?}");
+                assert_eq!(seen.get_or_insert_with(|| told.clone()), &told, "the same to the letter");
+            }
+        }
+    }
+    let work = (known.1 - unknown.1).abs() / (f64::from(rounds) * 10.0);
+    Apart { medians: median(known.0).abs_diff(median(unknown.0)), work: Duration::from_secs_f64(work) }
+}
+
+/// What nobody can measure over a network.
+const NOTHING: Duration = Duration::from_millis(5);
+
+async fn as_slow(rounds: u8) {
+    let board = Board::start(Engine::Sqlite).await;
+    board.make_operator(HOME, ADA, "operator").await;
+    let mut all = Vec::new();
+    for network in 1..=3 {
+        let apart = apart(&board, network, rounds).await;
+        assert!(apart.work <= NOTHING, "an account costs more or less than none: {apart:?}");
+        all.push(apart);
+        if all.last().is_some_and(|apart| apart.medians <= NOTHING) {
+            board.sound().await;
+            return;
+        }
+    }
+    // Other work on a shared machine is longer than any difference: then only the Board's own part can be judged.
+    let load: f64 = proc::load().split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default();
+    assert!(load > 3.0, "an account can be told from none: {all:?}");
+    eprintln!("the machine is too busy (load {load}) for what a guesser measures: {all:?}");
+    board.sound().await;
+}
+
+#[tokio::test]
+async fn a02_an_unknown_account_is_refused_like_a_known_one() {
+    as_slow(3).await;
+}
+
+mod long {
+    #[tokio::test]
+    async fn a02_two_hundred_guesses_of_each_tell_nothing() {
+        super::as_slow(20).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a04_a_minute_of_fifty_logins_a_second() {
+        super::flood(60).await;
+    }
+}
+
+#[tokio::test]
+async fn a03_a_guesser_is_slowed_down_and_locks_nobody_out() {
+    let board = Board::start(Engine::Sqlite).await;
+    board.make_operator(HOME, ADA, "operator").await;
+    let at_home = Person::from_address(&board.url, [127, 0, 9, 1]);
+    at_home.sign_in(ADA, PASSWORD).await;
+    let guesser = Person::from_address(&board.url, [127, 0, 9, 2]);
+    for n in 0..10 {
+        guesser.try_sign_in(ADA, &format!("wrong password {n}")).await.expect(401);
+    }
+    for password in ["wrong password 10", PASSWORD] {
+        let answer = guesser.try_sign_in(ADA, password).await.expect(429);
+        let wait = answer.header("retry-after").parse::<u64>().unwrap_or_else(|_| panic!("{answer:?}"));
+        assert!((1..=90).contains(&wait), "{wait}");
+        assert!(answer.headers.get("set-cookie").is_none());
+    }
+    // The right one from somewhere else.
+    Person::from_address(&board.url, [127, 0, 9, 3]).sign_in(ADA, PASSWORD).await;
+    // A hundred addresses with one guess each are throttled together …
+    let mut seen = [0, 0];
+    for n in 1..=100 {
+        let answer = Person::from_address(&board.url, [127, 0, 10, n]).try_sign_in(ADA, "a guess").await;
+        match answer.status {
+            401 => seen[0] += 1,
+            429 => {
+                assert!(answer.header("retry-after").parse::<u64>().is_ok_and(|wait| wait > 0), "{answer:?}");
+                seen[1] += 1;
+            }
+            _ => panic!("{answer:?}"),
+        }
+    }
+    assert!(seen[0] <= 30 && seen[1] >= 70, "{seen:?}");
+    // … and whoever the account belongs to comes in from where they were before; other accounts are not concerned.
+    let again = Person::from_address(&board.url, [127, 0, 9, 1]);
+    again.sign_in(ADA, PASSWORD).await;
+    board.make_operator(HOME, "bo@example.org", "operator").await;
+    Person::from_address(&board.url, [127, 0, 10, 200]).sign_in("bo@example.org", PASSWORD).await;
+    board.sound().await;
+}
+
+/// Memory of one hash, MiB.
+const HASH: f64 = 19.0;
+
+/// Fifty sign-ins a second for `seconds`, with the right password: nothing else than places for hashing can refuse them.
+async fn flood(seconds: u32) {
+    let board = Board::start(Engine::Sqlite).await;
+    board.make_operator(HOME, ADA, "operator").await;
+    board.anon().page("/login").await.expect(200);
+    let (_, before) = proc::memory(board.pid());
+    let mut rounds = Vec::new();
+    for _ in 0..3 {
+        let mut tick = tokio::time::interval(Duration::from_millis(20));
+        let mut open = JoinSet::new();
+        let began = Instant::now();
+        for _ in 0..seconds * 50 {
+            tick.tick().await;
+            let person = board.anon();
+            open.spawn(async move {
+                // A connection of its own costs more than a refusal: it is there before the clock starts.
+                person.get("/healthz").await.expect(200);
+                let began = Instant::now();
+                (person.try_sign_in(ADA, PASSWORD).await, began.elapsed())
+            });
+        }
+        let (mut served, mut refused) = (0_u32, Vec::new());
+        while let Some(done) = open.join_next().await {
+            match done.expect("no panic") {
+                (answer, _) if answer.status == 303 => served += 1,
+                (answer, took) => {
+                    assert_eq!((answer.status, answer.header("retry-after")), (429, "1"), "{answer:?}");
+                    refused.push(took);
+                }
+            }
+        }
+        let took = began.elapsed();
+        assert!(!refused.is_empty(), "a machine that hashes 50 times a second needs a larger flood");
+        refused.sort();
+        let late = refused[refused.len() * 95 / 100];
+        let each = took.as_secs_f64() / f64::from(served);
+        rounds.push(format!("{served} served in {took:?}, {} refused, 95 % within {late:?}", refused.len()));
+        let peak = proc::memory(board.pid()).1 - before;
+        assert!(peak <= 2.0 * HASH + 15.0, "more than two hashes at once: {peak:.1} MiB more; {rounds:?}");
+        // Two hashes at once that take 55 ms each on a core of their own; whoever shares the machine gets less.
+        assert!(each < 1.0, "{rounds:?}");
+        if late <= Duration::from_millis(50) {
+            board.sound().await;
+            return;
+        }
+    }
+    panic!("refusals are slow: {rounds:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a04_a_flood_of_logins_hashes_two_at_once_and_refuses_the_rest_fast() {
+    flood(2).await;
+}
+
+#[tokio::test]
+async fn a05_a_password_counts_to_its_last_byte_and_no_further_than_1024() {
+    let board = Board::start(Engine::Sqlite).await;
+    let ada = board.operator(HOME, ADA, "operator").await;
+    let mut now = PASSWORD.to_owned();
+    // Guesses from one address would soon have to wait.
+    let mut address = 0;
+    let mut stranger = || {
+        address += 1;
+        Person::from_address(&board.url, [127, 0, 20, address])
+    };
+    let kinds: [fn(usize) -> String; 2] = [
+        |n| "x".repeat(n),
+        |n| {
+            "pässwörter"
+                .chars()
+                .cycle()
+                .scan(0, |used, c| {
+                    *used += c.len_utf8();
+                    (*used <= n).then_some(c)
+                })
+                .collect()
+        },
+    ];
+    let long: Vec<String> =
+        [65, 72, 73, 128, 1024].iter().zip(kinds.iter().cycle()).map(|(n, kind)| kind(*n)).collect();
+    for next in long.into_iter().chain(["before\0after, with a NUL".to_owned()]) {
+        ada.post_form("/account/password", &[("old", &now), ("new", &next)]).await.expect(303);
+        board.anon().sign_in(ADA, &next).await;
+        let mut shorter: Vec<&str> =
+            [next.split('\0').next().unwrap_or_default(), protocol::text::head(&next, 64)].to_vec();
+        if next.len() > 72 {
+            shorter.push(protocol::text::head(&next, 72));
+        }
+        shorter.retain(|shorter| shorter.len() < next.len());
+        for shorter in shorter {
+            stranger().try_sign_in(ADA, shorter).await.expect(401);
+        }
+        let longer = format!("{next}x");
+        let status = stranger().try_sign_in(ADA, &longer).await.status;
+        assert_eq!(status, if longer.len() > 1024 { 422 } else { 401 });
+        now = next;
+    }
+    // Beyond 1024 bytes nothing is hashed: a hundred of them cost less than ten hashes would.
+    let too_long = "x".repeat(1025);
+    let before = proc::processor(board.pid());
+    for _ in 0..100 {
+        board.anon().try_sign_in(ADA, &too_long).await.expect(422);
+    }
+    let spent = proc::processor(board.pid()) - before;
+    assert!(spent < 0.5, "{spent} s of processor for 100 refusals");
+    let huge = "x".repeat(1024 * 1024);
+    board.anon().try_sign_in(ADA, &huge).await.expect(422);
+    ada.post_form("/account/password", &[("old", &now), ("new", &too_long)]).await.expect(422);
+    ada.post_form("/account/password", &[("old", &too_long), ("new", PASSWORD)]).await.expect(422);
+    let inviter = board.token(HOME, "owner").await;
+    let invitation = serde_json::json!({"role": "viewer", "email": ""});
+    let invited = inviter.post("/api/v1/invitations", &invitation).await.expect(201).json();
+    let link = invited["link"].as_str().expect("a link").to_owned();
+    let path = &link[link.find("/invite/").expect("a path")..];
+    let form = [("name", "Bo"), ("email", "bo@example.org"), ("password", huge.as_str())];
+    board.anon().post_form(path, &form).await.expect(422);
+    board.anon().sign_in(ADA, &now).await;
+    board.sound().await;
+}
