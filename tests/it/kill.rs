@@ -76,6 +76,7 @@ async fn a_board_killed_in_the_middle_of_a_task_changes_nothing(engine: Engine) 
     assert_eq!(whole(operator, &done).await, std::slice::from_ref(&all));
     assert_eq!(done["result"]["text"].as_str().map(str::trim), Some(all.trim()));
     assert_eq!((scene.llm.requests().len(), &done["attempt"]), (1, &json!(1)), "one attempt, asked once");
+    scene.board.sound().await;
 }
 
 async fn a_daemon_killed_in_the_middle_of_a_task_says_so(engine: Engine) {
@@ -101,6 +102,7 @@ async fn a_daemon_killed_in_the_middle_of_a_task_says_so(engine: Engine) {
     let done = operator.task_in(&task_id, "completed").await;
     assert_eq!((&done["attempt"], &done["result"]["text"]), (&json!(2), &json!("better now")));
     assert_eq!(scene.llm.requests().len(), 2, "started once each");
+    scene.board.sound().await;
 }
 
 async fn a_result_that_was_not_sent_survives_the_daemon(engine: Engine) {
@@ -126,6 +128,7 @@ async fn a_result_that_was_not_sent_survives_the_daemon(engine: Engine) {
     assert_eq!(done["result"]["text"], "here is the result");
     assert_eq!(whole(&scene.operator, &done).await, ["here is the result"]);
     assert_eq!(scene.llm.requests().len(), 1);
+    scene.board.sound().await;
 }
 
 async fn everybody_killed_at_once_finds_everything_again(engine: Engine) {
@@ -145,4 +148,5 @@ async fn everybody_killed_at_once_finds_everything_again(engine: Engine) {
     assert_eq!(whole(&scene.operator, &done).await, ["one", "two"]);
     let asked = scene.llm.requests()[1].body.to_string();
     assert!(asked.contains("first") && asked.contains("\"one\"") && asked.contains("second"), "{asked}");
+    scene.board.sound().await;
 }

@@ -29,6 +29,7 @@ async fn a_broken_agent_is_shown_with_its_line_and_mended_without_a_restart() {
     lab.viber.write("agents/default.yaml", &lab.viber.agent("description: Mended\n"));
     lab.agent_that("the mended agent", |agent| agent["error"].is_null() && agent["description"] == "Mended").await;
     assert_eq!(lab.play("go on").await["result"]["text"], "mended");
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -57,6 +58,7 @@ async fn keys_that_would_restrict_and_are_not_built_refuse_the_task() {
         lab.agent_that("not in effect", |agent| agent["refuses"].is_null() && !agent["notInEffect"].is_null()).await;
     assert!(agent["notInEffect"].to_string().contains("skills"), "{agent:#}");
     assert_eq!(lab.play("go").await["state"], "completed");
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -76,6 +78,7 @@ async fn an_unknown_agent_or_model_is_named() {
     let told = if task.status == 201 { lab.ended(&task.json()).await.to_string() } else { task.body };
     assert!(told.contains("elsewhere"), "{told}");
     assert!(lab.llm.requests().is_empty());
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -87,4 +90,5 @@ async fn what_a_session_did_is_in_its_log_on_the_machine() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     assert!(lines.iter().all(|line| line["at"].is_string() && line["type"].is_string()), "{lines:#?}");
     assert!(text.contains("said hi") && text.contains("echo hi"), "{text}");
+    lab.board.sound().await;
 }

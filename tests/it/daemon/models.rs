@@ -56,6 +56,7 @@ async fn a_task_is_done(api: &str) {
     let sent = requests[0].headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     assert!(api == "ollama" || sent.contains("lab-key"), "{:?}", requests[0].headers);
     assert!(!requests.iter().any(|request| request.body.to_string().contains("lab-key")), "nothing secret in a prompt");
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -84,6 +85,7 @@ async fn a_wrong_key_ends_the_task_and_not_the_session() {
     let next = lab.operator.follow_up(&task, "again").await;
     let next = lab.ended(&next).await;
     assert_eq!((&next["state"], &next["result"]["text"]), (&json!("completed"), &json!("now it works")));
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -98,6 +100,7 @@ async fn a_busy_provider_is_asked_again_and_everybody_sees_it() {
     assert_eq!(task["result"]["text"], "here you are", "{task:#}");
     let parts = lab.parts(&task).await;
     assert!(parts.iter().any(|part| part["type"] == "notice"), "{parts:#?}");
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -115,6 +118,7 @@ async fn a_broken_stream_is_withdrawn_and_asked_again() {
     let events = lab.operator.events(id(&task, "id")).await;
     let discarded = events.iter().filter(|event| event["event"]["state"] == "discarded").count();
     assert_eq!(discarded, 1, "{events:#?}");
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -131,6 +135,7 @@ async fn stopping_drops_the_models_request() {
     let task = lab.operator.task_that(id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert_eq!(task["state"], "stopped");
     assert_eq!(lab.llm.requests().len(), 1);
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -148,6 +153,7 @@ async fn bad_arguments_go_back_to_the_model() {
         let (ok, text) = lab.result(&task, n).await;
         assert!(!ok && !text.is_empty(), "{n}: {text}");
     }
+    lab.board.sound().await;
 }
 
 #[tokio::test]
@@ -168,6 +174,7 @@ async fn a_full_window_is_named_with_its_numbers() {
     assert_eq!(task["error"]["code"], "context_overflow", "{task:#}");
     assert_eq!(task["error"]["details"]["maxTokens"], 8192, "{task:#}");
     assert_eq!(lab.llm.requests().len(), 1, "not asked again as it is");
+    lab.board.sound().await;
 }
 
 #[tokio::test]

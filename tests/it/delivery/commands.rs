@@ -35,6 +35,7 @@ async fn a_task_for_an_absent_viber_waits_and_says_so(engine: Engine) {
     assert_eq!(task["state"], "pending");
     stage.viber.connect().await;
     assert_eq!(stage.viber.submitted().await.goal, "when you are back");
+    stage.board.sound().await;
 }
 
 async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
@@ -55,6 +56,7 @@ async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
     assert_eq!(viber.connect().await.cmds_from, first.cmd_seq + 1);
     let quiet = viber.next_within(Duration::from_millis(400)).await;
     assert!(!matches!(quiet, Some(Heard::Frame(protocol::ToDaemon::Command(_)))), "sent again: {quiet:?}");
+    stage.board.sound().await;
 }
 
 async fn one_task_at_a_time_in_a_session(engine: Engine) {
@@ -78,6 +80,7 @@ async fn one_task_at_a_time_in_a_session(engine: Engine) {
     let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
     assert_eq!(roles.iter().filter(|role| **role == "user").count(), 3);
     assert_eq!(roles.iter().filter(|role| **role == "assistant").count(), 3);
+    stage.board.sound().await;
 }
 
 async fn history_goes_along_with_the_next_task(engine: Engine) {
@@ -95,6 +98,7 @@ async fn history_goes_along_with_the_next_task(engine: Engine) {
         turns,
         [(TurnRole::User, "what is the answer?".to_owned()), (TurnRole::Assistant, "forty-two".to_owned())]
     );
+    stage.board.sound().await;
 }
 
 fn spoken(parts: &[TurnPart]) -> String {
@@ -129,6 +133,7 @@ async fn a_large_goal_is_fetched(engine: Engine) {
     for goal in ["", "  \n "] {
         stage.operator.post("/api/v1/tasks", &json!({"goal": goal, "viberId": viber_id})).await.expect(422);
     }
+    stage.board.sound().await;
 }
 
 async fn submitting_twice_with_one_key_makes_one_task(engine: Engine) {
@@ -157,6 +162,7 @@ async fn submitting_twice_with_one_key_makes_one_task(engine: Engine) {
 
     let submit = stage.viber.submitted().await;
     stage.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), stopped()]).await;
+    stage.board.sound().await;
 }
 
 async fn a_session_stays_with_its_viber(engine: Engine) {
@@ -165,4 +171,5 @@ async fn a_session_stays_with_its_viber(engine: Engine) {
     let first = stage.operator.submit(&stage.viber_id(), "here").await;
     let body = json!({"goal": "there", "viberId": other.id.as_str(), "sessionId": first["sessionId"]});
     stage.operator.post("/api/v1/tasks", &body).await.expect(422);
+    stage.board.sound().await;
 }

@@ -46,6 +46,7 @@ async fn a_stop_is_shown_at_once_and_confirmed_later(engine: Engine) {
     let task = stage.operator.task(task_id).await;
     assert_eq!(task["state"], "stopped");
     assert!(task["stopConfirmedAt"].is_string(), "{task}");
+    stage.board.sound().await;
 }
 
 async fn stopping_what_never_began_needs_no_confirmation(engine: Engine) {
@@ -60,6 +61,7 @@ async fn stopping_what_never_began_needs_no_confirmation(engine: Engine) {
     viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("done")]).await;
     let next = viber.submitted().await;
     assert_eq!(next.task_id.as_str(), id(&third, "id"), "the stopped one is never sent");
+    stage.board.sound().await;
 }
 
 async fn a_retry_is_a_new_attempt(engine: Engine) {
@@ -83,6 +85,7 @@ async fn a_retry_is_a_new_attempt(engine: Engine) {
     // The first attempt's report is still there to read.
     let all = serde_json::to_string(&stage.operator.messages(id(&task, "sessionId")).await).expect("JSON");
     assert!(all.contains("\"no\"") && all.contains("\"yes\""), "{all}");
+    stage.board.sound().await;
 }
 
 async fn an_old_attempt_is_fenced(engine: Engine) {
@@ -105,6 +108,7 @@ async fn an_old_attempt_is_fenced(engine: Engine) {
     let now = stage.operator.task(task_id).await;
     assert_eq!((&now["state"], &now["attempt"]), (&json!("pending"), &json!(2)));
     assert_eq!(now["result"], Value::Null);
+    stage.board.sound().await;
 }
 
 async fn a_silent_viber_loses_its_task_and_brings_the_result_back(engine: Engine) {
@@ -129,6 +133,7 @@ async fn a_silent_viber_loses_its_task_and_brings_the_result_back(engine: Engine
     let found = stage.operator.task(task_id).await;
     assert_eq!((&found["state"], &found["result"]["text"]), (&json!("completed"), &json!("here I am")));
     assert_eq!(found["error"], Value::Null);
+    stage.board.sound().await;
 }
 
 async fn a_restarted_daemon_names_nothing_and_the_board_settles_it(engine: Engine) {
@@ -142,4 +147,5 @@ async fn a_restarted_daemon_names_nothing_and_the_board_settles_it(engine: Engin
     viber.connect().await;
     let settled = stage.operator.task_in(id(&task, "id"), "error").await;
     assert_eq!(settled["error"]["code"], "daemon_restarted");
+    stage.board.sound().await;
 }

@@ -51,6 +51,7 @@ async fn a_board_killed_between_commit_and_ack_records_everything_once(engine: E
     let seqs: Vec<u64> =
         stage.operator.events(id(&task, "id")).await.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(seqs, (1..=last + 1).collect::<Vec<_>>());
+    stage.board.sound().await;
 }
 
 async fn an_acknowledged_submit_survives_the_board(engine: Engine) {
@@ -68,6 +69,7 @@ async fn an_acknowledged_submit_survives_the_board(engine: Engine) {
     for goal in goals {
         assert_eq!(stage.viber.submitted().await.goal, goal);
     }
+    stage.board.sound().await;
 }
 
 async fn a_viewer_resumes_where_it_was(engine: Engine) {
@@ -93,4 +95,5 @@ async fn a_viewer_resumes_where_it_was(engine: Engine) {
     assert_eq!(ids, ["1.4", "1.5", "1.6"], "{frames:#?}");
     assert!(frames.iter().any(|frame| frame.event == "task" && frame.id.is_none()));
     assert!(viewer.next().await.is_none(), "the stream ends after `end`");
+    stage.board.sound().await;
 }
