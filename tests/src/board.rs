@@ -3,7 +3,10 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -44,6 +47,8 @@ pub struct Board {
     process: Option<Process>,
     /// When the process was started.
     since: Option<Instant>,
+    /// It was asked to stop.
+    leaving: AtomicBool,
     ledger: Arc<Ledger>,
     folder: TempDir,
 }
@@ -107,6 +112,7 @@ impl Board {
             faults: Faults::in_folder(folder.path()),
             process: None,
             since: None,
+            leaving: AtomicBool::new(false),
             ledger,
             folder,
         }
@@ -119,6 +125,7 @@ impl Board {
         self.faults.give(&mut command);
         self.process = Some(Process::start(command, &self.log_file()));
         self.since = Some(Instant::now());
+        self.leaving = AtomicBool::new(false);
     }
 
     /// Waits until `/readyz` says so. Panics when the process ends first.
@@ -161,6 +168,7 @@ impl Board {
 
     /// Sends SIGTERM without waiting.
     pub fn begin_stop(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
         self.process.as_ref().expect("a running Board").signal(Signal::TERM);
     }
 
@@ -181,9 +189,9 @@ impl Board {
         self.process.as_ref().expect("a running Board").pid()
     }
 
-    /// Whether a process was started and not ended since.
+    /// Whether a process was started, and neither ended nor asked to end since.
     pub fn running(&self) -> bool {
-        self.process.is_some()
+        self.process.is_some() && !self.leaving.load(Ordering::Relaxed)
     }
 
     /// For how long it has run, in milliseconds; 0 when it does not.
