@@ -4,12 +4,18 @@
 
 use std::{
     fs::{self, OpenOptions, Permissions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    io::{self, Read, Write},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
+
+/// More of a key, a credential or `.env` is not read, bytes.
+const SMALL: u64 = 1024 * 1024;
 
 /// The root folder and the paths below it.
 #[derive(Clone, Debug)]
@@ -154,6 +160,22 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
+/// Opens the regular file at `path` for reading; `more` may refuse links. Anything else is looked at, never opened: a pipe
+/// would wait for its writer for ever, and a device may do anything.
+pub fn open_plain(path: &Path, more: OFlags) -> io::Result<fs::File> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | more, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
+    }
+    // The file itself, whatever its path leads to by now.
+    fs::File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
+/// The text of a small regular file.
+pub fn read_plain(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_plain(path, OFlags::empty())?.take(SMALL))
+}
+
 /// Whether others than the owner can read `path`.
 pub fn open_to_others(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0)
@@ -179,6 +201,23 @@ mod tests {
         assert!(home.lock().expect("lockable").is_none());
         drop(held);
         assert!(home.lock().expect("lockable").is_some());
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "text").expect("a file");
+        std::os::unix::fs::symlink(at("file"), at("link")).expect("a link");
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        assert_eq!(read_plain(&at("file")).expect("a file"), "text");
+        assert_eq!(read_plain(&at("link")).expect("a file behind a link"), "text");
+        assert!(open_plain(&at("link"), OFlags::NOFOLLOW).is_err());
+        for name in ["pipe", "."] {
+            assert_eq!(read_plain(&at(name)).expect_err(name).kind(), io::ErrorKind::InvalidInput);
+        }
+        assert_eq!(read_plain(Path::new("/dev/zero")).expect_err("a device").kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(read_plain(&at("nothing")).expect_err("nothing").kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

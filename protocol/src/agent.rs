@@ -4,6 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Mode;
 
+/// Whether `id` can be an agent's: it becomes part of paths and of pages.
+pub fn is_id(id: &str) -> bool {
+    (1..=64).contains(&id.len())
+        && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
 /// One agent as its file describes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,6 +1,6 @@
 //! `agents/{id}.yaml`, and `vibers/{id}.yaml` of the predecessor: one agent each.
 
-use std::{collections::BTreeMap, path::Path, sync::LazyLock};
+use std::{collections::BTreeMap, path::Path};
 
 use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
 use serde::{Deserialize, de::IgnoredAny};
@@ -132,13 +132,6 @@ fn glimpse(folder: &Path, file: &str, id: &str) -> AgentInfo {
     AgentInfo { id: id.to_owned(), name, description, model, ..AgentInfo::default() }
 }
 
-/// Whether `id` can be an agent's: it becomes part of paths and of pages.
-pub fn is_id(id: &str) -> bool {
-    static ID: LazyLock<regex::Regex> =
-        LazyLock::new(|| regex::Regex::new(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$").expect("a fixed pattern"));
-    ID.is_match(id)
-}
-
 fn stems(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut ids: Vec<String> = names
@@ -159,7 +152,7 @@ fn read(
     config: &Config,
 ) -> Result<Agent, ConfigError> {
     let whole = |message: &str| ConfigError { file: file.to_owned(), line: 0, message: message.to_owned() };
-    if !is_id(id) {
+    if !protocol::agent::is_id(id) {
         return Err(whole("an agent's name has letters, digits, - and _, at most 64"));
     }
     let source = Source::read(path, file)?.ok_or_else(|| whole("was removed"))?;

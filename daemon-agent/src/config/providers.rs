@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Api, Provider, variables::Variables};
-use crate::home::{Home, open_to_others};
+use crate::home::{Home, open_to_others, read_plain};
 
 /// Known without being named: name, wire format, address, variable of the key, variable of another address.
 const WELL_KNOWN: &[(&str, Api, &str, &str, &str)] = &[
@@ -51,7 +51,7 @@ pub fn usual(id: &str, api: Api) -> (&'static str, Option<&'static str>) {
 /// Takes the key that `key set` wrote.
 pub fn take_key(provider: &mut Provider, id: &str, home: &Home) {
     let path = home.secrets().join(id);
-    if let Ok(key) = std::fs::read_to_string(&path) {
+    if let Ok(key) = read_plain(&path) {
         provider.api_key = Some(key.trim().to_owned()).filter(|key| !key.is_empty());
         if open_to_others(&path) {
             provider.warning = Some(format!("secrets/{id} can be read by others: chmod 600"));

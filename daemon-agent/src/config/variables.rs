@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::home::Home;
+use crate::home::{Home, read_plain};
 
 /// Names and values, taken once: reading files later does not depend on what the process's environment has become.
 #[derive(Clone, Default)]
@@ -22,7 +22,7 @@ impl Variables {
     /// With the lines of the home's `.env` for names that are not set.
     pub fn with_file(&self, home: &Home) -> Self {
         let mut all = self.clone();
-        let text = std::fs::read_to_string(home.root().join(".env")).unwrap_or_default();
+        let text = read_plain(&home.root().join(".env")).unwrap_or_default();
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             let line = line.strip_prefix("export ").unwrap_or(line);
             if let Some((name, value)) = line.split_once('=') {

@@ -1,10 +1,16 @@
 //! One YAML file: bounded reading, typed parsing, and errors with file, line and snippet.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{
+    io::{ErrorKind, Read},
+    path::Path,
+};
 
 use protocol::ConfigError;
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Location, Spanned};
+
+use crate::home::open_plain;
 
 /// Larger files are refused unread: nobody writes them by hand.
 const MAX_FILE: u64 = 256 * 1024;
@@ -19,14 +25,12 @@ impl Source {
     /// Reads `path`, called `name` in errors; `None` when there is no such file.
     pub fn read(path: &Path, name: &str) -> Result<Option<Self>, ConfigError> {
         let whole = |message: String| ConfigError { file: name.to_owned(), line: 0, message };
-        let file = match File::open(path) {
+        let file = match open_plain(path, OFlags::empty()) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return Err(whole(error.to_string())),
             Err(error) => return Err(whole(format!("cannot be read: {error}"))),
         };
-        if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-            return Err(whole("is not a file".to_owned()));
-        }
         let mut bytes = Vec::new();
         file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| whole(format!("cannot be read: {error}")))?;
         if bytes.len() as u64 > MAX_FILE {

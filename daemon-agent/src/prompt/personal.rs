@@ -4,16 +4,15 @@
 //! from here into `secrets/` must not carry a key into a prompt.
 
 use std::{
-    fs::OpenOptions,
-    io::Read,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    io::{ErrorKind, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use protocol::text::head_and_tail;
 use rustix::fs::OFlags;
 
-use crate::home::Home;
+use crate::home::{Home, open_plain};
 
 /// Tag, file name and bound in bytes (about a quarter of that in tokens), in the order of the blocks.
 const FILES: [(&str, &str, usize); 6] = [
@@ -47,12 +46,18 @@ fn places(agent: &str, home: &Home, name: &str) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let flags = i32::try_from(flags.bits()).ok()?;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let kind = file.metadata().ok()?;
-    if !kind.is_file() || kind.nlink() > 1 {
-        tracing::warn!(file = %path.display(), "not read into the prompt: it is a link or no plain file");
+    let told = || tracing::warn!(file = %path.display(), "not read into the prompt: it is a link or no plain file");
+    let file = match open_plain(path, OFlags::NOFOLLOW) {
+        Ok(file) => file,
+        Err(error) => {
+            if error.kind() == ErrorKind::InvalidInput {
+                told();
+            }
+            return None;
+        }
+    };
+    if file.metadata().ok()?.nlink() > 1 {
+        told();
         return None;
     }
     let mut bytes = Vec::new();

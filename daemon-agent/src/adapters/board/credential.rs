@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::address;
 use crate::{
-    home::{Home, open_to_others, write_private},
+    home::{Home, open_to_others, read_plain, write_private},
     mesh::Unfetched,
 };
 
@@ -58,7 +58,7 @@ impl Credential {
     /// Reads the credential; `None` when this home has not joined a Board. One that others can read is refused.
     pub fn read(home: &Home) -> io::Result<Option<Self>> {
         let path = home.credential();
-        let text = match std::fs::read_to_string(&path) {
+        let text = match read_plain(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
