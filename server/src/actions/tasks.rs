@@ -29,9 +29,7 @@ pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &s
             Box::pin(async move {
                 let mut after = After::default();
                 let task = db::tasks::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                if halt(tx, &team, &by, &task, &reason, now, &mut after).await? {
-                    let detail = format!("attempt {}", task.attempt);
-                    db::audit::append(tx, &team, now, &by, "task.stop", id.as_str(), &detail, None, None).await?;
+                if end(tx, &team, &by, &task, &reason, now, &mut after).await? {
                     offer::next(tx, &team, &task.session_id, now, &mut after).await?;
                 }
                 let task = db::tasks::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
@@ -41,6 +39,24 @@ pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &s
         .await?;
     after.tell(board, team);
     Ok(task)
+}
+
+/// Halts a task and writes down who did. `false` when it had ended already.
+pub(super) async fn end(
+    tx: &mut Tx,
+    team: &TeamId,
+    by: &By,
+    task: &Task,
+    reason: &str,
+    now: protocol::Instant,
+    after: &mut After,
+) -> Result<bool> {
+    let halted = halt(tx, team, by, task, reason, now, after).await?;
+    if halted {
+        let detail = format!("attempt {}", task.attempt);
+        db::audit::append(tx, team, now, by, "task.stop", task.id.as_str(), &detail, None, None).await?;
+    }
+    Ok(halted)
 }
 
 /// Moves an unfinished task to `stopped` and tells its viber. `false` when it had ended already.

@@ -2,7 +2,7 @@
 
 use protocol::{Instant, TeamId};
 
-use super::accounts::check_name;
+use super::{After, accounts::check_name, tasks};
 use crate::{
     db,
     domain::{By, Team},
@@ -115,20 +115,29 @@ pub async fn update(board: &Board, by: &By, team: &Team, change: Change) -> Resu
     Ok(changed)
 }
 
-/// Shuts a team, or opens it again: nobody and no viber gets in meanwhile.
+/// Shuts a team, or opens it again: nobody and no viber gets in meanwhile. Its work is stopped, for nobody can watch it.
 pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Result<()> {
     let (id, by, now) = (team.id.clone(), by.clone(), board.clock.now());
-    board
+    let after = board
         .db
         .write(move |tx| {
             let (id, by) = (id.clone(), by.clone());
             Box::pin(async move {
+                let mut after = After::default();
                 db::teams::suspend(tx, &id, suspended.then_some(now)).await?;
                 let action = if suspended { "team.suspend" } else { "team.resume" };
-                db::audit::append(tx, &id, now, &by, action, id.as_str(), "", None, None).await
+                db::audit::append(tx, &id, now, &by, action, id.as_str(), "", None, None).await?;
+                if suspended {
+                    for task in db::tasks::open_of_team(tx, &id).await? {
+                        let Some(task) = db::tasks::load(tx, &id, &task).await? else { continue };
+                        tasks::end(tx, &id, &by, &task, "the team was suspended", now, &mut after).await?;
+                    }
+                }
+                Ok::<_, Error>(after)
             })
         })
         .await?;
+    after.tell(board, &team.id);
     everyone_out(board, &team.id);
     Ok(())
 }

@@ -94,7 +94,7 @@ pub enum TeamVerb {
     },
     /// Show all teams
     List,
-    /// Shut a team: nobody and no viber gets in
+    /// Shut a team: its work is stopped, nobody and no viber gets in
     Suspend {
         #[command(flatten)]
         team: TeamArgs,

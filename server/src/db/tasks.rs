@@ -141,6 +141,12 @@ pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Resul
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
 }
 
+/// The team's tasks that are not final.
+pub async fn open_of_team(tx: &mut Tx, team: &TeamId) -> Result<Vec<TaskId>, Error> {
+    let sql = "SELECT task_id FROM tasks WHERE team_id = $1 AND state IN ('pending', 'running') ORDER BY task_id";
+    tx.rows(sql, args![team]).await?.iter().map(|row| row.parse("task_id")).collect()
+}
+
 /// Whether the id belongs to a task of any team: ids of announced tasks are made by machines.
 pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, Error> {
     Ok(tx.row("SELECT 1 AS n FROM tasks WHERE task_id = $1", args![id]).await?.is_some())

@@ -1,4 +1,4 @@
-//! The team itself: name, address, what happens to silent vibers, how long events are kept, how big it all is.
+//! The team itself: name, address, what happens to silent vibers, how long events are kept, how big they are.
 
 use askama::Template;
 use axum::{
@@ -42,7 +42,8 @@ pub(super) struct Typed {
 }
 
 async fn show(board: &Board, caller: &Caller, typed: Typed, error: Option<Error>) -> Result<Response, Rejection> {
-    let bytes = board.db.read(|tx| Box::pin(async move { db::board::size(tx).await })).await?;
+    let team = caller.team.id.clone();
+    let bytes = board.db.read(|tx| Box::pin(async move { db::teams::size(tx, &team).await })).await?;
     let page = Page {
         shell: Shell::load(board, caller).await?.at(Place::Settings),
         tabs: Tabs::new(caller, "team"),
