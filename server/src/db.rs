@@ -244,19 +244,24 @@ pub fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// The database file and its companions are the owner's alone.
+/// The database file and its companions are the owner's alone, also those that somebody left open.
 fn restrict(file: &Path) -> Result<(), Error> {
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     if file.as_os_str().is_empty() || file.to_string_lossy().contains(":memory:") {
         return Ok(());
     }
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(file)
-        .map(drop)
-        .map_err(|error| Error::Unavailable(format!("{}: {error}", file.display())))
+    let close = || {
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(file)?;
+        for companion in ["", "-wal", "-shm"] {
+            let mut path = file.as_os_str().to_owned();
+            path.push(companion);
+            if std::fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0) {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            }
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    close().map_err(|error| Error::Unavailable(format!("{}: {error}", file.display())))
 }
 
 #[cfg(test)]

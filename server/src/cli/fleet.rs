@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     db,
     domain::{By, Team, Viber},
+    secret,
     state::Board,
 };
 
@@ -27,6 +28,9 @@ pub struct JoinToken {
     /// Labels of the machine that joins
     #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Take back this token, which was not used yet
+    #[arg(long, value_name = "TOKEN", conflicts_with = "labels")]
+    revoke: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,10 +56,18 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Prints a fresh token once.
+/// Prints a fresh token once, or takes one back.
 pub async fn join_token(config: &Config, flags: JoinToken) -> Result<(), Failure> {
     let board = open::board(config).await?;
     let team = find_team(&board, &flags.team).await?;
+    if let Some(token) = flags.revoke {
+        let (id, hash) = (team.id.clone(), secret::hash(token.trim()));
+        let found = board.db.read(move |tx| Box::pin(async move { db::join_tokens::by_hash(tx, &id, &hash).await }));
+        let found = found.await?.ok_or_else(|| Failure::Failed("the team has no such join token".into()))?;
+        actions::vibers::revoke_join_token(&board, &team.id, &By::console(), &found).await?;
+        board.db.close().await;
+        return Ok(());
+    }
     let labels: BTreeMap<_, _> = flags.labels.into_iter().collect();
     let (secret, token) = actions::vibers::join_token(&board, &team.id, &By::console(), &labels).await?;
     remark(format_args!("works once, until {}", token.expires_at));

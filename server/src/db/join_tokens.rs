@@ -46,6 +46,12 @@ pub async fn load(tx: &mut Tx, team: &TeamId, id: &JoinTokenId) -> Result<Option
     tx.row(sql, args![team, id]).await?.as_ref().map(join_token).transpose()
 }
 
+/// The team's token with this hash.
+pub async fn by_hash(tx: &mut Tx, team: &TeamId, hash: &str) -> Result<Option<JoinTokenId>, Error> {
+    let sql = "SELECT join_token_id FROM join_tokens WHERE team_id = $1 AND token_hash = $2";
+    tx.row(sql, args![team, hash]).await?.map(|row| row.parse("join_token_id")).transpose()
+}
+
 /// Ends a token before it was used.
 pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &JoinTokenId, now: Instant) -> Result<bool, Error> {
     let sql = "UPDATE join_tokens SET revoked_at = $3 WHERE team_id = $1 AND join_token_id = $2 \
