@@ -2,7 +2,7 @@
 
 mod events;
 mod gate;
-mod json;
+pub(super) mod json;
 mod page;
 mod path;
 mod people;
@@ -26,7 +26,7 @@ use utoipa::{
 };
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::state::Board;
+use crate::{error::Error, state::Board};
 
 /// Where the API lives.
 pub const PREFIX: &str = "/api/v1";
@@ -38,6 +38,15 @@ pub fn routes(board: &Board) -> Router<Board> {
     let (calls, _) = described().split_for_parts();
     let gate = gate::Gate::new(board);
     calls.route_layer(from_fn_with_state(gate, gate::pass)).route("/api/v1/openapi.json", get(description))
+}
+
+/// What a body names and the team does not have is as little there as what an address names: a page may say which of its
+/// fields it was, to a program foreign and unknown are one.
+fn foreign(error: Error) -> Error {
+    match error {
+        Error::Unacceptable { code: "viber_not_found", .. } => Error::NotFound,
+        other => other,
+    }
 }
 
 fn described() -> OpenApiRouter<Board> {

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use axum::{
     Json, Router,
-    body::Bytes,
     extract::{FromRequestParts, Path, State, WebSocketUpgrade},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
@@ -19,8 +18,11 @@ use protocol::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Rejection, extract,
+    Rejection,
+    api::json,
+    extract,
     extract::{foreign, identity::bearer},
+    layers::bodies::Whole,
 };
 use crate::{
     actions::enrol,
@@ -140,14 +142,14 @@ async fn join(
     State(board): State<Board>,
     address: Caller,
     headers: HeaderMap,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Response, Rejection> {
-    let json = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let essence = json.and_then(|kind| kind.split(';').next()).map(str::trim);
+    let media = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = media.and_then(|kind| kind.split(';').next()).map(str::trim);
     if essence != Some("application/json") {
         return Err(Rejection(Error::WrongMedia("application/json")));
     }
-    let join: Join = serde_json::from_slice(&body).map_err(|error| Rejection(Error::Malformed(error.to_string())))?;
+    let join: Join = json::parse(&body)?;
     let throttle = &board.guard.throttle;
     let paid = throttle.join(&address.0, board.clock.monotonic());
     let paid = paid.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;

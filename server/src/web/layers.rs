@@ -1,6 +1,7 @@
 //! What every request passes on its way in and out, from the outside: its number, the log line, safety headers, the
 //! form of refusals, panics, the host, the origin, the address, limits, a renewed cookie.
 
+pub mod bodies;
 mod origin;
 
 use std::{
@@ -63,6 +64,7 @@ pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
         own_pages = own_pages.add_trusted_origin(&origin).expect("the configuration was checked");
     }
     routes
+        .layer(middleware::from_fn(bodies::forms))
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
         .layer(RequestBodyLimitLayer::new(BODY))
         .layer(middleware::from_fn(swallow))

@@ -247,6 +247,9 @@ struct Fragment<'a> {
 
 /// Renders a page; a template that fails is our fault.
 pub fn html(template: &impl Template) -> Result<Html<String>, Rejection> {
+    if crate::fault::at("web::template") {
+        return Err(Rejection(Error::Internal("a template: failpoint web::template".into())));
+    }
     template.render().map(Html).map_err(|error| Rejection(Error::Internal(format!("a template: {error}"))))
 }
 

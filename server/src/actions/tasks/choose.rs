@@ -43,6 +43,10 @@ pub(in crate::actions) async fn viber(
 /// The agent a submit names, else the default; refused when the viber told its agents and has no such one.
 pub(in crate::actions) fn agent(viber: &Candidate, named: Option<&str>) -> Result<String> {
     let agent = named.unwrap_or(DEFAULT_AGENT);
+    if !protocol::agent::is_id(agent) {
+        let message = "an agent's id has letters, digits, - and _, at most 64";
+        return Err(Error::unacceptable("unknown_agent", message));
+    }
     if viber.agents.is_empty() || viber.agents.iter().any(|known| known.id == agent) {
         return Ok(agent.to_owned());
     }
@@ -71,6 +75,11 @@ mod tests {
         assert_eq!(agent(&viber, None).expect("not known yet"), "default");
         viber.agents = vec![AgentInfo { id: "coder".into(), ..AgentInfo::default() }];
         assert_eq!(agent(&viber, Some("coder")).expect("known"), "coder");
+        viber.agents.clear();
+        for path in ["../../.ssh/authorized_keys", "a/b", ".", "", " default", "a\u{2215}b", &"a".repeat(65)] {
+            assert!(agent(&viber, Some(path)).is_err(), "{path}");
+        }
+        viber.agents = vec![AgentInfo { id: "coder".into(), ..AgentInfo::default() }];
         let refused = agent(&viber, Some("poet")).expect_err("unknown");
         assert!(refused.to_string().contains("coder"), "{refused}");
     }

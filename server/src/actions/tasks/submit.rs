@@ -16,8 +16,6 @@ use crate::{
     state::Board,
 };
 
-/// Longest agent id, bytes.
-const MAX_AGENT: usize = 100;
 /// Largest `payload`, bytes of JSON.
 const MAX_PAYLOAD: usize = 1024 * 1024;
 
@@ -89,10 +87,6 @@ fn check(submit: &Submit) -> Result<()> {
     }
     if submit.goal.contains('\0') {
         return Err(goal("the goal contains U+0000, which text cannot hold"));
-    }
-    let agent = submit.agent.as_deref().unwrap_or("x");
-    if agent.is_empty() || agent.len() > MAX_AGENT || agent.chars().any(char::is_control) {
-        return Err(Error::unacceptable("unknown_agent", "an agent's id is 1 to 100 bytes of visible text"));
     }
     if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD) {
         return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));

@@ -1,11 +1,16 @@
 //! Bodies of the API, read strictly: what is not understood is refused by name, never guessed.
 
+use std::{collections::HashSet, fmt};
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
     http::header::CONTENT_TYPE,
 };
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::error::Category;
 
 use crate::{
@@ -66,6 +71,75 @@ fn is_json(media: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
+/// Refuses an object that says the same key twice, at any depth: whoever reads it after us may believe the other one.
+fn single(bytes: &[u8]) -> Result<()> {
+    match serde_json::from_slice::<Single>(bytes) {
+        Ok(Single) => Ok(()),
+        Err(error) => Err(Error::unacceptable("invalid_body", error.to_string())),
+    }
+}
+
+/// Any JSON in which no key stands twice.
+struct Single;
+
+impl<'de> Deserialize<'de> for Single {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Look)
+    }
+}
+
+struct Look;
+
+impl<'de> Visitor<'de> for Look {
+    type Value = Single;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Single, E> {
+        Ok(Single)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Single, E> {
+        Ok(Single)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Single, E> {
+        Ok(Single)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Single, E> {
+        Ok(Single)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Single, E> {
+        Ok(Single)
+    }
+
+    fn visit_unit<E>(self) -> Result<Single, E> {
+        Ok(Single)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Single, A::Error> {
+        while let Some(Single) = items.next_element()? {}
+        Ok(Single)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Single, A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            let Single = fields.next_value()?;
+            if seen.contains(&key) {
+                let key = protocol::text::head(&key, 100);
+                return Err(serde::de::Error::custom(format_args!("duplicate field `{key}`")));
+            }
+            seen.insert(key);
+        }
+        Ok(Single)
+    }
+}
+
 /// Parses a body: 400 with the position when it is no JSON (or deeper than 128 levels), 422 when it says the wrong thing.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let value = serde_json::from_slice(bytes).map_err(|error| {
@@ -76,6 +150,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
             Category::Syntax | Category::Eof | Category::Io => Error::Malformed(message),
         }
     })?;
+    single(bytes)?;
     if has_nul(bytes) {
         return Err(Error::unacceptable("nul", "text may not contain U+0000"));
     }
@@ -134,6 +209,18 @@ mod tests {
         assert_eq!(refusal("{\"goal\":1e400}").0, "400");
         assert_eq!(refusal("{\"goal\":7}").0, "invalid_body");
         assert_eq!(refusal("{\"goal\":\"a\",\"goal\":\"b\"}").0, "invalid_body");
+    }
+
+    #[test]
+    fn a_key_stands_once_at_any_depth() {
+        let twice = |body: &str| match parse::<serde_json::Value>(body.as_bytes()) {
+            Err(Error::Unacceptable { code, message }) => Some((code, message)),
+            _ => None,
+        };
+        let told = twice(r#"{"a":[{"b":{"c":1,"d":2,"c":3}}]}"#).expect("refused");
+        assert!(told.0 == "invalid_body" && told.1.contains("duplicate field `c`"), "{told:?}");
+        assert!(twice(r#"{"a":1,"\u0061":2}"#).is_some(), "however it is spelled");
+        assert!(twice(r#"[{"a":1},{"a":2,"b":{"a":null}},true,-1,1.5,"x"]"#).is_none());
     }
 
     #[test]

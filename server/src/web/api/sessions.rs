@@ -116,7 +116,8 @@ async fn create(
         agent: start.agent_id,
         title: start.title,
     };
-    let session = actions::sessions::create(&board, &caller.team.id, &caller.by, start).await?;
+    let session =
+        actions::sessions::create(&board, &caller.team.id, &caller.by, start).await.map_err(super::foreign)?;
     let place = format!("{PREFIX}/sessions/{}", session.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Session::from(session))).into_response())
 }

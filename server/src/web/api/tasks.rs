@@ -119,7 +119,7 @@ async fn submit(
         payload,
         once: once.map(|Extension(once)| once),
     };
-    let task = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await?;
+    let task = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await.map_err(super::foreign)?;
     let place = format!("{PREFIX}/tasks/{}", task.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Task::from(task))).into_response())
 }
