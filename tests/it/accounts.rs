@@ -15,8 +15,6 @@ use serde_json::json;
 crate::on_both_databases!(
     one_of_twenty_takes_an_invitation,
     a_team_never_loses_its_last_owner,
-    of_two_admins_who_demote_each_other_one_stays,
-    a_role_counts_from_the_next_request_on,
     a_password_change_ends_the_other_devices,
     the_console_is_noticed_by_a_running_board,
     a_backup_comes_back,
@@ -108,47 +106,6 @@ async fn a_team_never_loses_its_last_owner(engine: Engine) {
     let alone = board.operator("alone", "cy@example.org", "owner").await;
     alone.post_form("/t/alone/settings/leave", &[]).await.expect(409);
     assert_ne!(board.cli(&["operator", "disable", "--email", "cy@example.org"]).await.code(), 0);
-}
-
-async fn of_two_admins_who_demote_each_other_one_stays(engine: Engine) {
-    let board = Board::start(engine).await;
-    let owner = board.owner().await;
-    let (bo, cy) =
-        (board.operator(HOME, "bo@example.org", "admin").await, board.operator(HOME, "cy@example.org", "admin").await);
-    let members = owner.get("/api/v1/members").await.expect(200).json();
-    let path = |email: &str| {
-        let all = members["items"].as_array().expect("members");
-        let member = all.iter().find(|member| member["email"] == email).expect("a member");
-        format!("/t/home/settings/members/{}/role", member["id"].as_str().expect("an id"))
-    };
-    let (lower_bo, lower_cy) = (path("bo@example.org"), path("cy@example.org"));
-    let viewer = [("role", "viewer")];
-    let (one, two) = tokio::join!(bo.post_form(&lower_cy, &viewer), cy.post_form(&lower_bo, &viewer));
-    assert_eq!([&one, &two].iter().filter(|answer| answer.status == 303).count(), 1, "{one:#?}{two:#?}");
-    let said = board.cli(&["operator", "list", "--team", HOME]).await.good();
-    assert_eq!(said.matches("\tadmin\t").count(), 1, "{said}");
-}
-
-async fn a_role_counts_from_the_next_request_on(engine: Engine) {
-    let board = Board::start(engine).await;
-    let owner = board.owner().await;
-    let bo = board.operator(HOME, "bo@example.org", "admin").await;
-    bo.page("/t/home/settings/tokens").await.expect(200);
-    let members = owner.get("/api/v1/members").await.expect(200).json();
-    let all = members["items"].as_array().expect("members");
-    let id = all.iter().find(|m| m["email"] == "bo@example.org").expect("bo")["id"].as_str().expect("an id").to_owned();
-    // An admin makes nobody an owner and touches none.
-    let raise = format!("/t/home/settings/members/{id}/role");
-    bo.post_form(&raise, &[("role", "owner")]).await.expect(403);
-    bo.post_form("/t/home/settings/tokens", &[("name", "too much"), ("role", "owner")]).await.expect(403);
-    owner.post_form(&raise, &[("role", "viewer")]).await.expect(303);
-    bo.page("/t/home/settings/tokens").await.expect(403);
-    bo.post_form("/t/home/settings/tokens", &[("name", "x"), ("role", "viewer")]).await.expect(403);
-    let audit = owner.page("/t/home/settings/audit").await.expect(200).body;
-    assert!(audit.contains("refused") && audit.contains("viewer needs admin"), "{audit}");
-    owner.post_form(&format!("/t/home/settings/members/{id}/remove"), &[]).await.expect(303);
-    bo.page("/t/home").await.expect(404);
-    bo.page("/account").await.expect(200);
 }
 
 async fn a_password_change_ends_the_other_devices(engine: Engine) {

@@ -14,7 +14,6 @@ crate::on_both_databases!(
     a_task_goes_from_pending_to_completed,
     what_comes_twice_is_recorded_once,
     a_gap_is_answered_and_filled,
-    the_same_seq_with_other_bytes_is_refused,
     every_kind_of_part_becomes_part_of_the_message,
     a_discarded_step_is_in_no_message,
     frames_that_are_no_frames_end_the_connection,
@@ -94,24 +93,6 @@ async fn a_gap_is_answered_and_filled(engine: Engine) {
     viber.report(&task_id, 1, 3, vec![text("in time, "), text("late"), completed("done")]).await;
     let events = stage.operator.events(id(&task, "id")).await;
     assert_eq!(events.iter().filter_map(|event| event["seq"].as_u64()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-}
-
-async fn the_same_seq_with_other_bytes_is_refused(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(&stage.viber_id(), "tell the truth").await;
-    let viber = &mut stage.viber;
-    let task_id = viber.submitted().await.task_id;
-    viber.report(&task_id, 1, 1, vec![accepted(), started(), text("the truth")]).await;
-    viber.report_unacked(&task_id, 1, 3, vec![text("something else")]).await;
-    let code = viber
-        .until("an error", |frame| match frame {
-            ToDaemon::Error { code, .. } => Some(code.clone()),
-            _ => None,
-        })
-        .await;
-    assert_eq!(code, "seq_conflict");
-    let all = serde_json::to_string(&stage.operator.events(id(&task, "id")).await).expect("JSON");
-    assert!(all.contains("the truth") && !all.contains("something else"), "{all}");
 }
 
 async fn every_kind_of_part_becomes_part_of_the_message(engine: Engine) {

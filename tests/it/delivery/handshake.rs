@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use board_tests::{Board, Engine, FakeDaemon, board::HOME, fake_daemon::Heard, within};
 use protocol::{FromDaemon, ToDaemon, limits::close};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Stage;
 
@@ -14,8 +14,6 @@ crate::on_both_databases!(
     a_hello_that_does_not_fit_ends_the_connection,
     the_newer_connection_wins,
     a_copied_home_is_noticed,
-    a_join_token_works_once,
-    a_revoked_viber_is_gone_within_two_seconds,
     a_board_that_stops_sends_its_vibers_away,
 );
 
@@ -131,33 +129,6 @@ async fn a_copied_home_is_noticed(engine: Engine) {
         audit.body,
         seen.body
     );
-}
-
-async fn a_join_token_works_once(engine: Engine) {
-    let board = Board::start(engine).await;
-    let token = board.join_token(HOME).await;
-    let anon = board.anon();
-    FakeDaemon::join(&anon, &token, "first").await.expect(201);
-    let again = FakeDaemon::join(&anon, &token, "second").await.expect(401);
-    let unknown = FakeDaemon::join(&anon, "vbj_0000000000000000000000000000000000000000000", "third").await.expect(401);
-    assert_eq!(again.code(), unknown.code());
-    let list = board.token(HOME, "viewer").await.get("/api/v1/vibers").await.expect(200).json();
-    assert_eq!(list["items"].as_array().expect("a list").len(), 1);
-}
-
-async fn a_revoked_viber_is_gone_within_two_seconds(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let admin = stage.board.token(HOME, "admin").await;
-    let path = format!("/api/v1/vibers/{}", stage.viber.id);
-    stage.operator.delete(&path).await.expect(403);
-    let answer = admin.delete(&path).await;
-    assert!(answer.status == 200 || answer.status == 204, "{answer:?}");
-    let (code, _) = tokio::time::timeout(Duration::from_secs(2), stage.viber.closed()).await.expect("within 2 s");
-    assert!([close::AUTH, close::FORBIDDEN].contains(&code), "{code}");
-    assert!(stage.viber.dial().await.is_err(), "its credential is no longer good");
-    let body = json!({"goal": "anybody there?", "viberId": stage.viber_id()});
-    let refused = stage.operator.post("/api/v1/tasks", &body).await;
-    assert!((400..500).contains(&refused.status), "{refused:?}");
 }
 
 async fn a_board_that_stops_sends_its_vibers_away(engine: Engine) {

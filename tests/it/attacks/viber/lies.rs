@@ -1,0 +1,261 @@
+//! A45, A51, A53, A55: reports about what is not one's own, with numbers that are none, too late, or made up.
+
+use std::time::Duration;
+
+use board_tests::{
+    Engine, FakeDaemon, Person,
+    fake_daemon::{accepted, completed, started, text},
+    tasks::id,
+};
+use protocol::{EventBody, FromDaemon, Running, SessionId, TaskId, limits::close};
+use serde_json::{Value, json};
+
+use super::{Stage, answered};
+use crate::attacks::without_contact;
+
+crate::on_both_databases!(
+    a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it,
+    a51_a_seq_that_is_none_or_was_used_changes_nothing,
+    a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one,
+    a55_a_claim_is_written_down_and_an_omission_is_settled,
+);
+
+/// A second team with somebody who submits there and a viber.
+async fn elsewhere(stage: &Stage) -> (Person, FakeDaemon) {
+    let board = &stage.board;
+    board.make_operator("elsewhere", "far@example.org", "owner").await;
+    (board.token("elsewhere", "owner").await, FakeDaemon::connected_in(board, "elsewhere", "far").await)
+}
+
+/// Everything that somebody sees of a task.
+async fn whole(person: &Person, task: &Value) -> (Value, Vec<Value>, Vec<Value>) {
+    // Since when the viber is here has nothing to do with its reports.
+    (
+        without_contact(person.task(id(task, "id")).await),
+        person.events(id(task, "id")).await,
+        person.messages(id(task, "sessionId")).await,
+    )
+}
+
+async fn a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let mut thief = FakeDaemon::connected(&stage.board, "thief").await;
+    let (far_operator, mut far_viber) = elsewhere(&stage).await;
+    let near = stage.operator.submit(stage.viber.id.as_str(), "mine alone").await;
+    let far = far_operator.submit(far_viber.id.as_str(), "in another team").await;
+    let near_task = stage.viber.submitted().await.task_id;
+    let far_task = far_viber.submitted().await.task_id;
+    stage.viber.report(&near_task, 1, 1, vec![accepted(), started(), text("mine")]).await;
+    let before = (whole(&stage.operator, &near).await, whole(&far_operator, &far).await);
+
+    for (n, task) in [&near_task, &far_task].into_iter().enumerate() {
+        // Whatever is reported, from the first seq on or where the owner stands.
+        let lies: [(u64, Vec<EventBody>); 3] =
+            [(1, vec![accepted(), started()]), (4, vec![text("stolen")]), (4, vec![completed("stolen")])];
+        for (from, bodies) in lies {
+            thief.report_unacked(task, 1, from, bodies).await;
+            assert_eq!(answered(&mut thief).await, "forbidden_task");
+        }
+        assert_eq!(thief.closed().await.0, close::FORBIDDEN);
+        let rows = stage.audited("link.forbidden_task").await;
+        assert_eq!(rows.len(), (n + 1) * 3, "{rows:#?}");
+        assert_eq!((&rows[0]["object"], &rows[0]["actor"]), (&json!(task), &json!(thief.id)), "{:#}", rows[0]);
+        assert_eq!(rows[0]["address"], "127.0.0.1");
+        thief.connect().await;
+    }
+    // A task that begins on the machine under somebody else's id, or in somebody else's conversation.
+    let announce = |session: &str| EventBody::Announce {
+        origin: "cli".into(),
+        agent_id: "default".into(),
+        session_id: session.parse().expect("an id"),
+        goal: "stolen".into(),
+    };
+    for (task, session) in [
+        (near_task.clone(), SessionId::new(1).to_string()),
+        (TaskId::new(1), id(&near, "sessionId").to_owned()),
+        (TaskId::new(2), id(&far, "sessionId").to_owned()),
+    ] {
+        thief.report_unacked(&task, 1, 1, vec![announce(&session), started(), completed("stolen")]).await;
+        assert_eq!(answered(&mut thief).await, "forbidden_task", "{task} {session}");
+    }
+    assert_eq!(thief.closed().await.0, close::FORBIDDEN);
+
+    assert_eq!((whole(&stage.operator, &near).await, whole(&far_operator, &far).await), before);
+    assert_eq!(far_operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().expect("tasks").len(), 1);
+    assert_eq!(
+        stage.operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().expect("tasks").len(),
+        1
+    );
+    // The owners go on as if nothing had been.
+    stage.viber.report(&near_task, 1, 4, vec![completed("mine")]).await;
+    far_viber.report(&far_task, 1, 1, vec![accepted(), started(), completed("theirs")]).await;
+    assert_eq!(stage.operator.task(near_task.as_str()).await["result"]["text"], "mine");
+    stage.board.sound().await;
+}
+
+async fn a51_a_seq_that_is_none_or_was_used_changes_nothing(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let task = stage.operator.submit(stage.viber.id.as_str(), "count").await;
+    let viber = &mut stage.viber;
+    let task_id = viber.submitted().await.task_id;
+    viber.report(&task_id, 1, 1, vec![accepted(), started(), text("the truth")]).await;
+    let before = whole(&stage.operator, &task).await;
+    let frame = |from: &str, seq: &str| {
+        format!(
+            r#"{{"type":"task:events","taskId":"{task_id}","attempt":1,"from":{from},"items":[{{"seq":{seq},"at":"2026-11-20T10:00:00.000Z","type":"task:progress","event":{{"type":"text-delta","agentId":"default","content":"a lie"}}}}]}}"#
+        )
+    };
+    // A number that could be one, but is not the next, and what is no number in an item: told what is expected.
+    for (from, seq) in [
+        ("9223372036854775808", "9223372036854775808"),
+        ("18446744073709551615", "18446744073709551615"),
+        ("9007199254740992", "9007199254740992"),
+        ("5", "5"),
+        ("0", "0"),
+        ("4", "0"),
+        ("4", "-1"),
+        ("4", "1e309"),
+        ("4", "\"4\""),
+        ("4", "4.5"),
+        ("4", "null"),
+        ("4", "5"),
+        ("4", "18446744073709551616"),
+        ("4", "[4]"),
+    ] {
+        viber.send_text(frame(from, seq)).await;
+        assert_eq!(answered(viber).await, "nack 4", "from {from} seq {seq}");
+    }
+    // A frame that has no number where its own number belongs is no frame.
+    for from in ["-1", "1e309", "\"4\"", "4.5", "null", "18446744073709551616"] {
+        viber.send_text(frame(from, "4")).await;
+        assert_eq!(viber.closed().await.0, close::PROTOCOL, "from {from}");
+        viber.connect().await;
+    }
+    assert_eq!(whole(&stage.operator, &task).await, before);
+    // The same seq with other words, alone and before something new.
+    for bodies in [vec![text("a lie")], vec![text("a lie"), completed("a lie")]] {
+        viber.report_unacked(&task_id, 1, 3, bodies).await;
+        assert_eq!(answered(viber).await, "seq_conflict");
+    }
+    assert_eq!(whole(&stage.operator, &task).await, before, "what is stored stays as it is");
+    viber.report(&task_id, 1, 3, vec![text("the truth"), completed("the truth")]).await;
+    assert_eq!(stage.operator.task(task_id.as_str()).await["result"]["text"], "the truth");
+    stage.board.sound().await;
+}
+
+async fn a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let task = stage.operator.submit(stage.viber.id.as_str(), "again").await;
+    let viber = &mut stage.viber;
+    let task_id = viber.submitted().await.task_id;
+    viber.report(&task_id, 1, 1, vec![accepted(), started(), text("one ")]).await;
+    // It was silent for too long; somebody tried again; then it came back with both.
+    stage.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
+    viber.cut();
+    let lost = |task: &Value| task["error"]["code"] == "lost";
+    stage.operator.task_within(Duration::from_secs(60), task_id.as_str(), "lost", lost).await;
+    stage.board.sql("UPDATE teams SET lost_after_ms = 900000").await;
+    stage.operator.retry(task_id.as_str()).await.expect(200);
+    viber.running = vec![Running { task_id: task_id.clone(), attempt: 1 }];
+    let welcome = viber.connect().await;
+    assert!(welcome.fence.iter().any(|fence| fence.task_id == task_id && fence.min_attempt == 2), "{welcome:?}");
+    let again = viber.submitted().await;
+    assert_eq!(again.attempt, 2);
+    viber.report(&task_id, 2, 1, vec![accepted(), started(), text("two ")]).await;
+    let before = without_contact(stage.operator.task(task_id.as_str()).await);
+    assert_eq!((&before["state"], &before["attempt"]), (&json!("running"), &json!(2)));
+
+    viber.report(&task_id, 1, 4, vec![text("late"), completed("from the old one")]).await;
+    let now = without_contact(stage.operator.task(task_id.as_str()).await);
+    assert_eq!(now, before, "the current state is the new attempt's");
+    let events = stage.operator.events(task_id.as_str()).await;
+    assert!(events.iter().any(|event| event["result"]["text"] == "from the old one"), "it is kept: {events:#?}");
+    let stored = attempts(&stage.board).await;
+    assert_eq!(stored, [("1".into(), "completed".into(), true), ("2".into(), String::new(), false)]);
+    // Twice changes nothing, and nothing follows the end of the old one either.
+    viber.report(&task_id, 1, 4, vec![text("late"), completed("from the old one")]).await;
+    viber.report_unacked(&task_id, 1, 6, vec![completed("another end")]).await;
+    assert_eq!(answered(viber).await, "attempt_ended");
+    viber.report(&task_id, 2, 4, vec![completed("two")]).await;
+    let ended = without_contact(stage.operator.task(task_id.as_str()).await);
+    assert_eq!((&ended["state"], &ended["result"]["text"]), (&json!("completed"), &json!("two")));
+    viber.report(&task_id, 1, 4, vec![text("late"), completed("from the old one")]).await;
+    assert_eq!(without_contact(stage.operator.task(task_id.as_str()).await), ended);
+    let shown = stage.operator.messages(id(&task, "sessionId")).await;
+    assert!(shown.iter().any(|message| message.to_string().contains("one late")), "{shown:#?}");
+    stage.board.sound().await;
+}
+
+/// Number, outcome and whether it was overtaken, of all attempts there are.
+async fn attempts(board: &board_tests::Board) -> Vec<(String, String, bool)> {
+    let db = server::db::Db::connect(&board.database_url).await.expect("the Board's database");
+    let rows = db.read(|tx| {
+        Box::pin(async move {
+            let rows = tx.rows("SELECT attempt, outcome, superseded FROM attempts ORDER BY attempt", &[]).await?;
+            let row = |row: &server::db::Row| {
+                Ok((
+                    row.count("attempt")?.to_string(),
+                    row.optional_text("outcome")?.unwrap_or_default(),
+                    row.flag("superseded")?,
+                ))
+            };
+            rows.iter().map(row).collect::<Result<Vec<_>, server::db::Error>>()
+        })
+    });
+    let rows = rows.await.expect("rows");
+    db.close().await;
+    rows
+}
+
+async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let (far_operator, far_viber) = elsewhere(&stage).await;
+    let neighbour = FakeDaemon::enrol(&stage.board, "neighbour").await;
+    let theirs = far_operator.submit(far_viber.id.as_str(), "in another team").await;
+    let near = stage.operator.submit(neighbour.id.as_str(), "the neighbour's").await;
+    let mine = stage.operator.submit(stage.viber.id.as_str(), "mine").await;
+    let viber = &mut stage.viber;
+    let task_id = viber.submitted().await.task_id;
+    viber.report(&task_id, 1, 1, vec![accepted(), started(), text("so far")]).await;
+    let one = |task: &str| Running { task_id: task.parse().expect("an id"), attempt: 1 };
+    let heartbeat = |running: Vec<Running>| FromDaemon::Heartbeat { running, metrics: None };
+
+    // Never offered to it: the neighbour's, another team's, nobody's, and its own task's next attempt.
+    let unknown = TaskId::new(1).to_string();
+    let mut claims: Vec<Running> = [id(&near, "id"), id(&theirs, "id"), &unknown].map(one).into();
+    claims.push(Running { task_id: task_id.clone(), attempt: 7 });
+    claims.push(one(task_id.as_str()));
+    for _ in 0..3 {
+        viber.send(&heartbeat(claims.clone())).await;
+        viber.until("an answer", |frame| matches!(frame, protocol::ToDaemon::Heartbeat { .. }).then_some(())).await;
+    }
+    let rows = board_tests::within(Duration::from_secs(5), "the claims are written down", || async {
+        let rows = stage.audited("link.false_claim").await;
+        (rows.len() >= 4).then_some(rows)
+    })
+    .await;
+    assert_eq!(rows.len(), 4, "each once: {rows:#?}");
+    for task in [id(&near, "id"), id(&theirs, "id"), &unknown, task_id.as_str()] {
+        assert!(
+            rows.iter().any(|row| row["object"] == task && row["actor"] == stage.viber.id.as_str()),
+            "{task}: {rows:#?}"
+        );
+    }
+    assert_eq!(stage.operator.task(id(&near, "id")).await["state"], "pending");
+    assert_eq!(far_operator.task(id(&theirs, "id")).await["state"], "pending");
+    assert_eq!(stage.operator.task(task_id.as_str()).await["state"], "running");
+
+    // What it had accepted and no longer names is settled within one heartbeat more.
+    let began = tokio::time::Instant::now();
+    stage.viber.send(&heartbeat(Vec::new())).await;
+    let settled = stage
+        .operator
+        .task_within(Duration::from_secs(10), id(&mine, "id"), "settled", |task| task["state"] == "error")
+        .await;
+    assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(settled["error"]["code"], "daemon_restarted");
+    // What it brings after all is adopted.
+    stage.viber.report(&task_id, 1, 4, vec![completed("here it is")]).await;
+    assert_eq!(stage.operator.task(task_id.as_str()).await["state"], "completed");
+    stage.board.sound().await;
+}
