@@ -15,7 +15,7 @@ use protocol::{TaskId, TeamId};
 pub use crate::domain::committed::{Committed, Item};
 pub use links::{Entrance, Heard, Order, RequestError};
 pub use news::{Listener, News, Revoked};
-pub use tail::Tail;
+pub use tail::{FLUSH, Tail};
 
 /// One handle for the whole registry. Cheap to clone.
 #[derive(Clone, Default)]
@@ -45,19 +45,36 @@ impl Hub {
         }
     }
 
+    /// The same for the last events of an attempt, which nobody waits for any longer.
+    pub fn publish_last(&self, team: &TeamId, task: &TaskId, run: Arc<Committed>) {
+        if let Some(tail) = self.inner.tails.watched(team, task) {
+            tail.push_last(run);
+        }
+    }
+
     /// The newest committed events of a task from now on. Take it before reading the database; it lives as long as
     /// somebody holds it.
     pub fn tail(&self, team: &TeamId, task: &TaskId) -> Arc<Tail> {
         self.inner.tails.watch(team, task)
     }
 
-    /// Tells the team's listeners that something changed.
+    /// Tells whoever follows it that something changed.
     pub fn ring(&self, team: &TeamId, news: News) {
+        if let News::Task { task, .. } = &news
+            && let Some(tail) = self.inner.tails.watched(team, task)
+        {
+            tail.changed();
+        }
         self.inner.news.ring(team, news);
     }
 
     /// Hears what changes in the team from now on.
     pub fn listen(&self, team: &TeamId) -> Listener {
         self.inner.news.listen(team)
+    }
+
+    /// Hears only whose access ends: thousands of streams need not wake for each other's tasks.
+    pub fn listen_revoked(&self, team: &TeamId) -> Listener {
+        self.inner.news.listen_revoked(team)
     }
 }

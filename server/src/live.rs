@@ -7,7 +7,11 @@
 pub mod cursor;
 mod follow;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Poll, ready},
+};
 
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 
@@ -65,18 +69,17 @@ pub fn until(
     frames: impl Stream<Item = Frame> + Send + 'static,
     revoked: impl Future<Output = ()> + Send + 'static,
 ) -> impl Stream<Item = Frame> + Send + 'static {
-    let revoked = revoked.map(|()| Frame::End(Ended::Revoked)).into_stream();
-    stream::unfold((frames.boxed(), revoked.boxed(), false), |(mut frames, mut revoked, over)| async move {
+    let (mut frames, mut revoked, mut over) = (Box::pin(frames), Box::pin(revoked), false);
+    stream::poll_fn(move |cx| {
         if over {
-            return None;
+            return Poll::Ready(None);
         }
-        let frame = tokio::select! {
-            biased;
-            Some(end) = revoked.next() => Some(end),
-            frame = frames.next() => frame,
-        }?;
-        let over = matches!(frame, Frame::End(_));
-        Some((frame, (frames, revoked, over)))
+        let frame = match revoked.poll_unpin(cx) {
+            Poll::Ready(()) => Some(Frame::End(Ended::Revoked)),
+            Poll::Pending => ready!(frames.poll_next_unpin(cx)),
+        };
+        over = matches!(frame, None | Some(Frame::End(_)));
+        Poll::Ready(frame)
     })
 }
 

@@ -16,6 +16,7 @@ use crate::{
     db::{self, Tx},
     domain::{Actor, By, Committed},
     error::{Error, Result},
+    hub::Hub,
     measure,
     state::Board,
 };
@@ -85,7 +86,9 @@ pub async fn record(board: &Board, speaker: &Speaker, frames: Arc<[Events]>) -> 
     let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
     metrics::counter!(measure::EVENTS).increment(events as u64);
     for (task, run) in book.runs {
-        board.hub.publish(&speaker.team, &task, run);
+        let ends = book.answers.ended.iter().any(|one| one.task_id == task && one.attempt == run.attempt);
+        let publish = if ends { Hub::publish_last } else { Hub::publish };
+        publish(&board.hub, &speaker.team, &task, run);
     }
     book.after.tell(board, &speaker.team);
     Ok(Some(book.answers))

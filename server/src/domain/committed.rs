@@ -47,6 +47,12 @@ impl Committed {
         Self { task, attempt, from, to, items, json: OnceLock::new(), html: OnceLock::new() }
     }
 
+    /// Runs that follow each other as one. `runs` is never empty.
+    pub fn joined(runs: &[Arc<Self>]) -> Self {
+        let items = runs.iter().flat_map(|run| run.items.iter().cloned()).collect();
+        Self::new(runs[0].task.clone(), runs[0].attempt, runs[0].from, items)
+    }
+
     /// What it costs to keep, bytes.
     pub fn size(&self) -> usize {
         self.items.iter().map(|item| item.json.len() + 32).sum()

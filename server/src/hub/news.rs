@@ -55,22 +55,44 @@ impl Listener {
     }
 }
 
+/// Everything but `Revoked` rings in `news`, that alone in `revoked`.
 #[derive(Default)]
 pub(super) struct Bells {
-    teams: Mutex<HashMap<TeamId, broadcast::Sender<News>>>,
+    news: Teams,
+    revoked: Teams,
+}
+
+#[derive(Default)]
+struct Teams {
+    map: Mutex<HashMap<TeamId, broadcast::Sender<News>>>,
 }
 
 impl Bells {
     pub(super) fn ring(&self, team: &TeamId, news: News) {
-        let mut teams = self.teams.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let teams = if matches!(news, News::Revoked(_)) { &self.revoked } else { &self.news };
+        teams.ring(team, news);
+    }
+
+    pub(super) fn listen(&self, team: &TeamId) -> Listener {
+        self.news.listen(team)
+    }
+
+    pub(super) fn listen_revoked(&self, team: &TeamId) -> Listener {
+        self.revoked.listen(team)
+    }
+}
+
+impl Teams {
+    fn ring(&self, team: &TeamId, news: News) {
+        let mut teams = self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(bell) = teams.get(team) else { return };
         if bell.send(news).is_err() {
             teams.remove(team);
         }
     }
 
-    pub(super) fn listen(&self, team: &TeamId) -> Listener {
-        let mut teams = self.teams.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn listen(&self, team: &TeamId) -> Listener {
+        let mut teams = self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let bell = teams.entry(team.clone()).or_insert_with(|| broadcast::Sender::new(BACKLOG));
         Listener { rings: bell.subscribe() }
     }

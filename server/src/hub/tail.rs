@@ -2,40 +2,63 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use protocol::{TaskId, TeamId};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 use super::Committed;
 
 /// What a tail keeps, bytes. The newest run stays even when it alone is larger.
 const KEEP: usize = 256 * 1024;
+/// Between two flushes of a busy tail: what commits meanwhile leaves as one run, encoded once and written once a viewer.
+pub const FLUSH: Duration = Duration::from_millis(33);
+/// So many bytes don't wait for the next flush.
+const ENOUGH: usize = 64 * 1024;
 /// The map of tails is swept when it has grown by so many entries.
 const SWEEP: usize = 64;
 
 /// The newest committed events of one task.
 pub struct Tail {
     ring: Mutex<Ring>,
+    /// How often the task's row changed; also rung, without a change, with every flush.
     bell: watch::Sender<u64>,
+    /// Flushes of all tails lie on one grid, so that one turn of the runtime serves them all.
+    grid: Instant,
 }
 
 #[derive(Default)]
 struct Ring {
     runs: VecDeque<Arc<Committed>>,
     bytes: usize,
+    /// Committed after the last flush.
+    fresh: Vec<Arc<Committed>>,
+    fresh_bytes: usize,
+    flushed: Option<Instant>,
+    /// A flush will come by itself.
+    due: bool,
+    /// The newest attempt whose last event is here.
+    ended: Option<u32>,
 }
 
 impl Tail {
-    fn new() -> Self {
-        Self { ring: Mutex::default(), bell: watch::Sender::new(0) }
+    fn new(grid: Instant) -> Self {
+        Self { ring: Mutex::default(), bell: watch::Sender::new(0), grid }
     }
 
     /// What came after `(attempt, seq)`. `None` when the tail does not reach back that far (or an attempt ended in
     /// between): read the database, then ask again from there.
     pub fn after(&self, attempt: u32, seq: u64) -> Option<Vec<Arc<Committed>>> {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring();
+        // Whoever is in step lacks the newest run and nothing else.
+        if let Some(run) = ring.runs.back().filter(|run| run.attempt == attempt && run.from == seq + 1) {
+            return Some(vec![run.clone()]);
+        }
         let mut at = (attempt, seq);
         let mut newer = Vec::new();
         for run in ring.runs.iter().filter(|run| (run.attempt, run.to) > (attempt, seq)) {
@@ -48,29 +71,122 @@ impl Tail {
         Some(newer)
     }
 
-    /// A bell that changes with every push: borrow it, ask `after`, then wait for a change.
+    /// A bell that rings with every flush, and whose number changes with the task's row: take it, read, then wait for it.
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.bell.subscribe()
     }
 
-    pub(super) fn push(&self, run: Arc<Committed>) {
-        {
-            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-            ring.bytes += run.size();
-            ring.runs.push_back(run);
-            while ring.bytes > KEEP && ring.runs.len() > 1 {
-                if let Some(old) = ring.runs.pop_front() {
-                    ring.bytes -= old.size();
+    /// Whether the last event of the attempt is here.
+    pub fn has_ended(&self, attempt: u32) -> bool {
+        self.ring().ended.is_some_and(|ended| ended >= attempt)
+    }
+
+    /// Shows a run at the next flush: at once when the last one is long ago.
+    pub(super) fn push(self: &Arc<Self>, run: Arc<Committed>) {
+        let now = Instant::now();
+        let next = {
+            let mut ring = self.ring();
+            ring.add(run);
+            let idle = ring.flushed.is_none_or(|at| at + FLUSH <= now);
+            if !idle && ring.fresh_bytes < ENOUGH {
+                if std::mem::replace(&mut ring.due, true) {
+                    return;
                 }
+                Some(self.next_flush(now))
+            } else {
+                None
+            }
+        };
+        match next {
+            None => self.flush(now),
+            Some(at) => {
+                let tail = Arc::downgrade(self);
+                // Ends by itself within two flushes: nothing has to wait for it, and nobody is left when it is dropped.
+                tokio::spawn(async move {
+                    sleep_until(at).await;
+                    if let Some(tail) = tail.upgrade() {
+                        tail.flush(at);
+                    }
+                });
             }
         }
-        self.bell.send_modify(|n| *n += 1);
+    }
+
+    /// Shows the last run of an attempt: nothing waits any more.
+    pub(super) fn push_last(&self, run: Arc<Committed>) {
+        {
+            let mut ring = self.ring();
+            ring.ended = ring.ended.max(Some(run.attempt));
+            ring.add(run);
+        }
+        self.flush(Instant::now());
+    }
+
+    /// The task's row changed.
+    pub(super) fn changed(&self) {
+        self.bell.send_modify(|rows| *rows += 1);
+    }
+
+    fn flush(&self, now: Instant) {
+        {
+            let mut ring = self.ring();
+            ring.due = false;
+            if ring.fresh.is_empty() {
+                return;
+            }
+            ring.flushed = Some(now);
+            ring.settle();
+        }
+        self.bell.send_modify(|_| {});
+    }
+
+    /// The first place of the grid that is not too soon after the last flush.
+    fn next_flush(&self, now: Instant) -> Instant {
+        let places = (now + FLUSH / 2 - self.grid).as_millis() / FLUSH.as_millis() + 1;
+        self.grid + FLUSH * u32::try_from(places).unwrap_or(u32::MAX)
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[derive(Default)]
+impl Ring {
+    fn add(&mut self, run: Arc<Committed>) {
+        self.fresh_bytes += run.size();
+        self.fresh.push(run);
+    }
+
+    /// What is fresh becomes runs that viewers are served from: as few as can be.
+    fn settle(&mut self) {
+        self.fresh_bytes = 0;
+        let fresh = std::mem::take(&mut self.fresh);
+        for runs in fresh.chunk_by(|one, next| one.attempt == next.attempt && one.to + 1 == next.from) {
+            let run = match runs {
+                [alone] => alone.clone(),
+                runs => Arc::new(Committed::joined(runs)),
+            };
+            self.bytes += run.size();
+            self.runs.push_back(run);
+        }
+        while self.bytes > KEEP && self.runs.len() > 1 {
+            if let Some(old) = self.runs.pop_front() {
+                self.bytes -= old.size();
+            }
+        }
+    }
+}
+
 pub(super) struct Tails {
     map: Mutex<Map>,
+    /// Where the grid of all flushes begins.
+    grid: Instant,
+}
+
+impl Default for Tails {
+    fn default() -> Self {
+        Self { map: Mutex::default(), grid: Instant::now() }
+    }
 }
 
 #[derive(Default)]
@@ -94,7 +210,7 @@ impl Tails {
         }
         let slot = map.tails.entry((team.clone(), task.clone())).or_default();
         slot.upgrade().unwrap_or_else(|| {
-            let tail = Arc::new(Tail::new());
+            let tail = Arc::new(Tail::new(self.grid));
             *slot = Arc::downgrade(&tail);
             tail
         })
@@ -110,19 +226,65 @@ mod tests {
         Arc::new(Committed::new(TaskId::new(1), attempt, from, items))
     }
 
+    fn tail() -> Arc<Tail> {
+        Arc::new(Tail::new(Instant::now()))
+    }
+
     #[test]
     fn a_viewer_is_served_what_follows_its_cursor_without_a_hole() {
-        let tail = Tail::new();
+        let tail = tail();
         assert_eq!(tail.after(1, 0).map(|runs| runs.len()), Some(0));
-        tail.push(run(1, 3, 4, 10));
-        tail.push(run(1, 5, 5, 10));
+        tail.push_last(run(1, 3, 4, 10));
+        tail.push_last(run(1, 5, 5, 10));
         assert_eq!(tail.after(1, 4).map(|runs| runs.len()), Some(1));
         assert_eq!(tail.after(1, 2).map(|runs| runs.len()), Some(2));
+        assert_eq!(tail.after(1, 3).map(|runs| runs.len()), Some(2));
         assert_eq!(tail.after(1, 5).map(|runs| runs.len()), Some(0));
         assert!(tail.after(1, 1).is_none(), "seq 2 is not here");
-        tail.push(run(2, 1, 1, 10));
+        tail.push_last(run(2, 1, 1, 10));
         assert!(tail.after(1, 5).is_none(), "the first attempt may have had more");
         assert_eq!(tail.after(2, 0).map(|runs| runs.len()), Some(1));
+        tail.push_last(run(1, 6, 6, 10));
+        assert_eq!(
+            tail.after(2, 0).map(|runs| runs.len()),
+            Some(1),
+            "a late event of an earlier attempt hides nothing"
+        );
+    }
+
+    #[test]
+    fn what_commits_between_two_flushes_leaves_as_one_run() {
+        let mut ring = Ring::default();
+        for seq in 1..=8 {
+            ring.add(run(1, seq, seq, 10));
+        }
+        ring.add(run(2, 1, 1, 10));
+        ring.settle();
+        let runs: Vec<_> = ring.runs.iter().map(|run| (run.attempt, run.from, run.to, run.items.len())).collect();
+        assert_eq!(runs, [(1, 1, 8, 8), (2, 1, 1, 1)]);
+        assert_eq!((ring.fresh_bytes, ring.bytes), (0, 9 * 42));
+    }
+
+    #[tokio::test]
+    async fn a_busy_tail_flushes_by_itself_and_an_end_at_once() {
+        let tail = tail();
+        let mut bell = tail.bell();
+        tail.push(run(1, 1, 1, 10));
+        assert!(bell.has_changed().expect("a tail"), "it was idle");
+        for seq in 2..=9 {
+            tail.push(run(1, seq, seq, 10));
+        }
+        while tail.after(1, 1).expect("it reaches back").last().is_none_or(|run| run.to < 9) {
+            bell.changed().await.expect("a tail");
+        }
+        tail.push(run(1, 10, 10, 10));
+        tail.push_last(run(1, 11, 11, 10));
+        bell.mark_unchanged();
+        assert_eq!(tail.after(1, 9).and_then(|runs| runs.last().map(|run| run.to)), Some(11));
+        assert!(tail.has_ended(1) && !tail.has_ended(2));
+        tail.push(run(1, 12, 12, ENOUGH));
+        assert!(bell.has_changed().expect("a tail"), "so much does not wait");
+        assert_eq!(tail.after(1, 11).map(|runs| runs.len()), Some(1));
     }
 
     #[test]
@@ -131,7 +293,7 @@ mod tests {
         let (team, task) = (TeamId::new(1), TaskId::new(1));
         let tail = tails.watch(&team, &task);
         for seq in 1..=10 {
-            tail.push(run(1, seq, seq, 64 * 1024));
+            tail.push_last(run(1, seq, seq, 64 * 1024));
         }
         assert_eq!(tail.after(1, 7).map(|runs| runs.len()), Some(3));
         assert!(tail.after(1, 5).is_none());

@@ -1,30 +1,32 @@
 //! One follower of one task.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, stream};
 use protocol::{TaskId, TeamId};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, Sleep, sleep_until},
 };
 
 use super::{Cursor, Ended, Frame};
 use crate::{
     db,
-    domain::{Task, TaskState, task::ContactState},
-    hub::{Listener, News, Tail},
+    domain::{Committed, Task, TaskState, task::ContactState},
+    hub::{FLUSH, Listener, News, Tail},
     state::Board,
 };
 
-/// Between two flushes of a busy follower: all that is new goes in one write.
-const FLUSH: Duration = Duration::from_millis(33);
 /// The hub's bells are hints: the task is read again at least so often.
 const DOUBT: Duration = Duration::from_secs(15);
 /// After the database did not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Runs read from the database at once.
+/// Runs read from the database at once, when they are small.
 const RUNS: u64 = 100;
+/// Runs read first, while nobody knows how large they are.
+const FIRST: u64 = 4;
+/// About what is read from the database at once, bytes: a follower holds it until it has been written.
+const PIECE: u64 = 128 * 1024;
 
 /// The frames of a task from `from` on (the beginning when absent), until it is over. `lost` says that the follower gave
 /// a cursor which could not even be read.
@@ -36,10 +38,11 @@ pub fn follow(
 ) -> impl Stream<Item = Frame> + Send + 'static {
     // Subscribed before the first read of the database: what commits from now on is in the tail or rings.
     let tail = board.hub.tail(team, task);
-    let follower = Follower {
+    let follower = Box::new(Follower {
         bell: tail.bell(),
         tail,
-        news: board.hub.listen(team),
+        rows: 0,
+        news: None,
         board: board.clone(),
         team: team.clone(),
         id: task.clone(),
@@ -47,11 +50,13 @@ pub fn follow(
         from,
         shown: None,
         abreast: false,
-        stale: true,
         ready: VecDeque::new(),
-        flushed: None,
+        runs: FIRST,
+        looked: None,
+        look_at: Instant::now(),
+        alarm: Box::pin(sleep_until(Instant::now())),
         over: false,
-    };
+    });
     stream::unfold(follower, |mut follower| async move { follower.next().await.map(|frame| (frame, follower)) })
 }
 
@@ -61,7 +66,10 @@ struct Follower {
     id: TaskId,
     tail: Arc<Tail>,
     bell: watch::Receiver<u64>,
-    news: Listener,
+    /// The bell's number when the row was read last.
+    rows: u64,
+    /// A stopped task whose viber has not confirmed it hangs on contact, which rings for the viber.
+    news: Option<Listener>,
     /// The last event that was handed out.
     at: Cursor,
     /// The cursor that the follower came with, until it was checked.
@@ -69,10 +77,14 @@ struct Follower {
     shown: Option<Box<Task>>,
     /// The database was read up to what the tail holds, so that the tail alone can be followed.
     abreast: bool,
-    /// The task's row may have changed since `shown`.
-    stale: bool,
     ready: VecDeque<Frame>,
-    flushed: Option<Instant>,
+    /// How many runs are read at once, by the size of the last ones.
+    runs: u64,
+    /// When the task's row was read, and when it is to be read again.
+    looked: Option<Instant>,
+    look_at: Instant,
+    /// Wakes at `look_at`; kept, because a timer for each flush costs more than the flush.
+    alarm: Pin<Box<Sleep>>,
     over: bool,
 }
 
@@ -90,12 +102,13 @@ impl Follower {
                 continue;
             }
             match self.gather().await {
-                Ok(true) => self.flushed = Some(Instant::now()),
+                Ok(true) => {}
                 Ok(false) => self.wait().await,
                 Err(error) => {
                     tracing::warn!(task.id = %self.id, %error, "a follower waits for the database");
-                    self.stale = true;
-                    self.pause(PATIENCE).await;
+                    self.look_at = Instant::now() + PATIENCE;
+                    self.looked = None;
+                    self.pause().await;
                 }
             }
         }
@@ -103,7 +116,7 @@ impl Follower {
 
     /// Makes frames of what is new; says whether there was something or it has to look again at once.
     async fn gather(&mut self) -> Result<bool, db::Error> {
-        if self.stale && !self.look().await? {
+        if self.is_stale() && !self.look().await? {
             return Ok(true);
         }
         if self.abreast
@@ -121,9 +134,15 @@ impl Follower {
         self.read().await
     }
 
+    /// Whether the row is to be read. That its changes are read at most once a flush does not hold back an end.
+    fn is_stale(&self) -> bool {
+        let due = self.looked.is_none() || self.look_at <= Instant::now();
+        due || (*self.bell.borrow() != self.rows && self.tail.has_ended(self.at.attempt))
+    }
+
     /// Reads the task's row. False when the follower's stream is over.
     async fn look(&mut self) -> Result<bool, db::Error> {
-        self.stale = false;
+        self.rows = *self.bell.borrow_and_update();
         let (team, id) = (self.team.clone(), self.id.clone());
         let task = self.board.db.read(|tx| Box::pin(async move { db::tasks::load(tx, &team, &id).await })).await?;
         let Some(task) = task.map(Box::new) else {
@@ -135,6 +154,9 @@ impl Follower {
         }
         let newest = task.attempt;
         self.shown = Some(task);
+        let now = Instant::now();
+        (self.looked, self.look_at) = (Some(now), now + DOUBT);
+        self.hear_contact();
         if let Some(from) = self.from.take() {
             match from {
                 Ok(cursor) if self.knows(cursor, newest).await? => self.at = cursor,
@@ -158,19 +180,18 @@ impl Follower {
         Ok(attempt.is_some_and(|attempt| cursor.seq <= attempt.last_seq))
     }
 
-    /// Reads events from the database. When there are none the attempt is exhausted: on to the next one, or the end.
+    /// Reads events from the database. When there are no more the attempt is exhausted: on to the next one, or the end.
     async fn read(&mut self) -> Result<bool, db::Error> {
-        let (team, id, at) = (self.team.clone(), self.id.clone(), self.at);
+        let (team, id, at, limit) = (self.team.clone(), self.id.clone(), self.at, self.runs);
         let runs = self
             .board
             .db
-            .read(|tx| Box::pin(async move { db::events::after(tx, &team, &id, at.attempt, at.seq, RUNS).await }))
+            .read(|tx| Box::pin(async move { db::events::after(tx, &team, &id, at.attempt, at.seq, limit).await }))
             .await?;
-        let found = !runs.is_empty();
-        for run in runs {
-            self.hand_out(Arc::new(run));
-        }
-        if found {
+        let (found, bytes) = (runs.len() as u64, runs.iter().map(Committed::size).sum::<usize>() as u64);
+        runs.into_iter().for_each(|run| self.hand_out(Arc::new(run)));
+        if found == limit {
+            self.runs = (found * PIECE / bytes.max(1)).clamp(1, 2 * found).min(RUNS);
             return Ok(true);
         }
         let Some(shown) = &self.shown else { return Ok(false) };
@@ -185,11 +206,13 @@ impl Follower {
         // Whatever committed since the follower subscribed is in the tail. If that does not fit, it is of a newer
         // attempt than the row tells: look again soon.
         self.abreast = true;
-        self.stale = self.tail.after(self.at.attempt, self.at.seq).is_none();
+        if self.tail.after(self.at.attempt, self.at.seq).is_none() {
+            self.look_soon();
+        }
         Ok(!self.ready.is_empty())
     }
 
-    fn hand_out(&mut self, run: Arc<crate::domain::committed::Committed>) {
+    fn hand_out(&mut self, run: Arc<Committed>) {
         let after = if run.attempt == self.at.attempt { self.at.seq } else { 0 };
         self.at = Cursor { attempt: run.attempt, seq: run.to };
         self.ready.push_back(Frame::Events { run, after });
@@ -209,61 +232,68 @@ impl Follower {
         })
     }
 
-    /// Waits until something may be new; a busy follower waits at least for its next flush.
-    async fn wait(&mut self) {
-        if self.stale {
-            self.pause(FLUSH).await;
-            return;
+    /// Listens to the viber while the task is over and not settled. What rang before, another look tells.
+    fn hear_contact(&mut self) {
+        let hangs = self.shown.as_ref().is_some_and(|task| task.state.is_final()) && !self.settled();
+        if !hangs {
+            self.news = None;
+        } else if self.news.is_none() {
+            self.news = Some(self.board.hub.listen(&self.team));
+            self.look_soon();
         }
-        let doubt = Instant::now() + DOUBT;
-        loop {
-            tokio::select! {
-                biased;
-                () = self.board.shutdown.soft.cancelled() => return,
-                changed = self.bell.changed() => {
-                    if changed.is_err() {
-                        // Unreachable while the tail is held; never spin.
-                        sleep(FLUSH).await;
-                    }
-                    break;
-                }
-                news = self.news.next() => {
-                    if self.concerns(&news) {
-                        self.stale = true;
-                        break;
-                    }
-                }
-                () = sleep_until(doubt) => {
-                    self.stale = true;
-                    return;
-                }
-            }
-        }
-        if let Some(flushed) = self.flushed {
-            self.pause((flushed + FLUSH).saturating_duration_since(Instant::now())).await;
-        }
-        self.bell.mark_unchanged();
     }
 
-    async fn pause(&self, time: Duration) {
+    /// The row changed: it is read at most once a flush.
+    fn look_soon(&mut self) {
+        let now = Instant::now();
+        let earliest = self.looked.map_or(now, |looked| looked + FLUSH);
+        self.look_at = self.look_at.min(earliest.max(now));
+    }
+
+    /// Waits until something may be new.
+    async fn wait(&mut self) {
+        if self.alarm.deadline() != self.look_at {
+            self.alarm.as_mut().reset(self.look_at);
+        }
+        let news = async {
+            match &mut self.news {
+                Some(news) => news.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.board.shutdown.soft.cancelled() => {}
+            _ = self.bell.changed() => {
+                // It can't be gone: the tail is held.
+                if *self.bell.borrow_and_update() != self.rows {
+                    self.look_soon();
+                }
+            }
+            news = news => {
+                if self.concerns(&news) {
+                    self.look_soon();
+                }
+            }
+            () = &mut self.alarm => {}
+        }
+    }
+
+    /// Waits until the row is to be read.
+    async fn pause(&self) {
         tokio::select! {
             () = self.board.shutdown.soft.cancelled() => {}
-            () = sleep(time) => {}
+            () = sleep_until(self.look_at) => {}
         }
     }
 
     fn concerns(&self, news: &News) -> bool {
         match news {
-            News::Task { task, .. } => *task == self.id,
-            // Contact that is lost or found rings for every open task by its name; what else a viber does, and it
-            // rings with each task that begins or ends there, is nothing to a follower. A stop that was never
-            // confirmed is final, and still hangs on contact.
-            News::Viber(viber) => {
-                self.shown.as_ref().is_none_or(|task| task.viber_id == *viber && task.state.is_final())
-            }
+            News::Viber(viber) => self.shown.as_ref().is_none_or(|task| task.viber_id == *viber),
             News::Session(session) => self.shown.as_ref().is_none_or(|task| task.session_id == *session),
             News::Anything => true,
-            News::Team | News::Revoked(_) => false,
+            // The task's own changes ring with the tail.
+            News::Task { .. } | News::Team | News::Revoked(_) => false,
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The API's stream of a task's events: server-sent events (WHATWG HTML, section 9.2), one frame an event.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, task::Poll, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde::Deserialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Caller, api::shapes, pace::Open};
 use crate::{
@@ -43,24 +43,37 @@ pub fn answer(frames: impl Stream<Item = Frame> + Send + 'static, place: Open) -
     (headers, Body::from_stream(held)).into_response()
 }
 
-/// Adds a comment whenever nothing was sent for a while.
+/// Adds a comment whenever nothing was sent for a while. One timer is kept for that: a new one for each flush would cost
+/// more than the flush.
 pub fn kept_alive(
     bytes: impl Stream<Item = Bytes> + Send + 'static,
     every: Duration,
 ) -> impl Stream<Item = Bytes> + Send + 'static {
-    stream::unfold(bytes.boxed(), move |mut bytes| async move {
-        let next = tokio::time::timeout(every, bytes.next()).await;
-        match next {
-            Ok(next) => next.map(|chunk| (chunk, bytes)),
-            Err(_) => Some((Bytes::from_static(b":\n\n"), bytes)),
+    let (mut bytes, mut alarm, mut said) = (Box::pin(bytes), Box::pin(sleep(every)), Instant::now());
+    stream::poll_fn(move |cx| {
+        if let Poll::Ready(next) = bytes.poll_next_unpin(cx) {
+            said = Instant::now();
+            return Poll::Ready(next);
         }
+        while alarm.poll_unpin(cx).is_ready() {
+            let now = Instant::now();
+            let silent = now >= said + every;
+            if silent {
+                said = now;
+            }
+            alarm.as_mut().reset(said + every);
+            if silent {
+                return Poll::Ready(Some(Bytes::from_static(b":\n\n")));
+            }
+        }
+        Poll::Pending
     })
 }
 
 /// Resolves when the caller may not look at this team any more: told by the hub, and asked every two seconds, because
 /// another program (the command line, another replica) may have changed it.
 pub async fn revoked(board: Board, caller: Caller) {
-    let mut news = board.hub.listen(&caller.team.id);
+    let mut news = board.hub.listen_revoked(&caller.team.id);
     let mut asked = Instant::now();
     loop {
         tokio::select! {
