@@ -22,6 +22,8 @@ impl Lifecycle {
     /// Runs `work` until it ends or the hard stop comes. Every task of the Board is started with it.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let hard = self.hard.clone();
+        // Boxed once: the state of what waits beside it would hold it twice.
+        let work = Box::pin(work);
         drop(self.tracker.spawn(async move {
             tokio::select! {
                 biased;

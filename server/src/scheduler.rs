@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{actions::upkeep, error::Error, state::Board};
 
-/// Access that was taken away by another process is noticed within this time.
+/// Access that was taken away by another process is noticed within this time, and so is a pause of the Board.
 const WATCH: Duration = Duration::from_secs(1);
 /// When vibers were last heard is written down this often.
 const SEEN: Duration = Duration::from_secs(60);
@@ -22,6 +22,7 @@ const SWEEP: Duration = Duration::from_secs(10 * 60);
 
 /// Starts everything that runs by itself; it ends with the soft stop.
 pub fn start(board: &Board) {
+    board.shutdown.spawn(every(board.clone(), WATCH, Pulse));
     board.shutdown.spawn(every(board.clone(), WATCH, leases::Leases::default()));
     board.shutdown.spawn(every(board.clone(), SEEN, Seen::default()));
     board.shutdown.spawn(every(board.clone(), SWEEP, Sweep));
@@ -54,6 +55,18 @@ async fn every<D: Duty>(board: Board, period: Duration, mut duty: D) {
             // What it left half done it does again: a duty trusts the database, not its memory.
             Err(_) => tracing::error!(duty = D::NAME, "a duty panicked; it is tried again"),
         }
+    }
+}
+
+/// Lease time is felt also when nothing else is, and when the database does not answer.
+struct Pulse;
+
+impl Duty for Pulse {
+    const NAME: &'static str = "pulse";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        board.hub.lease_time(board.clock.monotonic());
+        Ok(())
     }
 }
 

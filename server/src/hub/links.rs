@@ -11,7 +11,7 @@ use std::{
 
 use protocol::{BootId, Metrics, TeamId, ViberId, limits::close};
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use super::Hub;
 
@@ -27,9 +27,14 @@ const BOOTS: usize = 8;
 pub enum Order {
     /// Close the socket with this code.
     Close(u16),
+    /// There may be new commands.
+    Commands,
     /// Ask the daemon, answer through `reply`.
-    Request { method: String, params: Value, reply: oneshot::Sender<Result<Value, RequestError>> },
+    Request { method: String, params: Value, reply: Reply },
 }
+
+/// Where the answer to a request goes.
+pub type Reply = oneshot::Sender<Result<Value, RequestError>>;
 
 /// Why a request to a daemon has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,10 +64,25 @@ pub struct Entrance {
     hub: Hub,
     viber: ViberId,
     epoch: u64,
-    pub orders: mpsc::Receiver<Order>,
-    /// Rung when there may be new commands.
-    pub bell: Arc<Notify>,
-    heard: Arc<AtomicI64>,
+    line: Arc<Line>,
+}
+
+/// Between a link and whoever wants something of it. There are thousands that nobody wants anything of: nothing is
+/// allocated before.
+#[derive(Default)]
+struct Line {
+    orders: Mutex<Orders>,
+    bell: Notify,
+    /// Wall time of the last valid frame, milliseconds.
+    heard: AtomicI64,
+}
+
+#[derive(Default)]
+struct Orders {
+    /// The first one counts.
+    close: Option<u16>,
+    commands: bool,
+    requests: VecDeque<Order>,
 }
 
 #[derive(Default)]
@@ -74,45 +94,65 @@ pub(super) struct Links {
 struct Link {
     team: TeamId,
     epoch: u64,
-    orders: mpsc::Sender<Order>,
-    bell: Arc<Notify>,
-    heard: Arc<AtomicI64>,
-    metrics: Option<(Metrics, i64)>,
+    line: Arc<Line>,
+    metrics: Option<Box<(Metrics, i64)>>,
+}
+
+impl Line {
+    /// Changes what is ordered and rings.
+    fn order<T>(&self, change: impl FnOnce(&mut Orders) -> T) -> T {
+        let done = change(&mut self.orders());
+        self.bell.notify_one();
+        done
+    }
+
+    fn close(&self, code: u16) {
+        self.order(|orders| orders.close = orders.close.or(Some(code)));
+    }
+
+    fn take(&self) -> Option<Order> {
+        let mut orders = self.orders();
+        if let Some(code) = orders.close {
+            return Some(Order::Close(code));
+        }
+        if std::mem::take(&mut orders.commands) {
+            return Some(Order::Commands);
+        }
+        orders.requests.pop_front()
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Hub {
     /// Registers the connection `epoch` of a viber. An older one is closed as superseded; `None` when a newer one is
     /// already here.
     pub fn enter(&self, team: &TeamId, viber: &ViberId, epoch: u64, now: i64) -> Option<Entrance> {
-        let (sender, orders) = mpsc::channel(ORDERS);
-        let (bell, heard) = (Arc::new(Notify::new()), Arc::new(AtomicI64::new(now)));
-        let link =
-            Link { team: team.clone(), epoch, orders: sender, bell: bell.clone(), heard: heard.clone(), metrics: None };
+        let line = Arc::new(Line { heard: AtomicI64::new(now), ..Line::default() });
+        let link = Link { team: team.clone(), epoch, line: line.clone(), metrics: None };
         let mut map = self.links();
         if map.get(viber).is_some_and(|other| other.epoch > epoch) {
             return None;
         }
         if let Some(older) = map.insert(viber.clone(), link) {
-            // A full queue is no obstacle: the older link also notices that its orders have ended.
-            drop(older.orders.try_send(Order::Close(close::SUPERSEDED)));
+            older.line.close(close::SUPERSEDED);
         }
-        Some(Entrance { hub: self.clone(), viber: viber.clone(), epoch, orders, bell, heard })
+        Some(Entrance { hub: self.clone(), viber: viber.clone(), epoch, line })
     }
 
     /// Wakes the viber's link: there may be new commands.
     pub fn wake(&self, viber: &ViberId) {
         if let Some(link) = self.links().get(viber) {
-            link.bell.notify_one();
+            link.line.order(|orders| orders.commands = true);
         }
     }
 
     /// Closes the viber's socket with `code`.
     pub fn close(&self, viber: &ViberId, code: u16) {
-        let mut map = self.links();
-        let Some(link) = map.get(viber) else { return };
-        if link.orders.try_send(Order::Close(code)).is_err() {
-            // Its queue is full: losing its place ends its orders, and it closes by itself.
-            map.remove(viber);
+        if let Some(link) = self.links().get(viber) {
+            link.line.close(code);
         }
     }
 
@@ -124,12 +164,19 @@ impl Hub {
         params: Value,
         deadline: Duration,
     ) -> Result<Value, RequestError> {
-        let orders = self.links().get(viber).map(|link| link.orders.clone()).ok_or(RequestError::Disconnected)?;
         let (reply, answer) = oneshot::channel();
-        orders.try_send(Order::Request { method: method.to_owned(), params, reply }).map_err(|e| match e {
-            mpsc::error::TrySendError::Full(_) => RequestError::Busy,
-            mpsc::error::TrySendError::Closed(_) => RequestError::Disconnected,
-        })?;
+        let request = Order::Request { method: method.to_owned(), params, reply };
+        {
+            let links = self.links();
+            let link = links.get(viber).ok_or(RequestError::Disconnected)?;
+            link.line.order(|orders| {
+                if orders.requests.len() >= ORDERS {
+                    return Err(RequestError::Busy);
+                }
+                orders.requests.push_back(request);
+                Ok(())
+            })?;
+        }
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(RequestError::Disconnected),
@@ -153,14 +200,14 @@ impl Hub {
         let heard = |(viber, link): (&ViberId, &Link)| Heard {
             team: link.team.clone(),
             viber: viber.clone(),
-            at: link.heard.load(Ordering::Relaxed),
+            at: link.line.heard.load(Ordering::Relaxed),
         };
         map.iter().map(heard).collect()
     }
 
     /// How the machine fares, as its last heartbeat told, and when (wall time, milliseconds).
     pub fn metrics(&self, viber: &ViberId) -> Option<(Metrics, i64)> {
-        self.links().get(viber).and_then(|link| link.metrics.clone())
+        self.links().get(viber).and_then(|link| link.metrics.as_deref().cloned())
     }
 
     /// Notes a start of a daemon. Answers whether two boots take turns on one credential.
@@ -185,13 +232,23 @@ impl Hub {
 impl Entrance {
     /// A valid frame came at `now`.
     pub fn heard(&self, now: i64) {
-        self.heard.store(now, Ordering::Relaxed);
+        self.line.heard.store(now, Ordering::Relaxed);
+    }
+
+    /// The next order. Dropping it half-way loses none.
+    pub async fn order(&self) -> Order {
+        loop {
+            if let Some(order) = self.line.take() {
+                return order;
+            }
+            self.line.bell.notified().await;
+        }
     }
 
     /// The machine told how it fares.
     pub fn fares(&self, metrics: Metrics, now: i64) {
         if let Some(link) = self.hub.links().get_mut(&self.viber).filter(|link| link.epoch == self.epoch) {
-            link.metrics = Some((metrics, now));
+            link.metrics = Some(Box::new((metrics, now)));
         }
     }
 }
@@ -202,6 +259,9 @@ impl Drop for Entrance {
         if map.get(&self.viber).is_some_and(|link| link.epoch == self.epoch) {
             map.remove(&self.viber);
         }
+        drop(map);
+        // Nobody answers them any more.
+        self.line.orders().requests.clear();
     }
 }
 
@@ -212,9 +272,9 @@ mod tests {
     #[tokio::test]
     async fn a_newer_connection_supersedes_and_an_older_one_leaves_it_alone() {
         let (hub, team, viber) = (Hub::default(), TeamId::new(1), ViberId::new(1));
-        let mut old = hub.enter(&team, &viber, 1, 0).expect("the first");
+        let old = hub.enter(&team, &viber, 1, 0).expect("the first");
         let new = hub.enter(&team, &viber, 2, 0).expect("the second");
-        assert!(matches!(old.orders.recv().await, Some(Order::Close(close::SUPERSEDED))));
+        assert!(matches!(old.order().await, Order::Close(close::SUPERSEDED)));
         assert!(hub.enter(&team, &viber, 1, 0).is_none());
         drop(old);
         assert!(hub.is_connected(&viber));
@@ -222,6 +282,27 @@ mod tests {
         assert!(!hub.is_connected(&viber));
         let asked = hub.request(&viber, "status", Value::Null, Duration::from_secs(1)).await;
         assert_eq!(asked, Err(RequestError::Disconnected));
+    }
+
+    #[tokio::test]
+    async fn orders_come_as_they_were_given_and_requests_are_bounded() {
+        let (hub, team, viber) = (Hub::default(), TeamId::new(1), ViberId::new(1));
+        let entrance = hub.enter(&team, &viber, 1, 0).expect("a place");
+        let ask = || hub.request(&viber, "status", Value::Null, Duration::ZERO);
+        for _ in 0..ORDERS {
+            assert_eq!(ask().await, Err(RequestError::TimedOut));
+        }
+        assert_eq!(ask().await, Err(RequestError::Busy));
+        hub.wake(&viber);
+        hub.wake(&viber);
+        assert!(matches!(entrance.order().await, Order::Commands));
+        assert!(matches!(entrance.order().await, Order::Request { .. }));
+        hub.close(&viber, close::AUTH);
+        hub.close(&viber, close::SUPERSEDED);
+        assert!(matches!(entrance.order().await, Order::Close(close::AUTH)));
+        let asked = hub.request(&viber, "status", Value::Null, Duration::from_secs(10));
+        let (answer, ()) = tokio::join!(asked, async { drop(entrance) });
+        assert_eq!(answer, Err(RequestError::Disconnected));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::actions::{reconcile::Welcomed, record::Answers};
 /// An attempt that the daemon no longer names is settled after this time, milliseconds: its own report of the loss, or of
 /// the end, may be under way.
 const GRACE: i64 = 5000;
+/// A viber that says nothing for so long is gone, milliseconds.
+const SILENCE: i64 = (limits::SILENCE_SECONDS * 1000).cast_signed();
 /// Numbers stay exact in every JSON reader (2^53), and there is room above them.
 const MAX_CMD_SEQ: u64 = 1 << 53;
 /// Refusals within a minute that end a connection.
@@ -290,9 +292,16 @@ impl Identified {
         self.heard = now;
     }
 
+    /// Lease time when a tick has something to say, unless a frame comes before.
+    pub fn due(&self) -> i64 {
+        let silent = self.heard + SILENCE;
+        let missing = self.held.values().flatten().min().filter(|_| self.outbox.is_empty());
+        missing.map_or(silent, |since| silent.min(since + GRACE))
+    }
+
     /// Time passes.
     pub fn tick(&mut self, now: i64) -> Step {
-        if now - self.heard >= (limits::SILENCE_SECONDS * 1000).cast_signed() {
+        if now - self.heard >= SILENCE {
             return Step::close(close::TIMEOUT, "silent");
         }
         let mut step = Step::default();

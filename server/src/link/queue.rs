@@ -16,6 +16,8 @@ const ROOM: usize = 256 * 1024;
 pub struct Queue {
     frames: VecDeque<Message>,
     bytes: usize,
+    /// The sink took frames that may not have left it.
+    unflushed: bool,
 }
 
 impl Queue {
@@ -30,8 +32,9 @@ impl Queue {
         self.bytes <= MAX
     }
 
+    /// Whether nothing is left to pump.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.frames.is_empty() && !self.unflushed
     }
 
     /// Whether another command may be composed.
@@ -45,10 +48,13 @@ impl Queue {
             poll_fn(|cx| sink.poll_ready_unpin(cx)).await?;
             if let Some(frame) = self.frames.pop_front() {
                 self.bytes -= size(&frame);
+                self.unflushed = true;
                 sink.start_send_unpin(frame)?;
             }
         }
-        sink.flush().await
+        sink.flush().await?;
+        self.unflushed = false;
+        Ok(())
     }
 }
 

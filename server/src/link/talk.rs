@@ -1,15 +1,14 @@
 //! The loop of a connection: reads, writes, and does what the machine says. Everything it waits for is bounded.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use futures_util::{
-    SinkExt, StreamExt,
+    FutureExt, SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
 use protocol::{Events, TeamId, ToDaemon, ViberId, limits::close};
-use serde_json::Value;
-use tokio::{sync::oneshot, time::MissedTickBehavior};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     chores::{AGAIN, Chore, Chores, Task},
@@ -23,7 +22,7 @@ use crate::{
         record::{self, Answers, Speaker},
     },
     error::{Error, Result},
-    hub::{Entrance, Order, RequestError},
+    hub::{Entrance, Order, Reply, RequestError},
     state::Board,
 };
 
@@ -51,27 +50,34 @@ pub struct Guest {
 
 type Outcome = (Result<Option<Answers>>, Arc<[Events]>);
 
-/// Talks with a daemon until either side ends it.
+/// Talks with a daemon until either side ends it. Beginning and end are boxed: what they need is not kept by thousands of
+/// connections that are at rest between them.
 pub async fn converse(board: Board, socket: WebSocket, guest: Guest) {
     let (mut sink, mut stream) = socket.split();
-    let close = match meet(&board, &mut sink, &mut stream, &guest).await {
+    let viber = guest.viber.clone();
+    let close = match Box::pin(meet(board, &mut sink, &mut stream, guest)).await {
         Ok(mut link) => {
             let close = link.run(&mut sink, &mut stream).await;
-            let (team, viber, epoch) = (link.speaker.team.clone(), link.speaker.viber.clone(), link.speaker.epoch);
-            drop(link);
-            let over = reconcile::disconnected(&board, &team, &viber, epoch);
-            if let ((), Err(error)) = tokio::join!(goodbye(sink, &close), over) {
-                // The scheduler does it later.
-                tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be kept");
-            }
+            Box::pin(part(link, sink, &close)).await;
             close
         }
         Err(close) => {
-            goodbye(sink, &close).await;
+            Box::pin(goodbye(sink, &close)).await;
             close
         }
     };
-    tracing::info!(viber.id = %guest.viber, code = close.code, reason = close.reason, "a viber's connection ended");
+    tracing::info!(viber.id = %viber, code = close.code, reason = close.reason, "a viber's connection ended");
+}
+
+/// Gives up the place of the connection, says goodbye, and notes that contact is lost.
+async fn part(link: Box<Link>, sink: SplitSink<WebSocket, Message>, close: &Close) {
+    let (board, Speaker { team, viber, epoch, .. }) = (link.board.clone(), link.speaker.clone());
+    drop(link);
+    let over = reconcile::disconnected(&board, &team, &viber, epoch);
+    if let ((), Err(error)) = tokio::join!(goodbye(sink, close), over) {
+        // The scheduler does it later.
+        tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be kept");
+    }
 }
 
 async fn goodbye(mut sink: SplitSink<WebSocket, Message>, close: &Close) {
@@ -93,11 +99,11 @@ fn gone() -> Close {
 
 /// Hello and welcome.
 async fn meet(
-    board: &Board,
+    board: Board,
     sink: &mut SplitSink<WebSocket, Message>,
     stream: &mut SplitStream<WebSocket>,
-    guest: &Guest,
-) -> Result<Link, Close> {
+    guest: Guest,
+) -> Result<Box<Link>, Close> {
     let first = async {
         loop {
             match stream.next().await {
@@ -117,28 +123,23 @@ async fn meet(
     let hello = Unidentified { viber: guest.viber.clone() }.hello(&text)?;
     let wall = board.clock.now();
     let cloned = board.hub.boot(&guest.viber, &hello.boot_id, board.hub.lease_time(board.clock.monotonic()));
-    let mut speaker = Speaker {
-        team: guest.team.clone(),
-        viber: guest.viber.clone(),
-        name: guest.name.clone(),
-        address: guest.address.clone(),
-        epoch: 0,
-    };
-    let welcomed = reconcile::welcome(board, &speaker, &hello, cloned).await.map_err(|error| match error {
+    let Guest { team, viber, name, address } = guest;
+    let mut speaker = Speaker { team, viber, name, address, epoch: 0 };
+    let welcomed = reconcile::welcome(&board, &speaker, &hello, cloned).await.map_err(|error| match error {
         Error::Unauthenticated => Close::new(close::AUTH, "the viber was revoked"),
         Error::Unavailable { retry_after, .. } => Close::new(close::DRAINING, format!("retry-after={retry_after}")),
         other => {
-            tracing::error!(viber.id = %guest.viber, error = %other, "a hello could not be answered");
+            tracing::error!(viber.id = %speaker.viber, error = %other, "a hello could not be answered");
             Close::new(close::DRAINING, "retry-after=30")
         }
     })?;
     speaker.epoch = welcomed.epoch;
-    let entrance = board.hub.enter(&guest.team, &guest.viber, welcomed.epoch, wall.0);
+    let entrance = board.hub.enter(&speaker.team, &speaker.viber, welcomed.epoch, wall.0);
     let entrance = entrance.ok_or_else(|| Close::new(close::SUPERSEDED, "a newer connection is here"))?;
     let now = board.hub.lease_time(board.clock.monotonic());
     let (machine, welcome) = Identified::new(&hello, &welcomed, now, wall);
-    let mut link = Link {
-        board: board.clone(),
+    let mut link = Box::new(Link {
+        board,
         speaker,
         machine,
         entrance,
@@ -150,10 +151,10 @@ async fn meet(
         sent: hello.last_cmd_seq,
         requests: HashMap::new(),
         next_request: 1,
-    };
+    });
     link.queue.push(&welcome);
     link.queue.pump(sink).await.map_err(|_| gone())?;
-    tracing::info!(viber.id = %guest.viber, epoch = link.speaker.epoch, "a viber is connected");
+    tracing::info!(viber.id = %link.speaker.viber, epoch = link.speaker.epoch, "a viber is connected");
     Ok(link)
 }
 
@@ -187,7 +188,7 @@ struct Link {
     chores: Chores,
     /// The last command that was sent.
     sent: u64,
-    requests: HashMap<u64, oneshot::Sender<Result<Value, RequestError>>>,
+    requests: HashMap<u64, Reply>,
     next_request: u64,
 }
 
@@ -199,9 +200,7 @@ impl Link {
     async fn run(&mut self, sink: &mut SplitSink<WebSocket, Message>, stream: &mut SplitStream<WebSocket>) -> Close {
         let mut recording: Option<Task<Outcome>> = None;
         let mut chore: Option<Task<Chore>> = None;
-        let mut second = tokio::time::interval(Duration::from_secs(1));
-        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let bell = self.entrance.bell.clone();
+        let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             crate::fault::at("link::turn");
             if recording.is_none() && !self.inbox.is_empty() {
@@ -210,11 +209,20 @@ impl Link {
             if chore.is_none() {
                 chore = self.chores.next(&self.board, &self.speaker, self.queue.has_room().then_some(self.sent));
             }
-            let rest = self.machine.rest(self.now());
+            let now = self.now();
+            let rest = self.machine.rest(now);
             let reads = rest == 0 && self.inbox_bytes < INBOX;
+            if self.inbox_bytes >= INBOX {
+                // It is the Board that does not listen.
+                self.machine.excuse(now);
+            }
+            let due = Instant::now() + Duration::from_millis(self.due(now, rest));
+            // Most deadlines only move away: the alarm is set anew when one came nearer, or when it has rung.
+            if due < alarm.deadline() || alarm.is_elapsed() {
+                alarm.as_mut().reset(due);
+            }
             let step = tokio::select! {
                 frame = stream.next(), if reads => self.read(frame),
-                () = tokio::time::sleep(Duration::from_millis(rest.clamp(5, 1000))), if rest > 0 => Step::default(),
                 sent = self.queue.pump(sink), if !self.queue.is_empty() => {
                     self.pumped = self.now();
                     crate::fault::at("link::after_send");
@@ -231,17 +239,19 @@ impl Link {
                     chore = None;
                     self.done(done)
                 }
-                order = self.entrance.orders.recv() => self.ordered(order),
-                () = bell.notified() => {
-                    self.chores.commands = true;
-                    Step::default()
-                }
-                _ = second.tick() => self.tick(),
+                order = self.entrance.order() => self.ordered(order),
+                () = &mut alarm => self.tick(),
                 () = self.board.shutdown.soft.cancelled() => {
                     Step { close: Some(draining(&self.speaker.viber)), ..Step::default() }
                 }
             };
-            if let Some(close) = self.follow(step) {
+            let close = self.follow(step);
+            // Nearly always it leaves at once.
+            let sent = if self.queue.is_empty() { None } else { self.queue.pump(sink).now_or_never() };
+            if let Some(Err(_)) = sent {
+                return gone();
+            }
+            if let Some(close) = close {
                 // What was answered before is worth sending; who does not read does not get it.
                 drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
                 return close;
@@ -274,6 +284,9 @@ impl Link {
 
     /// Sends and does what a step says.
     fn follow(&mut self, step: Step) -> Option<Close> {
+        if self.queue.is_empty() && !step.send.is_empty() {
+            self.pumped = self.now();
+        }
         for frame in &step.send {
             if !self.queue.push(frame) {
                 return Some(Close::new(close::TIMEOUT, "the daemon does not read"));
@@ -353,12 +366,14 @@ impl Link {
         }
     }
 
-    fn ordered(&mut self, order: Option<Order>) -> Step {
+    fn ordered(&mut self, order: Order) -> Step {
         match order {
-            Some(Order::Close(code)) => Step { close: Some(Close::new(code, "")), ..Step::default() },
-            // Whoever took its place could not tell it.
-            None => Step { close: Some(Close::new(close::SUPERSEDED, "")), ..Step::default() },
-            Some(Order::Request { method, params, reply }) => {
+            Order::Close(code) => Step { close: Some(Close::new(code, "")), ..Step::default() },
+            Order::Commands => {
+                self.chores.commands = true;
+                Step::default()
+            }
+            Order::Request { method, params, reply } => {
                 self.requests.retain(|_, reply| !reply.is_closed());
                 if self.requests.len() >= REQUESTS {
                     drop(reply.send(Err(RequestError::Busy)));
@@ -372,16 +387,17 @@ impl Link {
         }
     }
 
+    /// How long nothing has to be looked at, milliseconds. `rest`: reading pauses for so long.
+    fn due(&self, now: i64, rest: u64) -> u64 {
+        let unread = if self.queue.is_empty() { i64::MAX } else { self.pumped + STALL };
+        let due = u64::try_from(self.machine.due().min(unread) - now).unwrap_or(0);
+        if rest > 0 { due.min(rest) } else { due }.max(5)
+    }
+
     fn tick(&mut self) -> Step {
         let now = self.now();
-        if self.queue.is_empty() {
-            self.pumped = now;
-        } else if now - self.pumped > STALL {
+        if !self.queue.is_empty() && now - self.pumped >= STALL {
             return Step { close: Some(Close::new(close::TIMEOUT, "the daemon does not read")), ..Step::default() };
-        }
-        if self.inbox_bytes >= INBOX {
-            // It is the Board that does not listen.
-            self.machine.excuse(now);
         }
         self.machine.tick(now)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use protocol::{ViberId, limits};
+use protocol::{Instant, ViberId, limits};
 
 use super::Duty;
 use crate::{
@@ -12,10 +12,22 @@ use crate::{
     state::Board,
 };
 
+/// Vibers that are looked at every second. More are looked at all together the more seldom: it never takes more of a core
+/// than a percent or two.
+const AT_ONCE: usize = 500;
+/// All are looked at so often, looks.
+const SELDOM: usize = 10;
+/// An access that ended is looked for so far back, milliseconds: clocks of other processes may differ.
+const BACK: i64 = 60_000;
+
 /// The vibers without a link here. Starts empty: everybody counts as heard when the Board starts.
 #[derive(Default)]
 pub(super) struct Leases {
     silent: HashMap<ViberId, Silence>,
+    /// Looks until all vibers are looked at again.
+    rest: usize,
+    /// The teams as they were: one that is gone takes its vibers with it.
+    teams: (u64, i64),
 }
 
 struct Silence {
@@ -29,13 +41,29 @@ impl Duty for Leases {
     const NAME: &'static str = "leases";
 
     async fn once(&mut self, board: &Board) -> Result<(), Error> {
-        // Felt every second, also when nothing else is.
+        let since = Instant(board.clock.now().0 - BACK);
+        let read = board.db.read(move |tx| Box::pin(async move { vibers::ended(tx, since).await }));
+        let ended = read.await?;
+        for viber in ended.vibers {
+            // Revoked, or its team suspended, perhaps by another process.
+            board.hub.close(&viber, limits::close::AUTH);
+        }
+        let before = std::mem::replace(&mut self.teams, ended.teams);
+        self.rest = if before == ended.teams { self.rest.saturating_sub(1) } else { 0 };
+        if self.rest == 0 {
+            self.everybody(board).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Leases {
+    async fn everybody(&mut self, board: &Board) -> Result<(), Error> {
         let now = board.hub.lease_time(board.clock.monotonic());
         let standing = board.db.read(|tx| Box::pin(async move { vibers::standing(tx).await })).await?;
         let good: HashSet<&ViberId> = standing.iter().map(|viber| &viber.id).collect();
         for link in board.hub.heard() {
             if !good.contains(&link.viber) {
-                // Revoked, or its team suspended or deleted, perhaps by another process.
                 board.hub.close(&link.viber, limits::close::AUTH);
             }
         }
@@ -43,11 +71,10 @@ impl Duty for Leases {
         for viber in &standing {
             self.judge(board, viber, now).await?;
         }
+        self.rest = (1 + standing.len() / AT_ONCE).min(SELDOM);
         Ok(())
     }
-}
 
-impl Leases {
     async fn judge(&mut self, board: &Board, viber: &Standing, now: i64) -> Result<(), Error> {
         if board.hub.is_connected(&viber.id) {
             self.silent.remove(&viber.id);

@@ -33,8 +33,9 @@ use crate::{
     state::Board,
 };
 
-/// Bytes read from a daemon's socket at a time: a connection at rest costs little more than its buffers.
-const READ_BUFFER: usize = 4 * 1024;
+/// Bytes read from a daemon's socket at a time, and kept for it: of a connection at rest this is the largest part. A frame
+/// of most kinds fits; a larger one, of which few come in a second, takes more reads.
+const READ_BUFFER: usize = 1024;
 /// Frames are written when they are there: nothing is collected.
 const WRITE_BUFFER: usize = 0;
 /// Bytes that one frame may leave unwritten in the library; our own queue is bounded before it.
