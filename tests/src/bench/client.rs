@@ -104,6 +104,11 @@ pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<Sent>) -> 
 }
 
 impl Viewer {
+    /// Hangs up.
+    pub fn leave(self) {
+        self.reading.abort();
+    }
+
     /// What it saw when the stream has ended.
     pub async fn end(self) -> Seeing {
         self.reading.await.expect("a viewer does not panic")

@@ -50,8 +50,10 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     vec![
         Measured::new("cold start to /readyz", "start", starts, spent)
             .figure("p50", again.ms(50.0), "ms", Due::Most(100.0))
+            .predecessor(930.0)
             .figure("slowest", again.ms(100.0), "ms", None)
             .figure("RSS when ready", spent.rss, "MiB", Due::Most(40.0))
+            .predecessor(148.0)
             .figure("first, empty database", first.ms(50.0), "ms", None),
     ]
 }

@@ -77,7 +77,9 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     vec![
         Measured::new("5,000 idle vibers", "heartbeat", usize::try_from(sent).unwrap_or(0), spent)
             .figure("RSS", spent.rss, "MiB", Due::Most(120.0))
+            .predecessor(221.0)
             .processor("Board CPU a heartbeat", 1.0, "µs", 1e6, Due::Most(60.0))
+            .predecessor(226.0)
             .figure("answer p99", times.ms(99.0), "ms", None)
             .note(format!(
                 "{count} vibers, RSS before {before:.0} MiB: {:.1} KiB a connection; all connected in {dial:.1} s, {:.2} ms \

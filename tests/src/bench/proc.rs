@@ -16,6 +16,8 @@ pub struct Watch {
     busy: f64,
     written: u64,
     commits: u64,
+    calls: u64,
+    switches: u64,
 }
 
 /// What it took.
@@ -32,6 +34,10 @@ pub struct Spent {
     /// Bytes that the Board gave to the disk.
     pub written: u64,
     pub commits: u64,
+    /// Calls of read, write and their vectored kind; what goes through recv and send the kernel does not count.
+    pub calls: u64,
+    /// Times that a thread of the Board made room for another one.
+    pub switches: u64,
 }
 
 impl Watch {
@@ -43,8 +49,10 @@ impl Watch {
             board: processor(pid),
             own: processor(std::process::id()),
             busy: busy(),
-            written: written(pid),
+            written: io(pid, "write_bytes"),
             commits,
+            calls: calls(pid),
+            switches: switches(pid),
         }
     }
 
@@ -65,8 +73,10 @@ impl Watch {
             others: (busy() - self.busy - board - own).max(0.0),
             rss,
             peak,
-            written: written(self.pid).saturating_sub(self.written),
+            written: io(self.pid, "write_bytes").saturating_sub(self.written),
             commits: commits.saturating_sub(self.commits),
+            calls: calls(self.pid).saturating_sub(self.calls),
+            switches: switches(self.pid).saturating_sub(self.switches),
         }
     }
 }
@@ -80,7 +90,9 @@ impl Boards {
     pub fn add(&mut self, pid: u32) {
         let (rss, peak) = memory(pid);
         self.0.board += processor(pid);
-        self.0.written += written(pid);
+        self.0.written += io(pid, "write_bytes");
+        self.0.calls += calls(pid);
+        self.0.switches += switches(pid);
         (self.0.rss, self.0.peak) = (rss, self.0.peak.max(peak));
     }
 
@@ -135,8 +147,23 @@ fn busy() -> f64 {
     busy.map(|(_, ticks)| ticks).sum::<f64>() / TICKS
 }
 
-fn written(pid: u32) -> u64 {
+fn calls(pid: u32) -> u64 {
+    io(pid, "syscr") + io(pid, "syscw")
+}
+
+fn io(pid: u32, name: &str) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+    let mut fields = io.lines().filter_map(|line| line.split_once(": "));
+    fields.find(|(field, _)| *field == name).and_then(|(_, count)| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Of the threads that live.
+fn switches(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let status = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    let count = |status: String| -> u64 {
+        let lines = status.lines().filter(|line| line.contains("ctxt_switches:"));
+        lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+    };
+    status.map(count).sum()
 }

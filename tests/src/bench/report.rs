@@ -41,6 +41,8 @@ pub struct Figure {
     pub value: f64,
     pub word: &'static str,
     pub due: Option<Due>,
+    /// The predecessor's gateway on the same kind of machine; it keeps everything in memory and loses it.
+    pub predecessor: Option<f64>,
 }
 
 /// The bound of a figure.
@@ -91,7 +93,13 @@ impl Measured {
 
     /// With a figure.
     pub fn figure(mut self, name: &'static str, value: f64, word: &'static str, due: impl Into<Option<Due>>) -> Self {
-        self.figures.push(Figure { name, value, word, due: due.into() });
+        self.figures.push(Figure { name, value, word, due: due.into(), predecessor: None });
+        self
+    }
+
+    /// With the predecessor's value of the last figure.
+    pub fn predecessor(mut self, value: f64) -> Self {
+        self.figures.last_mut().expect("a figure comes first").predecessor = Some(value);
         self
     }
 
@@ -119,8 +127,15 @@ impl Figure {
 
 /// The table.
 pub fn table(measured: &[Measured]) -> String {
-    let mut text =
-        format!("\n{:<36} {:<25} {:>13} {:>8}  {}\n{}\n", "measure", "figure", "value", "due", "", "-".repeat(94));
+    let mut text = format!(
+        "\n{:<36} {:<25} {:>13} {:>8} {:>12}\n{}\n",
+        "measure",
+        "figure",
+        "value",
+        "due",
+        "predecessor",
+        "-".repeat(107)
+    );
     for one in measured {
         for (n, figure) in one.figures.iter().enumerate() {
             let name = if n == 0 { one.name.as_str() } else { "" };
@@ -130,19 +145,22 @@ pub fn table(measured: &[Measured]) -> String {
             });
             let verdict = figure.met().map_or("", |met| if met { "met" } else { "MISSED" });
             let value = format!("{} {}", number(figure.value), figure.word);
-            text.push_str(&format!("{name:<36} {:<25} {value:>13} {due:>8}  {verdict}\n", figure.name));
+            let before = figure.predecessor.map(number).unwrap_or_default();
+            text.push_str(&format!("{name:<36} {:<25} {value:>13} {due:>8} {before:>12}  {verdict}\n", figure.name));
         }
-        let Spent { seconds, board, own, others, rss, peak, written, commits } = one.spent;
+        let Spent { seconds, board, own, others, rss, peak, written, commits, calls, switches } = one.spent;
         let unit = one.unit;
         let per = |amount: f64| number(amount / one.units.max(1.0));
         text.push_str(&format!(
             "  {seconds:.1} s, {} × {unit}; Board: {board:.2} CPU s = {} µs a {unit}, RSS {rss:.0} MiB, peak {peak:.0} MiB; \
-             per {unit} {} commits, {} bytes to disk\n  others: generator {own:.2} CPU s, rest of the machine {others:.2} \
+             per {unit} {} commits, {} bytes to disk, {} calls of read and write, {} context switches\n  others: generator {own:.2} CPU s, rest of the machine {others:.2} \
              CPU s, load average {}\n",
             number(one.units),
             per(board * 1e6),
             per(commits as f64),
             per(written as f64),
+            per(calls as f64),
+            per(switches as f64),
             one.load
         ));
         if !one.note.is_empty() {
@@ -175,7 +193,7 @@ pub fn json(machine: &Machine, scale: f64, measured: &[Measured]) -> Value {
             };
             json!({
                 "name": figure.name, "value": figure.value, "unit": figure.word,
-                "least": least, "most": most, "met": figure.met(),
+                "least": least, "most": most, "met": figure.met(), "predecessor": figure.predecessor,
             })
         };
         json!({
@@ -188,6 +206,8 @@ pub fn json(machine: &Machine, scale: f64, measured: &[Measured]) -> Value {
             "memoryMiB": {"now": one.spent.rss, "peak": one.spent.peak},
             "bytesToDisk": one.spent.written,
             "commits": one.spent.commits,
+            "readsAndWrites": one.spent.calls,
+            "contextSwitches": one.spent.switches,
             "loadAverage": one.load,
             "note": one.note,
         })

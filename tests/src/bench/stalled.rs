@@ -26,7 +26,39 @@ const EVENT: usize = 60_000;
 /// Seqs that may wait for their acknowledgement: the protocol's window is 4 MiB.
 const UNDER_WAY: u64 = 32;
 
+/// What a Board's memory came to.
+struct Held {
+    /// MiB before the viewer came, in the end, and at most.
+    before: f64,
+    after: f64,
+    most: f64,
+    spent: proc::Spent,
+}
+
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    // Side by side: the same load on the machine, and half the time.
+    let (with, without) = tokio::join!(run(scale, true), run(scale, false));
+    let megabytes = scale.count(TOTAL / EVENT, 50) * EVENT / 1_000_000;
+    let rise = |held: &Held| held.after - held.before;
+    vec![
+        Measured::new("viewer that never reads, 200 MB", "MB", megabytes, with.spent)
+            .figure("RSS beside no viewer", rise(&with) - rise(&without), "MiB", Due::Most(2.0))
+            .predecessor(204.0)
+            .figure("RSS more at the end", rise(&with), "MiB", None)
+            .figure("RSS more at most", with.most - with.before, "MiB", None)
+            .figure("the same, no viewer", rise(&without), "MiB", None)
+            .figure("rate", megabytes as f64 / with.spent.seconds, "MB/s", None)
+            .note(format!(
+                "RSS before {:.1} MiB, {:.1} without a viewer, each after {} MB; a viber may send 4 MiB/s",
+                with.before,
+                without.before,
+                scale.count(WARM_UP / EVENT, 10) * EVENT / 1_000_000
+            )),
+    ]
+}
+
+/// Streams to a Board of its own, with a viewer that never reads or with none.
+async fn run(scale: Scale, viewer: bool) -> Held {
     let stage = Stage::set(1, 1).await;
     let pid = stage.board.pid();
     let mut machine = Machine::connect(&stage, &stage.vibers[0], Habit::Begins).await;
@@ -35,14 +67,19 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let (task, _) = client::submit(&mut http, &machine.id, None, "Read it all out.").await.expect("a task");
     let (_, attempt) = machine.begun(&sent).await;
+    // One that reads, so that what any viewer touches for the first time is there before it counts.
+    let reader = client::look(&stage, 1, &task, &sent).await;
     let next = stream(&machine, &sent, (&task, attempt), 3, warm).await;
+    reader.into_iter().for_each(client::Viewer::leave);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (before, _) = proc::memory(pid);
 
     // The kernel's own buffers are small here, so that what is not read stays with the Board.
-    let mut viewer = Http::narrow(&stage.host, stage.token(0), 4096).await.expect("the Board listens");
-    let newest = format!("/api/v1/tasks/{task}/events?after={attempt}.{}", next - 1);
-    viewer.send("GET", &newest, "text/event-stream", "").await.expect("the Board takes it");
+    let mut looks = Http::narrow(&stage.host, stage.token(0), 4096).await.expect("the Board listens");
+    if viewer {
+        let newest = format!("/api/v1/tasks/{task}/events?after={attempt}.{}", next - 1);
+        looks.send("GET", &newest, "text/event-stream", "").await.expect("the Board takes it");
+    }
     let (done, watch) = (Arc::new(AtomicBool::new(false)), stage.watch().await);
     let most = tokio::spawn({
         let done = done.clone();
@@ -59,19 +96,8 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     done.store(true, Ordering::Relaxed);
     let most = most.await.expect("looking does not panic");
     let spent = watch.stop(stage.commits().await);
-    let held = spent.rss;
-    drop(viewer);
-    let megabytes = total * EVENT / 1_000_000;
-    vec![
-        Measured::new("viewer that never reads, 200 MB", "MB", megabytes, spent)
-            .figure("RSS more at the end", held - before, "MiB", Due::Most(2.0))
-            .figure("RSS more at most", most - before, "MiB", None)
-            .figure("rate", megabytes as f64 / spent.seconds, "MB/s", None)
-            .note(format!(
-                "RSS before {before:.1} MiB, after {} MB without a viewer; a viber may send 4 MiB/s",
-                warm * EVENT / 1_000_000
-            )),
-    ]
+    drop(looks);
+    Held { before, after: spent.rss, most, spent }
 }
 
 /// Streams `count` large events from seq `next` on; answers the seq after them.
