@@ -18,6 +18,8 @@ use super::Committed;
 const KEEP: usize = 256 * 1024;
 /// Between two flushes of a busy tail: what commits meanwhile leaves as one run, encoded once and written once a viewer.
 pub const FLUSH: Duration = Duration::from_millis(33);
+/// A flush is a write for every viewer: with more of them than this it comes half as often.
+const CROWD: usize = 64;
 /// So many bytes don't wait for the next flush.
 const ENOUGH: usize = 64 * 1024;
 /// The map of tails is swept when it has grown by so many entries.
@@ -84,15 +86,16 @@ impl Tail {
     /// Shows a run at the next flush: at once when the last one is long ago.
     pub(super) fn push(self: &Arc<Self>, run: Arc<Committed>) {
         let now = Instant::now();
+        let pause = if self.bell.receiver_count() > CROWD { 2 * FLUSH } else { FLUSH };
         let next = {
             let mut ring = self.ring();
             ring.add(run);
-            let idle = ring.flushed.is_none_or(|at| at + FLUSH <= now);
+            let idle = ring.flushed.is_none_or(|at| at + pause <= now);
             if !idle && ring.fresh_bytes < ENOUGH {
                 if std::mem::replace(&mut ring.due, true) {
                     return;
                 }
-                Some(self.next_flush(now))
+                Some(self.next_flush(now + pause / 2))
             } else {
                 None
             }
@@ -140,9 +143,9 @@ impl Tail {
         self.bell.send_modify(|_| {});
     }
 
-    /// The first place of the grid that is not too soon after the last flush.
-    fn next_flush(&self, now: Instant) -> Instant {
-        let places = (now + FLUSH / 2 - self.grid).as_millis() / FLUSH.as_millis() + 1;
+    /// The first place of the grid after an instant.
+    fn next_flush(&self, after: Instant) -> Instant {
+        let places = (after - self.grid).as_millis() / FLUSH.as_millis() + 1;
         self.grid + FLUSH * u32::try_from(places).unwrap_or(u32::MAX)
     }
 

@@ -78,6 +78,19 @@ fn what_the_daemon_names_nowhere_is_settled_after_a_grace() {
 }
 
 #[test]
+fn it_says_when_the_next_tick_has_something_to_say() {
+    let mut machine = connected(vec![], vec![], vec![one()]);
+    assert_eq!(machine.due(), GRACE, "not named in the hello");
+    machine.tick(GRACE);
+    assert_eq!(machine.due(), SILENCE);
+    heartbeat(&mut machine, &[], 7000);
+    assert_eq!(machine.due(), 7000 + SILENCE);
+    let range = OutboxRange { task_id: one().task_id, attempt: 1, first_seq: 4, last_seq: 6 };
+    let machine = connected(vec![], vec![range], vec![one(), Running { task_id: TaskId::new(8), attempt: 1 }]);
+    assert_eq!(machine.due(), SILENCE, "the outbox comes first");
+}
+
+#[test]
 fn nothing_is_settled_before_the_announced_outbox_is_recorded() {
     let range = OutboxRange { task_id: one().task_id, attempt: 1, first_seq: 4, last_seq: 6 };
     let other = Running { task_id: TaskId::new(8), attempt: 1 };
