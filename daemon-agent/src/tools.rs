@@ -78,6 +78,8 @@ pub struct ToolContext {
     pub agent: Arc<Agent>,
     pub config: Arc<Config>,
     pub task_id: TaskId,
+    /// Commands find it and the task in their environment: what must not be done twice can tell its attempts apart.
+    pub attempt: u32,
     pub sink: Sink,
     /// Cancelled when the task must end now; a running call then ends everything it started and returns.
     pub stop: CancellationToken,

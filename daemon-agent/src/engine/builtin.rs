@@ -6,9 +6,7 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, ErrorCode, NoticeLevel, Pause, TaskError, TaskResult, Usage,
-    limits::MAX_RESULT_TEXT,
-    text::{head_and_tail, summary},
+    ActivityState, AgentStreamEvent, ErrorCode, NoticeLevel, Pause, TaskError, TaskResult, Usage, text::summary,
 };
 use serde_json::json;
 
@@ -40,6 +38,7 @@ pub async fn run(run: Run) -> Outcome {
         agent: run.agent.clone(),
         config: run.config.clone(),
         task_id: run.submit.task_id.clone(),
+        attempt: run.submit.attempt,
         sink: run.sink.clone(),
         stop: run.stop.clone(),
     };
@@ -166,7 +165,8 @@ impl Work {
         } else if answer.message.text.trim().is_empty() {
             self.notice(NoticeLevel::Info, "The model ended without a closing word.".to_owned()).await;
         }
-        let text = head_and_tail(&answer.message.text, MAX_RESULT_TEXT);
+        // All of it: whoever reports it cuts it to size and keeps the whole beside.
+        let text = answer.message.text;
         TaskResult { summary: summary(&text), text, usage: self.usage.clone(), ..TaskResult::default() }
     }
 }

@@ -106,6 +106,7 @@ async fn shell(run: &Run, n: usize, command: &str) -> Option<Outcome> {
         agent: run.agent.clone(),
         config: run.config.clone(),
         task_id: run.submit.task_id.clone(),
+        attempt: run.submit.attempt,
         sink: run.sink.clone(),
         stop: run.stop.clone(),
     });

@@ -29,6 +29,9 @@ const MAX_TIMEOUT: u64 = 3_600;
 const MAX_COMMAND: usize = 120 * 1024;
 /// A supervisor that is not there by then hangs on a file system; it ends itself when nobody listens.
 const START: Duration = Duration::from_secs(10);
+/// What a command finds in its environment: whose it is.
+const TASK: &str = "OPENVIBER_TASK_ID";
+const ATTEMPT: &str = "OPENVIBER_ATTEMPT";
 /// With everything dead the output ends at once; if somebody outside still holds the pipe, it is left behind.
 const LAST_OUTPUT: Duration = Duration::from_secs(3);
 
@@ -171,7 +174,9 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     write.extend([artifacts, scratch.clone()]);
     write.extend(context.config.sandbox_write.iter().cloned());
     let rules = Rules { home: context.home.root().to_owned(), write };
-    let env = place::environment(std::env::vars_os(), &context.agent.env, &scratch);
+    let mut env = place::environment(std::env::vars_os(), &context.agent.env, &scratch);
+    env.push((TASK.into(), context.task_id.as_str().into()));
+    env.push((ATTEMPT.into(), context.attempt.to_string().into()));
     let options = Options { cwd: Some(call.cwd), scratch: Some(scratch), rules: Some(rules), argv: call.argv };
     Ok(Command { supervisor: toolbox.hold.clone(), options, env })
 }

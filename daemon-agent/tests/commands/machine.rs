@@ -83,6 +83,7 @@ impl Machine {
             agent: Arc::new(agent),
             config: Arc::new(Config::default()),
             task_id: task.clone(),
+            attempt: 1,
             sink,
             stop: stop.clone(),
         };

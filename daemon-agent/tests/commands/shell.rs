@@ -121,6 +121,8 @@ async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
         "SHELL",
         "TMPDIR",
         "CARGO_MANIFEST_DIR",
+        "OPENVIBER_TASK_ID",
+        "OPENVIBER_ATTEMPT",
         "PWD",
         "OLDPWD",
         "SHLVL",
@@ -129,7 +131,7 @@ async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
     for name in &names {
         assert!(expected.contains(&name.as_str()) || name.starts_with("LC_"), "{name} leaked");
     }
-    for name in ["PATH", "TMPDIR", "CARGO_MANIFEST_DIR"] {
+    for name in ["PATH", "TMPDIR", "CARGO_MANIFEST_DIR", "OPENVIBER_TASK_ID", "OPENVIBER_ATTEMPT"] {
         assert!(names.contains(&name.to_owned()), "{name} is missing from {names:?}");
     }
     if status() == Confinement::Landlock {
