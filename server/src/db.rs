@@ -19,6 +19,8 @@ pub mod operators;
 pub mod teams;
 pub mod tokens;
 
+mod damage;
+mod log;
 mod migrate;
 pub mod read_marks;
 mod readers;
@@ -39,6 +41,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
+pub use damage::damage;
 pub use migrate::{newest, version};
 pub use row::{Arg, Row};
 pub use tx::{Answer, Ask, Tx};
@@ -48,7 +51,7 @@ pub use version::Version;
 const POSTGRES_CONNECTIONS: u32 = 16;
 /// How long a SQLite connection waits for somebody else's lock. A change may wait for the batch before it as well, and
 /// nobody is to wait ten seconds for an answer.
-const BUSY: Duration = Duration::from_millis(4500);
+const BUSY: Duration = Duration::from_millis(4000);
 /// What every PostgreSQL connection is told, unless its server's owner said something else: a statement or a lock that
 /// takes longer is given up (503), and a transaction that a vanished Board left open does not hold its locks for ever.
 const POSTGRES_PATIENCE: &str = "SELECT set_config(name, patience, false) FROM (VALUES ('statement_timeout', '9s'), \

@@ -19,6 +19,8 @@ pub const COMMIT_SIZE: &str = "viber_board_db_commit_changes";
 pub const COMMIT_SECONDS: &str = "viber_board_db_commit_seconds";
 /// Changes that wait for the writer.
 pub const WRITE_QUEUE: &str = "viber_board_db_write_queue";
+/// Bytes of SQLite's write-ahead log that are not in the database yet.
+pub const LOG_BYTES: &str = "viber_board_db_log_bytes";
 /// Connected vibers.
 pub const LINKS: &str = "viber_board_links";
 /// Recorded task events.
@@ -47,6 +49,7 @@ pub fn handle() -> &'static PrometheusHandle {
         describe_histogram!(COMMIT_SIZE, "Changes in one commit");
         describe_histogram!(COMMIT_SECONDS, "Seconds a commit took");
         describe_gauge!(WRITE_QUEUE, "Changes that wait for the writer");
+        describe_gauge!(LOG_BYTES, "Bytes of the write-ahead log that are not in the database yet");
         describe_gauge!(LINKS, "Connected vibers");
         describe_counter!(EVENTS, "Recorded task events");
         describe_gauge!(VIEWERS, "Open streams");

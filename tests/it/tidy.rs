@@ -28,7 +28,7 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("board::", "facts about the Board as a whole"),
     ("operators::", "an account belongs to a person, not to a team"),
     ("logins::", "a device belongs to a person, not to a team"),
-    ("migrate::version", "the schema's own table"),
+    ("migrate::", "the schema's own tables"),
     ("teams::", "finds or makes the team itself"),
     ("members::any_owner", "decides whether the setup code lives"),
     ("version::", "which state the whole database is in, not what it holds"),

@@ -39,7 +39,7 @@ pub struct Restore {
 /// `migrate`.
 pub async fn migrate(config: &Config) -> Result<(), Failure> {
     open::data_folder(&config.data)?;
-    let db = open::database(config).await?;
+    let db = open::whole_database(config).await?;
     say(format_args!("schema version {}", db::newest()));
     db.close().await;
     Ok(())

@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::Path,
+    time::Duration,
 };
 
 use super::Failure;
@@ -39,6 +40,19 @@ pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, Failure> {
         let setting = if config.signing_key_file.is_some() { "--signing-key-file: " } else { "" };
         Failure::Config(format!("{setting}{bad}"))
     })
+}
+
+/// A look at a database before it is served may take so long: a restarted Board is to be ready within two seconds.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The database to serve: as [`database`], and refused untouched when it is damaged.
+pub async fn whole_database(config: &Config) -> Result<Db, Failure> {
+    match db::damage(&config.database_url, LOOK).await.map_err(unreachable)? {
+        None => database(config).await,
+        Some(wrong) => Err(Failure::Failed(format!(
+            "the database is damaged: {wrong}. Nothing was written to it. Restore a backup (viber-board restore PATH --replace)"
+        ))),
+    }
 }
 
 /// The database, its schema brought up to date; one that is newer than this binary is a matter of configuration.

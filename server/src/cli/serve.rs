@@ -37,7 +37,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     let clock = Clock::System;
     let keys = open::keys(&config, &clock)?;
     let tls = tls(&config).await?;
-    let db = open::database(&config).await?;
+    let db = open::whole_database(&config).await?;
     let listener = std::net::TcpListener::bind(config.listen)
         .map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
     listener.set_nonblocking(true)?;

@@ -8,6 +8,10 @@ use sqlx::{
 };
 
 use super::{Db, Error, Pools};
+use crate::fault;
+
+/// Instructions of SQLite's machine between two failpoints of a migration.
+const STEP: i32 = 10;
 
 /// Version, name and both texts of every migration, oldest first.
 const ALL: &[(i64, &str, &str, &str)] = &[(
@@ -42,6 +46,20 @@ pub async fn version(db: &Db) -> Result<i64, Error> {
     .await
 }
 
+/// Whether a Board's tables are there, whatever made them.
+async fn has_tables(db: &Db) -> Result<bool, Error> {
+    db.read(|tx| {
+        Box::pin(async move {
+            let sql = match tx.is_sqlite() {
+                true => "SELECT 1 AS n FROM sqlite_master WHERE name = 'teams'",
+                false => "SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('teams')",
+            };
+            Ok(tx.row(sql, &[]).await?.is_some())
+        })
+    })
+    .await
+}
+
 /// Applies what is missing. A database newer than this binary is refused before anything is written.
 pub(super) async fn run(db: &Db) -> Result<(), Error> {
     let found = version(db).await?;
@@ -50,6 +68,12 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
             "the database has schema version {found}, this binary knows only {}: use the newer viber-board, or restore a backup",
             newest()
         )));
+    }
+    if found == 0 && has_tables(db).await? {
+        return Err(Error::Broken(
+            "the database has tables, but nothing in it says of which schema version: restore a backup, or use an empty one"
+                .into(),
+        ));
     }
     let migrator = |pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str| {
         let list = ALL.iter().map(|all| {
@@ -60,6 +84,11 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
     let done = match &db.pools {
         Pools::Sqlite(readers) => {
             let mut alone = readers.writable().await?;
+            if cfg!(feature = "failpoints") {
+                // Where a test can end the Board in the middle of a migration.
+                let mut machine = alone.lock_handle().await?;
+                machine.set_progress_handler(STEP, || !fault::at("migrate::step"));
+            }
             let done = migrator(|all| all.2).run(&mut alone).await;
             alone.close().await?;
             done

@@ -3,7 +3,6 @@
 
 use std::{
     panic::AssertUnwindSafe,
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -12,7 +11,7 @@ use metrics::{counter, gauge, histogram};
 use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Error, Tx, Work, turn};
+use super::{Error, Tx, Work, log::Log, turn};
 use crate::{fault, measure};
 
 /// Changes that may wait; a caller beyond that waits for a place.
@@ -21,11 +20,6 @@ const QUEUE: usize = 1024;
 const BATCH: usize = 256;
 /// A PostgreSQL change is tried so often when it lost a serialization race or a deadlock.
 const TRIES: u32 = 4;
-/// Pages of the write-ahead log that are not in the database yet, above which a checkpoint is due: 4 MiB.
-const CHECKPOINT: i64 = 1024;
-/// A smaller log cannot hold so many pages, bytes.
-const SMALL_LOG: u64 = 4 * 1024 * 1024;
-
 /// With nothing to write for so long, the write-ahead log is emptied: a copy of the file alone is nearly whole then.
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -51,10 +45,10 @@ impl Writer {
     /// Opens the connection and starts to write what comes.
     pub(super) async fn start(options: SqliteConnectOptions) -> Result<Self, Error> {
         let tx = Tx::sqlite(options.connect().await?);
-        let wal = PathBuf::from(format!("{}-wal", options.get_filename().display()));
+        let log = Log::of(options.get_filename());
         let (orders, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(rest(orders.downgrade()));
-        turn::spawn(run(tx, waiting, wal));
+        turn::spawn(run(tx, waiting, log));
         Ok(Self { orders })
     }
 
@@ -122,7 +116,7 @@ where
     }
 }
 
-async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, wal: PathBuf) {
+async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, mut log: Log) {
     let (mut written, mut orders) = (Instant::now(), Vec::with_capacity(BATCH));
     let mut rested = false;
     let closer = loop {
@@ -139,7 +133,7 @@ async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, wal: PathBuf) {
         }
         if !batch.is_empty() {
             gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
-            keep(&mut tx, batch, &wal).await;
+            keep(&mut tx, batch, &mut log).await;
             (written, rested) = (Instant::now(), false);
         } else if rest && !rested && written.elapsed() >= IDLE {
             empty_log(&mut tx).await;
@@ -158,7 +152,7 @@ async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, wal: PathBuf) {
 }
 
 /// Commits a batch and tells everybody how it ended.
-async fn keep(tx: &mut Tx, batch: Vec<Job>, wal: &Path) {
+async fn keep(tx: &mut Tx, batch: Vec<Job>, log: &mut Log) {
     let (began, changes) = (Instant::now(), batch.len());
     let mut replies = Vec::with_capacity(changes);
     let outcome = commit(tx, batch, &mut replies).await;
@@ -169,24 +163,11 @@ async fn keep(tx: &mut Tx, batch: Vec<Job>, wal: &Path) {
     for reply in replies {
         reply(outcome.clone());
     }
-    // The file only grows: a log that is reused from its start is as long as it ever was.
-    if std::fs::metadata(wal).is_ok_and(|wal| wal.len() > SMALL_LOG)
-        && let Err(error) = checkpoint(tx).await
+    if !log.is_small()
+        && let Err(error) = log.settle(tx).await
     {
         tracing::warn!(%error, "the write-ahead log could not be moved into the database");
     }
-}
-
-/// Moves the log into the database when enough of it is not there yet. A checkpoint writes and syncs the database file:
-/// once for many commits.
-async fn checkpoint(tx: &mut Tx) -> Result<(), Error> {
-    // NOOP answers what a checkpoint would, and does nothing.
-    let Some(asked) = tx.row("PRAGMA wal_checkpoint(NOOP)", &[]).await? else { return Ok(()) };
-    if asked.int("log")? - asked.int("checkpointed")? >= CHECKPOINT {
-        // PASSIVE moves what no reader needs and never waits; the log is reused from its start afterwards.
-        tx.execute("PRAGMA wal_checkpoint(PASSIVE)", &[]).await?;
-    }
-    Ok(())
 }
 
 /// Moves the whole log into the database and cuts it to nothing. A reader that still needs it is not waited for.
@@ -197,7 +178,7 @@ async fn empty_log(tx: &mut Tx) {
     };
     let done = done.await;
     // As long as `BUSY`.
-    let restored = tx.execute("PRAGMA busy_timeout = 4500", &[]).await;
+    let restored = tx.execute("PRAGMA busy_timeout = 4000", &[]).await;
     if let Err(error) = done.and(restored) {
         tracing::debug!(%error, "the write-ahead log is still in use");
     }
