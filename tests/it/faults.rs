@@ -1,3 +1,5 @@
 //! Faults: what may break does break, and nothing that was promised is lost. Each case bears its number in reliability.md.
 
+mod daemon;
+mod database;
 mod process;

@@ -143,6 +143,21 @@ impl Viber {
         self.process.take().expect("a running daemon").terminate(Duration::from_secs(30)).await
     }
 
+    /// Sends SIGTERM without waiting.
+    pub fn begin_stop(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// Sends a signal to the daemon.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        self.process.as_ref().expect("a running daemon").signal(signal);
+    }
+
+    /// Waits at most `limit` for its end.
+    pub async fn ended_within(&mut self, limit: Duration) -> ExitStatus {
+        self.process.take().expect("a running daemon").wait(limit).await
+    }
+
     /// Whether the daemon's process still lives.
     pub fn alive(&mut self) -> bool {
         self.process.as_mut().is_some_and(|process| process.ended().is_none())

@@ -35,15 +35,6 @@ async fn joining_makes_a_closed_home_and_says_what_comes_next() {
 }
 
 #[tokio::test]
-async fn one_daemon_per_home() {
-    let lab = Lab::open(vec![Reply::text("hi")]).await;
-    let second = lab.viber.cli(&["run"]).await;
-    assert_eq!(second.code(), 78, "{second:?}");
-    let status = lab.viber.cli(&["status"]).await;
-    assert!(status.status.success() && status.out.contains("connected"), "{status:?}");
-}
-
-#[tokio::test]
 async fn a_terminated_daemon_drains() {
     let mut lab = Lab::open(vec![Reply::text("hi")]).await;
     lab.play("hi").await;

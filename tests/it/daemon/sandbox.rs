@@ -119,16 +119,6 @@ async fn a_stop_ends_everything_that_was_started() {
 }
 
 #[tokio::test]
-async fn a_killed_daemon_leaves_no_commands_behind() {
-    let mark = mark();
-    let mut lab = Lab::open(vec![stubborn(&mark)]).await;
-    lab.operator.submit(&lab.viber_id, "start things").await;
-    alive(&mark, 2).await;
-    lab.viber.kill9();
-    dead(&mark, Duration::from_secs(8)).await;
-}
-
-#[tokio::test]
 async fn a_command_that_takes_too_long_is_ended_and_the_model_told() {
     let mark = mark();
     let command = format!("echo before; while :; do sleep 1; done; : {mark}");

@@ -1,0 +1,125 @@
+//! Faults of the daemon process, of its children and of its disk (F13–F24). What commands were begun is counted by a
+//! ledger that the commands write themselves.
+
+mod away;
+mod children;
+mod ends;
+mod full;
+mod output;
+mod spool;
+
+use std::time::Duration;
+
+use board_tests::{Board, Engine, Llm, Person, Spawns, Viber, board::HOME, llm::Piece, tasks::id};
+use serde_json::Value;
+
+/// A Board, a viber that does what goals say or what a scripted model says, and somebody who submits.
+struct Lab {
+    board: Board,
+    operator: Person,
+    viber: Viber,
+    viber_id: String,
+    spawns: Spawns,
+}
+
+impl Lab {
+    /// Its agent is the echo: a goal's lines are instructions.
+    async fn echo(engine: Engine) -> Self {
+        let board = Board::start(engine).await;
+        Self::at(board, Viber::fresh("lab"), |viber| viber.write("agents/default.yaml", &echo(viber))).await
+    }
+
+    /// Its agent thinks with `llm`.
+    async fn thinking(engine: Engine, llm: &Llm) -> Self {
+        Self::at(Board::start(engine).await, Viber::fresh("lab"), |viber| viber.think_with(llm, "openai")).await
+    }
+
+    /// The viber joins, and runs with what `prepare` writes into its home.
+    async fn at(board: Board, mut viber: Viber, prepare: impl FnOnce(&Viber)) -> Self {
+        let operator = board.token(HOME, "operator").await;
+        viber.enrol(&board).await;
+        prepare(&viber);
+        viber.run();
+        viber.connected(&operator).await;
+        let viber_id = viber.id(&operator).await;
+        let spawns = Spawns::in_folder(&viber.space());
+        Self { board, operator, viber, viber_id, spawns }
+    }
+
+    /// Submits a goal; the task's id.
+    async fn submit(&self, goal: &str) -> String {
+        id(&self.operator.submit(&self.viber_id, goal).await, "id").to_owned()
+    }
+
+    /// Waits until a task has ended, whichever way.
+    async fn ended(&self, task: &str) -> Value {
+        let end = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
+        self.operator.task_within(Duration::from_secs(60), task, "ended", end).await
+    }
+
+    /// Panics unless everything is as it must be after any case, and no attempt was begun twice.
+    async fn sound(&self) {
+        self.spawns.at_most_once();
+        self.board.sound().await;
+    }
+
+    /// Events of a task, checked to be without a hole: what is missing is named by a gap.
+    async fn events(&self, task: &str) -> Vec<Value> {
+        let events = self.operator.events(task).await;
+        let mut next = 1;
+        for event in &events {
+            let seq = number(&event["seq"]);
+            let from = if kind(event) == "gap" { number(&event["event"]["from"]) } else { seq };
+            // The next attempt begins with 1 again.
+            assert!(from == next || from == 1, "a hole between {next} and {event}");
+            next = seq + 1;
+        }
+        events
+    }
+}
+
+/// An agent's file that does what goals say.
+fn echo(viber: &Viber) -> String {
+    format!("name: Default\nmodel: echo/echo\nspaces: [{}]\ntools: [file, search, shell]\n", viber.space().display())
+}
+
+/// The type of a stream event, or of the event itself.
+fn kind(event: &Value) -> &str {
+    event["event"]["type"].as_str().or(event["type"].as_str()).unwrap_or_default()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("not a number: {value}"))
+}
+
+/// The text that events of one kind hold together.
+fn content(events: &[Value], of: &str) -> String {
+    events.iter().filter(|event| kind(event) == of).filter_map(|event| event["event"]["content"].as_str()).collect()
+}
+
+/// Numbered lines of text, `bytes` or a little more, in pieces of about 8 KiB: what is missing anywhere shows.
+fn lines(bytes: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    let (mut n, mut length) = (0_u64, 0);
+    while length < bytes {
+        let mut piece = String::new();
+        while piece.len() < 8 * 1024 {
+            piece.push_str(&format!("line {n:08} of what the model says, and nothing of it may be lost\n"));
+            n += 1;
+        }
+        length += piece.len();
+        all.push(piece);
+    }
+    all
+}
+
+/// A model that says all of `text`.
+fn says(text: &[String]) -> Vec<Piece> {
+    text.iter().map(|piece| Piece::text(piece)).collect()
+}
+
+/// Whether a process is there and no zombie.
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rfind(')').is_some_and(|end| !matches!(stat[end + 1..].trim_start().chars().next(), None | Some('Z' | 'X')))
+}

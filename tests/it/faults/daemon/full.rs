@@ -1,0 +1,89 @@
+//! The daemon's disk is full (F16).
+
+use std::time::Duration;
+
+use board_tests::{
+    Board, Disk, Engine, Llm, Viber,
+    canary::files,
+    disk::played_apart,
+    eventually,
+    llm::{Gate, Piece, Reply},
+    within,
+};
+use serde_json::{Value, json};
+
+use super::{Lab, content, kind, lines, number, says};
+
+/// All that the daemon keeps for the Board lies on 8 MiB, and its model says 12.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_result() {
+    if played_apart("faults::daemon::full::f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_result") {
+        return;
+    }
+    let (gate, text) = (Gate::new(), lines(12 * 1024 * 1024));
+    let pieces = [vec![Piece::text("first words. "), Piece::Wait(gate.clone())], says(&text)].concat();
+    let llm = Llm::start([Reply::Stream(pieces), Reply::text("room again")]).await;
+    let said = format!("first words. {}", text.concat());
+
+    let board = Board::start(Engine::Sqlite).await;
+    let viber = Viber::fresh("lab");
+    std::fs::create_dir_all(viber.home().join("state")).expect("folders");
+    let disk = Disk::in_memory(&viber.home().join("state"), 8);
+    let mut lab = Lab::at(board, viber, |viber| viber.think_with(&llm, "openai")).await;
+    let task = lab.submit("talk without end").await;
+    eventually("its first words", || async {
+        content(&lab.events(&task).await, "text-delta").starts_with("first words").then_some(())
+    })
+    .await;
+    lab.board.kill9();
+    gate.open();
+    within(Duration::from_secs(60), "the model has said all", || async { llm.requests()[0].finished.then_some(()) })
+        .await;
+    within(Duration::from_secs(60), "the result is on the disk", || async {
+        let newest = files(&disk.path).into_iter().filter(|file| file.extension().is_some_and(|e| e == "seg")).max()?;
+        let bytes = std::fs::read(newest).ok()?;
+        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(128 * 1024)..]);
+        end.contains("task:completed").then_some(())
+    })
+    .await;
+    assert!(disk.free() < 1024 * 1024, "the disk was full: {} bytes are free", disk.free());
+
+    // Also a daemon that starts on a full disk has it.
+    lab.viber.kill9();
+    lab.viber.run();
+    lab.board.restart().await;
+    let done =
+        lab.operator.task_within(Duration::from_secs(60), &task, "completed", |t| t["state"] == "completed").await;
+    let events = lab.events(&task).await;
+    let gaps: Vec<&Value> = events.iter().filter(|event| kind(event) == "gap").collect();
+    assert!(!gaps.is_empty(), "what could not be kept is named");
+    for gap in &gaps {
+        let gap = &gap["event"];
+        assert!(["disk", "quota"].contains(&gap["reason"].as_str().unwrap_or_default()), "{gap}");
+    }
+    let mut at = 0;
+    for event in events.iter().filter(|event| kind(event) == "text-delta") {
+        let piece = event["event"]["content"].as_str().expect("text");
+        let found = said[at..].find(piece).unwrap_or_else(|| panic!("not said, or not in this order: {event}"));
+        at += found + piece.len();
+    }
+    let kept = content(&events, "text-delta").len() as u64;
+    let missing: u64 = gaps.iter().map(|gap| number(&gap["event"]["bytes"])).sum();
+    assert!(kept >= 4 * 1024 * 1024, "the disk was used: {kept} bytes");
+    assert!(kept < said.len() as u64 && kept + missing >= said.len() as u64, "{kept} kept, {missing} named missing");
+
+    // The result is whole: its text as far as an event holds it, all of it in a file beside.
+    assert_eq!(kind(events.last().expect("an ending")), "task:completed");
+    let result = done["result"]["text"].as_str().expect("a text");
+    assert!(result.starts_with("first words. line 00000000") && result.len() > 32 * 1024, "{}", result.len());
+    let whole = done["result"]["artifactRefs"][0]["ref"].as_str().expect("a file with all of it");
+    assert_eq!(std::fs::read_to_string(lab.viber.home().join(whole)).expect("kept"), said);
+
+    // What was delivered has made room.
+    let next = lab.submit("and now").await;
+    let done = lab.ended(&next).await;
+    assert_eq!((&done["state"], &done["result"]["text"]), (&json!("completed"), &json!("room again")));
+    assert!(lab.events(&next).await.iter().all(|event| kind(event) != "gap"));
+    eventually("room on the disk", || async { (disk.free() > 6 * 1024 * 1024).then_some(()) }).await;
+    lab.sound().await;
+}

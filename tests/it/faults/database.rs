@@ -1,0 +1,124 @@
+//! Faults of the database and of what lies below it (F43–F56): locks, full disks, damage, restarts, backups.
+
+mod backup;
+mod cluster;
+mod full;
+mod locks;
+mod races;
+mod start;
+mod talker;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use board_tests::{Board, Engine, FakeDaemon, Person, board::HOME, tasks::id, within};
+use serde_json::json;
+use server::db::{self, Db};
+
+use talker::Talker;
+
+/// A Board, somebody who submits to a viber that never comes, and a viber that talks all the time.
+struct Scene {
+    board: Board,
+    operator: Person,
+    absent: String,
+}
+
+/// What came of a submit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Kept: the task's id.
+    Kept(String),
+    /// The database is not available; nothing was promised.
+    Later,
+}
+
+impl Scene {
+    async fn open(board: Board) -> Self {
+        let operator = board.token(HOME, "operator").await;
+        let absent = FakeDaemon::enrol(&board, "absent").await.id.to_string();
+        Self { board, operator, absent }
+    }
+
+    async fn on(engine: Engine) -> Self {
+        Self::open(Board::start(engine).await).await
+    }
+
+    /// A viber that reports events of `bytes` each, in a task of its own.
+    async fn talker(&self, bytes: usize) -> Talker {
+        Talker::begin(&self.board, &self.operator, bytes).await
+    }
+
+    /// Submits a goal under a key that is its name, as `who`.
+    async fn ask_as(&self, who: &Person, key: &str) -> Asked {
+        let body = json!({ "goal": key, "viberId": self.absent });
+        let answer = who.post_once(key, "/api/v1/tasks", &body).await;
+        match answer.status {
+            201 => Asked::Kept(id(&answer.json(), "id").to_owned()),
+            503 | 507 => {
+                let seconds: u64 = answer.header("retry-after").parse().expect("when to try again");
+                assert!((1..=60).contains(&seconds), "{answer:?}");
+                Asked::Later
+            }
+            _ => panic!("neither kept nor refused for now: {answer:#?}"),
+        }
+    }
+
+    async fn ask(&self, key: &str) -> Asked {
+        self.ask_as(&self.operator, key).await
+    }
+
+    /// Asks again and again under the same key until it is kept.
+    async fn insist(&self, who: &Person, key: &str, limit: Duration) -> String {
+        within(limit, &format!("{key} is kept"), || async {
+            match self.ask_as(who, key).await {
+                Asked::Kept(task) => Some(task),
+                Asked::Later => None,
+            }
+        })
+        .await
+    }
+
+    /// Panics unless the Board is sound, and the tasks are exactly those that were acknowledged (goal and id), one each, beside the talkers' own.
+    async fn tasks_are(&self, kept: &[(String, String)]) {
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (task, goal) in tasks(&self.board.database_url).await {
+            found.entry(goal).or_default().push(task);
+        }
+        found.retain(|goal, _| !goal.starts_with(talker::GOAL));
+        let kept: BTreeMap<String, Vec<String>> =
+            kept.iter().map(|(goal, task)| (goal.clone(), vec![task.clone()])).collect();
+        assert_eq!(found, kept, "what was acknowledged is there, once, and nothing else");
+        self.board.sound().await;
+    }
+}
+
+/// All tasks of a database, id and goal, read beside the product.
+async fn tasks(url: &str) -> Vec<(String, String)> {
+    let db = Db::connect(url).await.expect("the database");
+    let rows = db
+        .read(|tx| {
+            Box::pin(async move {
+                let rows = tx.rows("SELECT task_id, goal FROM tasks ORDER BY task_id LIMIT 100000", &[]).await?;
+                rows.iter()
+                    .map(|row| Ok((row.text("task_id")?, row.text("goal")?)))
+                    .collect::<Result<Vec<_>, db::Error>>()
+            })
+        })
+        .await
+        .expect("rows");
+    db.close().await;
+    rows
+}
+
+/// One number that a query answers, read beside the product.
+async fn count(url: &str, sql: &'static str) -> u64 {
+    let db = Db::connect(url).await.expect("the database");
+    let row = db.read(|tx| Box::pin(async move { tx.row(sql, &[]).await })).await.expect("a row").expect("one");
+    db.close().await;
+    row.count("n").expect("a count")
+}
+
+/// The file of an SQLite Board.
+fn file(board: &Board) -> std::path::PathBuf {
+    board.database_url.trim_start_matches("sqlite://").into()
+}

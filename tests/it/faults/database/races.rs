@@ -1,0 +1,163 @@
+//! PostgreSQL ends statements, transactions and connections in every way it can (F50).
+
+use std::time::{Duration, Instant};
+
+use board_tests::{Board, Engine, board::HOME, eventually, tasks::id};
+use futures_util::future::join_all;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+use super::{Asked, Scene, count};
+
+/// Another client of the same database, as its owner.
+async fn outsider(board: &Board) -> PgConnection {
+    PgConnection::connect(&board.database_url).await.expect("the database")
+}
+
+async fn say(outsider: &mut PgConnection, sql: &str) {
+    outsider.execute(AssertSqlSafe(sql)).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// How often the fault that [`fail`] made was met.
+const MET: &str = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS n FROM faults";
+
+/// The next `times` new tasks fail with the SQLSTATE `code`. A sequence counts them: no rollback takes that back.
+async fn fail(outsider: &mut PgConnection, code: &str, times: u32) {
+    say(outsider, "DROP SEQUENCE IF EXISTS faults; CREATE SEQUENCE faults").await;
+    let function = format!(
+        "CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF nextval('faults') <= {times} THEN RAISE EXCEPTION 'as the test wants' USING ERRCODE = '{code}'; END IF; \
+         RETURN NEW; END $$"
+    );
+    say(outsider, &function).await;
+    say(outsider, "CREATE OR REPLACE TRIGGER fail BEFORE INSERT ON tasks FOR EACH ROW EXECUTE FUNCTION fail()").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f50_a_lost_race_is_tried_again_at_most_three_times() {
+    let scene = Scene::on(Engine::Postgres).await;
+    let mut outsider = outsider(&scene.board).await;
+    let mut kept = Vec::new();
+    // serialization_failure and deadlock_detected: the third try again succeeds.
+    for code in ["40001", "40P01"] {
+        fail(&mut outsider, code, 3).await;
+        let key = format!("three times {code}");
+        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{code}: three are made up for") };
+        kept.push((key, task));
+        assert_eq!(count(&scene.board.database_url, MET).await, 4, "{code}: the first try and three more");
+
+        fail(&mut outsider, code, 4).await;
+        let key = format!("four times {code}");
+        assert_eq!(scene.ask(&key).await, Asked::Later, "{code}");
+        assert_eq!(count(&scene.board.database_url, MET).await, 4, "{code}: not tried a fifth time");
+        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{code}: nothing stands in the way") };
+        kept.push((key, task));
+    }
+    // Cancelled statements, full disks, a server that goes: not ours to try again, and nothing of them is kept.
+    for code in ["57014", "57P01", "53100", "55P03"] {
+        fail(&mut outsider, code, 1).await;
+        let key = format!("once {code}");
+        assert_eq!(scene.ask(&key).await, Asked::Later, "{code}");
+        assert_eq!(count(&scene.board.database_url, MET).await, 1, "{code}: not tried again");
+        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{code}: nothing stands in the way") };
+        kept.push((key, task));
+    }
+    scene.tasks_are(&kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f50_a_real_deadlock_is_made_up_for() {
+    let scene = Scene::on(Engine::Postgres).await;
+    let task = scene.operator.submit(&scene.absent, "to be stopped").await;
+    let task_id = id(&task, "id");
+    let mut outsider = outsider(&scene.board).await;
+    // The Board finds the deadlock first, after a second, and loses.
+    say(&mut outsider, "SET deadlock_timeout = '60s'; BEGIN").await;
+    say(&mut outsider, &format!("SELECT 1 FROM tasks WHERE task_id = '{task_id}' FOR UPDATE")).await;
+    let stopped = async { scene.operator.stop(task_id).await };
+    let crossed = async {
+        eventually("the Board holds the session and waits for the task", || async {
+            let sql = "SELECT COUNT(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                       WHERE NOT l.granted AND a.datname = current_database()";
+            (count(&scene.board.database_url, sql).await > 0).then_some(())
+        })
+        .await;
+        let session = id(&task, "sessionId");
+        say(&mut outsider, &format!("SELECT 1 FROM sessions WHERE session_id = '{session}' FOR UPDATE")).await;
+        say(&mut outsider, "COMMIT").await;
+    };
+    let (answer, ()) = tokio::join!(stopped, crossed);
+    assert_eq!(answer.expect(200).json()["state"], "stopped");
+    let deadlocks = "SELECT deadlocks AS n FROM pg_stat_database WHERE datname = current_database()";
+    eventually("PostgreSQL has counted it", || async {
+        (count(&scene.board.database_url, deadlocks).await > 0).then_some(())
+    })
+    .await;
+    let audited = "SELECT COUNT(*) AS n FROM audit WHERE action = 'task.stop'";
+    assert_eq!(count(&scene.board.database_url, audited).await, 1, "stopped once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f50_a_statement_that_takes_too_long_is_given_up_and_told() {
+    let mut board = Board::prepare(Engine::Postgres, &[]).await;
+    let mut owner = outsider(&board).await;
+    // As a server's owner would; without that the Board's own nine seconds hold.
+    let name = board.database_url.rsplit('/').next().expect("a name").to_owned();
+    say(&mut owner, &format!("ALTER DATABASE {name} SET statement_timeout = '700ms'")).await;
+    board.serve();
+    board.ready().await;
+    let scene = Scene::open(board).await;
+    let mut outsider = outsider(&scene.board).await;
+    say(&mut outsider, "SET statement_timeout = 0; BEGIN; LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE").await;
+    let begun = Instant::now();
+    assert_eq!(scene.ask("too slow").await, Asked::Later);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Reading is given up as well, and said so.
+    let list = scene.operator.get("/api/v1/tasks").await;
+    assert_eq!((list.status, list.header("retry-after")), (503, "2"), "{list:?}");
+    say(&mut outsider, "ROLLBACK").await;
+    let Asked::Kept(task) = scene.ask("too slow").await else { panic!("nothing stands in the way") };
+    scene.tasks_are(&[("too slow".into(), task)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn f50_killed_backends_lose_and_double_nothing() {
+    let scene = Scene::on(Engine::Postgres).await;
+    let talker = scene.talker(20).await;
+    let mut people = Vec::new();
+    for _ in 0..3 {
+        people.push(scene.board.token(HOME, "operator").await);
+    }
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let clients = people.iter().enumerate().map(|(n, person)| {
+        let (scene, over) = (&scene, &over);
+        async move {
+            let mut kept = Vec::new();
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                let key = format!("client {n}, {}", kept.len());
+                kept.push((key.clone(), scene.insist(person, &key, Duration::from_secs(20)).await));
+            }
+            kept
+        }
+    });
+    let killer = async {
+        let mut outsider = outsider(&scene.board).await;
+        for _ in 0..12 {
+            say(
+                &mut outsider,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                                WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            .await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    };
+    let (kept, ()) = tokio::join!(join_all(clients), killer);
+    let kept: Vec<(String, String)> = kept.into_iter().flatten().collect();
+    assert!(kept.len() >= 12, "{} were kept", kept.len());
+    talker.finish(&scene.operator).await;
+    scene.tasks_are(&kept).await;
+    let answer = scene.operator.post("/api/v1/tasks", &json!({ "goal": "talk: after", "viberId": scene.absent })).await;
+    answer.expect(201);
+}

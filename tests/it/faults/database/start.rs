@@ -1,0 +1,246 @@
+//! A database that a Board must not serve: damaged, of another schema, or half migrated (F48, F53).
+
+use std::{os::unix::fs::FileExt as _, path::Path};
+
+use board_tests::{Board, Engine, postgres::Database, within};
+use sha2::{Digest, Sha256};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
+
+use super::{Scene, count, file};
+
+crate::on_both_databases!(
+    f48_a_schema_that_is_newer_is_refused_untouched,
+    f48_a_schema_that_is_not_ours_is_refused_untouched,
+);
+
+/// A Board that has served and was stopped in order, with some pages of everything.
+async fn stopped(engine: Engine) -> Scene {
+    let mut scene = Scene::on(engine).await;
+    let talker = scene.talker(3_000).await;
+    for n in 0..10 {
+        scene.ask(&format!("task {n}")).await;
+    }
+    talker.finish(&scene.operator).await;
+    scene.board.stop().await;
+    scene
+}
+
+/// All that the database holds, in a few bytes.
+async fn held(board: &Board) -> String {
+    match board.engine {
+        Engine::Sqlite => {
+            let folder = file(board);
+            let hash = |path: &Path| format!("{:?}", std::fs::read(path).map(|bytes| Sha256::digest(bytes)).ok());
+            // An empty log holds nothing.
+            let wal = folder.with_extension("db-wal");
+            let log = std::fs::metadata(&wal).map_or(0, |meta| meta.len());
+            format!("{} {log}", hash(&folder))
+        }
+        Engine::Postgres => {
+            let mut connection = PgConnection::connect(&board.database_url).await.expect("the database");
+            let all = "SELECT md5(schema_to_xml('public', true, false, '')::text) || md5(schema_to_xmlschema('public', true, false, '')::text)";
+            let held: String = sqlx::query_scalar(all).fetch_one(&mut connection).await.expect("a hash");
+            held
+        }
+    }
+}
+
+/// Changes the database as another version's Board or a hand would.
+async fn change(board: &Board, sql: &str) {
+    let sql = AssertSqlSafe(sql.to_owned());
+    match board.engine {
+        Engine::Sqlite => {
+            let mut connection = SqliteConnection::connect(&board.database_url).await.expect("the file");
+            connection.execute(sql).await.expect("a good statement");
+            connection.close().await.expect("a clean goodbye");
+        }
+        Engine::Postgres => {
+            let mut connection = PgConnection::connect(&board.database_url).await.expect("the database");
+            connection.execute(sql).await.expect("a good statement");
+            connection.close().await.expect("a clean goodbye");
+        }
+    }
+}
+
+/// Starts a Board that must refuse: its exit code, what it said, and that nothing was written.
+async fn refused(board: &mut Board, what: &str) -> (i32, String) {
+    let (before, said) = (held(board).await, board.log().len());
+    board.serve();
+    let status = board.ended().await;
+    let code = status.code().unwrap_or_else(|| panic!("{what}: {status}"));
+    let log = board.log()[said..].to_owned();
+    assert_ne!(code, 0, "{what}: {log}");
+    assert!(!log.contains("panicked") && !log.contains("serving"), "{what}: {log}");
+    assert_eq!(held(board).await, before, "{what}: nothing is written");
+    (code, log)
+}
+
+async fn f48_a_schema_that_is_newer_is_refused_untouched(engine: Engine) {
+    let mut scene = stopped(engine).await;
+    let bytes = if engine == Engine::Sqlite { "x'00'" } else { "'\\x00'" };
+    let newer = format!(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (9999, 'from the future', TRUE, {bytes}, 0)"
+    );
+    change(&scene.board, &newer).await;
+    let (code, said) = refused(&mut scene.board, "newer").await;
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("9999") && said.contains("newer viber-board"), "it says what to do: {said}");
+    for verb in [&["migrate"][..], &["token", "add", "--team", "home", "--name", "x", "--role", "viewer"]] {
+        let before = held(&scene.board).await;
+        let said = scene.board.cli(verb).await;
+        assert_ne!(said.code(), 0, "{verb:?}: {said:?}");
+        assert_eq!(held(&scene.board).await, before, "{verb:?}: nothing is written");
+    }
+    change(&scene.board, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
+    scene.board.restart().await;
+    scene.board.sound().await;
+}
+
+async fn f48_a_schema_that_is_not_ours_is_refused_untouched(engine: Engine) {
+    let mut scene = stopped(engine).await;
+    let bytes = if engine == Engine::Sqlite { "x'00'" } else { "'\\x00'" };
+    change(&scene.board, "CREATE TABLE kept AS SELECT * FROM _sqlx_migrations").await;
+    let wrong = [
+        ("another text under our number", format!("UPDATE _sqlx_migrations SET checksum = {bytes} WHERE version = 1")),
+        (
+            "a migration that was not finished",
+            "UPDATE _sqlx_migrations SET success = FALSE WHERE version = 1".to_owned(),
+        ),
+        ("tables, and nothing that says whose", "DROP TABLE _sqlx_migrations".to_owned()),
+    ];
+    for (what, sql) in wrong {
+        change(&scene.board, &sql).await;
+        let (_, said) = refused(&mut scene.board, what).await;
+        assert!(said.contains("schema") || said.contains("migration") || said.contains("exists"), "{what}: {said}");
+        if sql.starts_with("DROP") {
+            change(&scene.board, "CREATE TABLE _sqlx_migrations AS SELECT * FROM kept").await;
+        }
+        let back = "DELETE FROM _sqlx_migrations; INSERT INTO _sqlx_migrations SELECT * FROM kept";
+        change(&scene.board, back).await;
+    }
+    change(&scene.board, "DROP TABLE kept").await;
+    scene.board.restart().await;
+    scene.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_a_damaged_file_is_refused_untouched() {
+    let mut scene = stopped(Engine::Sqlite).await;
+    let path = file(&scene.board);
+    let whole = std::fs::read(&path).expect("the file");
+    let mut connection = SqliteConnection::connect(&scene.board.database_url).await.expect("the file");
+    let roots = "SELECT name, rootpage FROM sqlite_master WHERE name IN ('tasks', 'events', 'operators', \
+                 'tasks_session', 'sqlite_autoindex_tasks_1') ORDER BY rootpage";
+    let mut pages: Vec<(String, i64)> = sqlx::query_as(roots).fetch_all(&mut connection).await.expect("pages");
+    // Somewhere in the middle of the events.
+    let leaf = "SELECT 'a page of events', MAX(pageno) FROM dbstat WHERE name = 'events' AND pagetype = 'leaf'";
+    if let Ok(page) = sqlx::query_as(leaf).fetch_one(&mut connection).await {
+        pages.push(page);
+    }
+    connection.close().await.expect("a clean goodbye");
+    assert!(pages.len() >= 4, "{pages:?}");
+    for (name, page) in &pages {
+        damage(&path, &whole, u64::try_from(page - 1).expect("a page") * 4096, 4096);
+        let (_, said) = refused(&mut scene.board, name).await;
+        assert!(said.contains("damaged") && said.contains("backup"), "{name}: it says what to do: {said}");
+    }
+    damage(&path, &whole, 0, 100);
+    refused(&mut scene.board, "the head of the file").await;
+    damage(&path, &whole, 100, 200);
+    refused(&mut scene.board, "the schema's page").await;
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("half of it");
+    refused(&mut scene.board, "half a file").await;
+    std::fs::write(&path, "no database at all\n".repeat(1000)).expect("a text");
+    refused(&mut scene.board, "a text").await;
+
+    std::fs::write(&path, &whole).expect("all of it");
+    scene.board.restart().await;
+    scene.board.sound().await;
+}
+
+/// Writes `whole` with `length` bytes from `at` on overwritten.
+fn damage(path: &Path, whole: &[u8], at: u64, length: usize) {
+    std::fs::write(path, whole).expect("the file");
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("the file");
+    file.write_all_at(&vec![0xa5; length], at).expect("damage");
+    file.sync_all().expect("on the disk");
+}
+
+/// Whether a Board's schema is complete, or there is nothing of it at all.
+const MIGRATED: &str = "SELECT COUNT(*) AS n FROM _sqlx_migrations WHERE success";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f53_a_board_killed_in_a_migration_starts_over_on_sqlite() {
+    // A step is so many instructions of SQLite's machine: in the first tables, in the middle, and in the last ones.
+    for actions in ["return(crash)", "10*off->return(crash)", "60*off->return(crash)"] {
+        let point = actions;
+        let mut board = Board::prepare(Engine::Sqlite, &[]).await;
+        board.fail("migrate::step", actions).await;
+        board.serve();
+        let status = board.ended().await;
+        assert!(status.code().is_none(), "{point}: it did not die in the migration: {status}");
+        let mut connection = SqliteConnection::connect(&board.database_url).await.expect("the file");
+        let sql =
+            "SELECT COUNT(*) FROM sqlite_master WHERE name NOT LIKE '\\_sqlx%' ESCAPE '\\' AND name NOT LIKE 'sqlite%'";
+        let tables: i64 = sqlx::query_scalar(sql).fetch_one(&mut connection).await.expect("a count");
+        connection.close().await.expect("a clean goodbye");
+        assert_eq!(tables, 0, "{point}: half a schema");
+        board.heal().await;
+        board.restart().await;
+        assert_eq!(count(&board.database_url, MIGRATED).await, server::db::newest().cast_unsigned(), "{point}");
+        let scene = Scene::open(board).await;
+        scene.ask("works").await;
+        scene.board.sound().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f53_a_board_killed_in_a_migration_starts_over_on_postgres() {
+    let mut board = Board::prepare(Engine::Postgres, &[]).await;
+    let mut outsider = PgConnection::connect(&board.database_url).await.expect("the database");
+    // The migration's last table cannot be made while somebody else is about to make it: all others are there by then.
+    outsider.execute("BEGIN").await.expect("a transaction");
+    outsider.execute("CREATE TABLE audit (n INT)").await.expect("a table");
+    board.serve();
+    let waits = "SELECT COUNT(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                 WHERE NOT l.granted AND a.datname = current_database()";
+    board_tests::eventually("the migration stands at its last table", || async {
+        (count(&board.database_url, waits).await > 0).then_some(())
+    })
+    .await;
+    board.kill9();
+    outsider.execute("ROLLBACK").await.expect("nothing");
+    board.restart().await;
+    assert_eq!(count(&board.database_url, MIGRATED).await, server::db::newest().cast_unsigned());
+    let left =
+        "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
+    within(std::time::Duration::from_secs(10), "nothing is left open", || async {
+        (count(&board.database_url, left).await == 0).then_some(())
+    })
+    .await;
+    let scene = Scene::open(board).await;
+    scene.ask("works").await;
+    scene.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f53_two_boards_that_begin_on_one_empty_database_both_serve() {
+    let database = Database::create().await;
+    let mut boards = Vec::new();
+    for _ in 0..2 {
+        let mut board = Board::prepare(Engine::Sqlite, &[]).await;
+        (board.engine, board.database_url) = (Engine::Postgres, database.url.clone());
+        boards.push(board);
+    }
+    boards.iter_mut().for_each(Board::serve);
+    for board in &mut boards {
+        board.ready().await;
+    }
+    assert_eq!(count(&database.url, MIGRATED).await, server::db::newest().cast_unsigned());
+    let scene = Scene::open(boards.remove(0)).await;
+    let super::Asked::Kept(task) = scene.ask("on the first").await else { panic!("it serves") };
+    let token = scene.operator.bearer().expect("a token").to_owned();
+    let other = board_tests::Person::with_token(&boards[0].url, &token);
+    assert_eq!(other.task(&task).await["goal"], "on the first", "seen on the second");
+}
