@@ -1,6 +1,6 @@
 -- The first schema. Ids are TEXT, instants BIGINT milliseconds since the epoch, JSON and states TEXT.
 -- Every table of a team starts its key with team_id, and foreign keys carry it along, so that no row can point into
--- another team. The same text serves both databases.
+-- another team. The same text serves both databases, but for WITHOUT ROWID: SQLite has small rows in their key.
 
 -- Facts about this Board as a whole: `setup_code` (hash), `board_id`.
 CREATE TABLE board (
@@ -140,14 +140,13 @@ CREATE TABLE sessions (
   FOREIGN KEY (team_id, viber_id) REFERENCES vibers (team_id, viber_id)
 );
 CREATE INDEX sessions_active ON sessions (team_id, active_at, session_id);
-CREATE INDEX sessions_viber ON sessions (team_id, viber_id);
 
 -- Never change once complete. The assistant's message of an attempt is made when its first part is.
 CREATE TABLE messages (
   team_id    TEXT   NOT NULL,
   session_id TEXT   NOT NULL,
   seq        BIGINT NOT NULL,                     -- ascending in the session; a question and its answer are neighbours
-  message_id TEXT   NOT NULL UNIQUE,
+  message_id TEXT   NOT NULL,
   role       TEXT   NOT NULL CHECK (role IN ('user', 'assistant')),
   author     TEXT   NOT NULL,                     -- operator or token id of a user message; agent id of an assistant's
   task_id    TEXT   NOT NULL,
@@ -207,7 +206,6 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_session ON tasks (team_id, session_id, message_seq);
 CREATE INDEX tasks_viber_state ON tasks (team_id, viber_id, state, task_id);
-CREATE INDEX tasks_state ON tasks (team_id, state, task_id);
 
 -- One delivery of a task each. last_seq is the duplicate and gap check of its events.
 CREATE TABLE attempts (
@@ -230,7 +228,7 @@ CREATE TABLE attempts (
   PRIMARY KEY (team_id, task_id, attempt),
   FOREIGN KEY (team_id, task_id) REFERENCES tasks (team_id, task_id) ON DELETE CASCADE
 );
-CREATE INDEX attempts_open ON attempts (team_id, viber_id, outcome);
+CREATE INDEX attempts_open ON attempts (team_id, viber_id) WHERE outcome IS NULL;
 
 -- As they came, one row a frame.
 CREATE TABLE events (

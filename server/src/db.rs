@@ -1,7 +1,8 @@
 //! Two databases, one text: every statement here runs unchanged on SQLite and PostgreSQL.
 //!
 //! Owns connections, migrations, the writer and all SQL. Has never heard of HTTP. Every query takes the team first,
-//! but for those that `tests/it/tidy.rs` lists by name.
+//! but for those that `tests/it/tidy.rs` lists by name. A list ends in `LIMIT $n + 0`: SQLite plans a statement anew each
+//! time it runs when the bare parameter stands there.
 
 pub mod attempts;
 pub mod audit;

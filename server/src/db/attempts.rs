@@ -187,7 +187,7 @@ pub async fn end(
 pub async fn stale(tx: &mut Tx, team: &TeamId, before: Instant, limit: u64) -> Result<Vec<Attempt>, Error> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND ended_at < $2 AND trimmed_at IS NULL \
-               AND last_seq > 0 ORDER BY task_id, attempt LIMIT $3";
+               AND last_seq > 0 ORDER BY task_id, attempt LIMIT $3 + 0";
     tx.rows(sql, args![team, before, limit]).await?.iter().map(attempt).collect()
 }
 

@@ -142,7 +142,7 @@ pub async fn add(
 /// A page of rows, the newest first, older than `before` (a seq).
 pub async fn page(tx: &mut Tx, team: &TeamId, before: Option<u64>, limit: u64) -> Result<Vec<Entry>, Error> {
     let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, prev_hash, \
-               hash FROM audit WHERE team_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3";
+               hash FROM audit WHERE team_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3 + 0";
     tx.rows(sql, args![team, before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
 }
 

@@ -61,7 +61,7 @@ pub async fn after(
     limit: u64,
 ) -> Result<Vec<Stored>, Error> {
     let sql = "SELECT cmd_seq, kind, task_id, attempt, body, created_at, acked_at FROM commands \
-               WHERE team_id = $1 AND viber_id = $2 AND cmd_seq > $3 ORDER BY cmd_seq LIMIT $4";
+               WHERE team_id = $1 AND viber_id = $2 AND cmd_seq > $3 ORDER BY cmd_seq LIMIT $4 + 0";
     tx.rows(sql, args![team, viber, cmd_seq, limit]).await?.iter().map(stored).collect()
 }
 

@@ -16,7 +16,7 @@ pub async fn after(
 ) -> Result<Vec<Committed>, Error> {
     let sql = "SELECT from_seq, body FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
                AND from_seq >= COALESCE((SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
-               AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6";
+               AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6 + 0";
     let rows = tx.rows(sql, args![team, task, attempt, seq.saturating_add(1), seq, limit]).await?;
     let mut runs = Vec::with_capacity(rows.len());
     for row in rows {

@@ -35,7 +35,7 @@ pub async fn redeem(
 pub async fn open(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Result<Vec<JoinToken>, Error> {
     let sql = "SELECT join_token_id, labels, created_at, expires_at, used_at, viber_id FROM join_tokens \
                WHERE team_id = $1 AND used_at IS NULL AND revoked_at IS NULL AND expires_at > $2 \
-               ORDER BY join_token_id DESC LIMIT $3";
+               ORDER BY join_token_id DESC LIMIT $3 + 0";
     tx.rows(sql, args![team, now, limit]).await?.iter().map(join_token).collect()
 }
 

@@ -17,7 +17,7 @@ pub async fn page(
     limit: u64,
 ) -> Result<Vec<Message>, Error> {
     let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
-               WHERE team_id = $1 AND session_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4";
+               WHERE team_id = $1 AND session_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4 + 0";
     let before = before.unwrap_or(i64::MAX.unsigned_abs());
     let mut messages = tx.rows(sql, args![team, session, before, limit]).await?;
     messages.reverse();
@@ -124,7 +124,7 @@ pub async fn history(
 pub fn history_ask(team: &TeamId, session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<Earlier>> {
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
                attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
-               ORDER BY message_seq DESC LIMIT $5) t \
+               ORDER BY message_seq DESC LIMIT $5 + 0) t \
                JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
                AND (m.role = 'user' OR m.attempt = t.attempt) \
                LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \

@@ -55,7 +55,7 @@ pub async fn list(
          WHERE s.team_id = $1 AND (CASE WHEN s.archived_at IS NULL THEN 0 ELSE 1 END) = $3 \
          AND ($4 IS NULL OR s.viber_id = $4) AND ($5 IS NULL OR s.title_folded LIKE $5 ESCAPE '!') \
          AND ($6 IS NULL OR s.active_at < $6 OR (s.active_at = $6 AND s.session_id < $7)) \
-         ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8"
+         ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
     );
     let args = args![
         team,

@@ -54,7 +54,7 @@ pub async fn list(
 ) -> Result<Vec<Task>, Error> {
     let sql = select!(
         "WHERE t.team_id = $1 AND ($2 IS NULL OR t.state = $2) AND ($3 IS NULL OR t.session_id = $3) \
-         AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6"
+         AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6 + 0"
     );
     let state = filter.state.map(TaskState::as_str);
     let args = args![team, state, filter.session.as_ref(), filter.viber.as_ref(), cursor, limit];

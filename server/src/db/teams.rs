@@ -39,7 +39,7 @@ pub async fn by_slug(tx: &mut Tx, slug: &str) -> Result<Option<Team>, Error> {
 /// All teams, by slug: for the console.
 pub async fn all(tx: &mut Tx, limit: u64) -> Result<Vec<Team>, Error> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
-               created_at AS team_created_at FROM teams ORDER BY slug LIMIT $1";
+               created_at AS team_created_at FROM teams ORDER BY slug LIMIT $1 + 0";
     tx.rows(sql, args![limit]).await?.iter().map(team).collect()
 }
 

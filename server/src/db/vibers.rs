@@ -34,7 +34,7 @@ pub async fn load(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<Vib
 /// The fleet in order of joining, after `cursor`, without the revoked.
 pub async fn list(tx: &mut Tx, team: &TeamId, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, Error> {
     let sql = select!(
-        "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3"
+        "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3 + 0"
     );
     tx.rows(sql, args![team, cursor, limit]).await?.iter().map(viber).collect()
 }
@@ -87,12 +87,21 @@ pub struct Candidate {
 
 /// Everybody a task may be given to; with `id` only that one.
 pub async fn candidates(tx: &mut Tx, team: &TeamId, id: Option<&ViberId>) -> Result<Vec<Candidate>, Error> {
-    let sql = "SELECT v.viber_id, v.labels, v.agents, v.drained, v.contact, v.seen_at, \
-               (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-                AND t.state IN ('pending', 'running')) AS busy \
-               FROM vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id = $2) \
-               ORDER BY v.viber_id LIMIT 10000";
-    let rows = tx.rows(sql, args![team, id]).await?;
+    macro_rules! candidates {
+        ($rest:literal) => {
+            concat!(
+                "SELECT v.viber_id, v.labels, v.agents, v.drained, v.contact, v.seen_at, \
+                 (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
+                  AND t.state IN ('pending', 'running')) AS busy \
+                 FROM vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL ",
+                $rest
+            )
+        };
+    }
+    let rows = match id {
+        Some(id) => tx.rows(candidates!("AND v.viber_id = $2"), args![team, id]).await?,
+        None => tx.rows(candidates!("ORDER BY v.viber_id LIMIT 10000"), args![team]).await?,
+    };
     let candidate = |row: &Row| {
         Ok(Candidate {
             id: row.parse("viber_id")?,
