@@ -49,8 +49,12 @@ pub const DELTAS_PER_SECOND: u64 = 20;
 /// How long a join token lives, seconds.
 pub const JOIN_TOKEN_SECONDS: i64 = 15 * 60;
 
-/// Codes a WebSocket is closed with (the private range of RFC 6455).
+/// Codes a WebSocket is closed with: the private range of RFC 6455, and two of its own for who breaks it.
 pub mod close {
+    /// No frame as RFC 6455 has them.
+    pub const MALFORMED: u16 = 1002;
+    /// A text that is not UTF-8.
+    pub const NOT_TEXT: u16 = 1007;
     /// The other side broke the protocol.
     pub const PROTOCOL: u16 = 4400;
     /// The credential is not (or no longer) good.

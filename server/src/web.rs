@@ -16,6 +16,7 @@ pub mod pace;
 pub mod pages;
 pub mod respond;
 mod settings;
+pub mod socket;
 pub mod stream;
 pub mod view;
 

@@ -3,6 +3,7 @@
 mod browser;
 mod content;
 mod files;
+mod http;
 mod input;
 mod login;
 mod teams;

@@ -2,4 +2,5 @@
 
 mod daemon;
 mod database;
+mod network;
 mod process;

@@ -13,6 +13,16 @@ impl Dice {
         Self(seed)
     }
 
+    /// The same numbers again.
+    pub fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// From 0 to 1.
+    pub fn chance(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

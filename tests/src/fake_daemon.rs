@@ -296,6 +296,12 @@ impl FakeDaemon {
         .await
     }
 
+    /// A heartbeat, and its answer: whoever waits for long has to live.
+    pub async fn beat(&mut self) {
+        self.send(&FromDaemon::Heartbeat { running: self.running.clone(), metrics: None }).await;
+        self.until("the heartbeat's answer", |frame| matches!(frame, ToDaemon::Heartbeat { .. }).then_some(())).await;
+    }
+
     /// Says that commands up to `cmd_seq` are on disk.
     pub async fn ack_command(&mut self, cmd_seq: u64) {
         self.last_cmd = self.last_cmd.max(cmd_seq);

@@ -77,6 +77,11 @@ pub fn begin(url: &str) -> Arc<Ledger> {
     ledger
 }
 
+/// The Board of `ledger` is also reached at `url`.
+pub fn alias(url: &str, ledger: &Arc<Ledger>) {
+    lock(&BOARDS).insert(url.to_owned(), ledger.clone());
+}
+
 static BOARDS: LazyLock<Mutex<HashMap<String, Arc<Ledger>>>> = LazyLock::new(Mutex::default);
 
 /// A test that failed while it wrote does not hide what others wrote.

@@ -6,7 +6,7 @@
 //! which no TCP network does: for the loss of *packets* there is [`Faults::loss`], which costs time, as a resend does.
 
 mod line;
-mod units;
+pub(crate) mod units;
 
 use std::{
     net::SocketAddr,
@@ -24,7 +24,7 @@ use tokio::{
 };
 pub use units::{Frame, Kind};
 
-use crate::{board::Board, programs::free_port};
+use crate::{board::Board, ledger, programs::free_port};
 
 /// Which frames something happens to.
 pub type Pick = Arc<dyn Fn(&Frame) -> bool + Send + Sync>;
@@ -144,7 +144,9 @@ impl Proxy {
     /// Stands before `board`, honest at first. Chances come from `seed`.
     pub async fn before(board: &Board, seed: u64) -> Self {
         let upstream = board.url.trim_start_matches("http://").parse().expect("an address");
-        Self::to(upstream, seed).await
+        let proxy = Self::to(upstream, seed).await;
+        ledger::alias(&proxy.url(), board.ledger());
+        proxy
     }
 
     /// Stands before a server at `upstream`, whose port has five digits.

@@ -1,31 +1,35 @@
 //! `serve`: opens everything, listens, and ends in order.
 
-use std::{
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, time::Duration};
 
 use axum_server::{
     Handle,
-    accept::{Accept, DefaultAcceptor},
+    accept::DefaultAcceptor,
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
 use hyper_util::rt::TokioTimer;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpSocket;
 
 use super::{Failure, console, open, serving};
-use crate::{actions, clock::Clock, config::Config, measure, scheduler, state::Board, web};
+use crate::{
+    actions,
+    clock::Clock,
+    config::Config,
+    measure, scheduler,
+    state::Board,
+    web::{
+        self,
+        socket::{PATIENCE, Patient},
+    },
+};
 
-/// A client that takes longer for the head of a request, or for its first byte, is hung up on.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A peer that reads nothing for so long is cut, milliseconds.
+/// A peer that acknowledges nothing for so long is cut, milliseconds. One that lives and takes nothing: see `web::socket`.
 #[cfg(target_os = "linux")]
 const STUCK_MS: u32 = 60_000;
 /// Head of a request, bytes: refused above twice this at the latest, because the limit is checked between two reads.
 const HEAD: usize = 32 * 1024;
+/// Connections that may wait to be accepted. Those beyond it believe that they are connected, and hear nothing.
+const BACKLOG: u32 = 4096;
 /// Most headers of a request.
 const HEADERS: usize = 100;
 
@@ -38,10 +42,9 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     let keys = open::keys(&config, &clock)?;
     let tls = tls(&config).await?;
     let db = open::whole_database(&config).await?;
-    let listener = std::net::TcpListener::bind(config.listen)
-        .map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
-    listener.set_nonblocking(true)?;
-    give_up_on_the_stuck(&listener)?;
+    let listener =
+        bind(config.listen).map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
+    prepare(&listener)?;
     config.listen = listener.local_addr()?;
     mark.tell(&config.base_url())?;
     let board = Board::new(config, db, keys, clock);
@@ -103,12 +106,20 @@ async fn tls(config: &Config) -> Result<Option<RustlsConfig>, Failure> {
     Ok(Some(RustlsConfig::from_pem_file(cert, key).await.map_err(wrong)?))
 }
 
-/// Connections inherit it: one whose peer takes nothing for so long, though it lives, is cut. A viewer resumes.
-fn give_up_on_the_stuck(listener: &std::net::TcpListener) -> io::Result<()> {
+/// Listens, with room for all vibers of a large team to come back at once.
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    // A Board that is started again does not wait for its old connections to fade.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
+}
+
+/// Connections inherit it: what is small is sent at once, and one whose peer acknowledges nothing for so long is cut.
+fn prepare(listener: &std::net::TcpListener) -> io::Result<()> {
+    rustix::net::sockopt::set_tcp_nodelay(listener, true)?;
     #[cfg(target_os = "linux")]
     rustix::net::sockopt::set_tcp_user_timeout(listener, STUCK_MS)?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = listener;
     Ok(())
 }
 
@@ -146,70 +157,4 @@ fn limit(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::T
         .max_header_list_size(HEAD as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(PATIENCE);
-}
-
-/// Hangs up on connections that never say anything: telling HTTP/1 from HTTP/2 waits for the first byte without end.
-#[derive(Clone, Debug)]
-struct Patient<A>(A);
-
-impl<I, S, A> Accept<I, S> for Patient<A>
-where
-    A: Accept<I, S, Future: Send + 'static, Stream: Unpin>,
-{
-    type Stream = FirstByte<A::Stream>;
-    type Service = A::Service;
-    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
-
-    fn accept(&self, stream: I, service: S) -> Self::Future {
-        let accepted = self.0.accept(stream, service);
-        Box::pin(async move {
-            let (stream, service) = accepted.await?;
-            Ok((FirstByte { stream, until: Some(Box::pin(tokio::time::sleep(PATIENCE))) }, service))
-        })
-    }
-}
-
-/// A connection that must say something before `until`.
-struct FirstByte<T> {
-    stream: T,
-    until: Option<Pin<Box<tokio::time::Sleep>>>,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for FirstByte<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let Some(until) = &mut this.until else { return Pin::new(&mut this.stream).poll_read(cx, buf) };
-        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) {
-            this.until = None;
-            return Poll::Ready(read);
-        }
-        ready!(until.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for FirstByte<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }

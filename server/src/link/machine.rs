@@ -1,7 +1,10 @@
 //! The state machine of a connection: what a frame means and what is answered. Pure: it returns what is to be sent and
 //! done, and is told the time and the outcomes.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use protocol::{
     BadFrame, Events, FromDaemon, Hello, Instant, Metrics, Running, ToDaemon, ViberId, ViberState, Welcome, Window,
@@ -15,8 +18,8 @@ use crate::actions::{reconcile::Welcomed, record::Answers};
 /// An attempt that the daemon no longer names is settled after this time, milliseconds: its own report of the loss, or of
 /// the end, may be under way.
 const GRACE: i64 = 5000;
-/// A viber that says nothing for so long is gone, milliseconds.
-const SILENCE: i64 = (limits::SILENCE_SECONDS * 1000).cast_signed();
+/// A viber that says nothing for so long is gone, milliseconds: a little less than 30 s, after which everybody has to know.
+const SILENCE: i64 = limits::SILENCE_SECONDS.cast_signed() * 1000 - 1500;
 /// Numbers stay exact in every JSON reader (2^53), and there is room above them.
 const MAX_CMD_SEQ: u64 = 1 << 53;
 /// Refusals within a minute that end a connection.
@@ -100,6 +103,13 @@ impl Unidentified {
     }
 }
 
+/// Tells a hello that comes twice from a second one. Who finds another with the same print fools only itself.
+fn fingerprint(hello: &Hello) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_string(hello).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
 fn refusal(bad: BadFrame) -> Close {
     match bad {
         BadFrame::TooLarge => Close::new(close::TOO_LARGE, "the frame is too large"),
@@ -112,6 +122,8 @@ fn refusal(bad: BadFrame) -> Close {
 #[derive(Debug)]
 pub struct Identified {
     rate: Rate,
+    /// Fingerprint of the hello.
+    hello: u64,
     /// Lease time of the last valid frame.
     heard: i64,
     /// Attempts that the daemon is known to hold, and since when it no longer names them.
@@ -151,6 +163,7 @@ impl Identified {
         let outbox = announced.iter().filter(|(one, last)| durable(one) < **last).map(|(one, n)| (one.clone(), *n));
         let machine = Self {
             rate: Rate::new(now),
+            hello: fingerprint(hello),
             heard: now,
             held,
             outbox: outbox.collect(),
@@ -163,6 +176,11 @@ impl Identified {
     /// How long reading rests, milliseconds.
     pub fn rest(&mut self, now: i64) -> u64 {
         self.rate.rest(now)
+    }
+
+    /// A frame that says nothing (a ping, bytes nobody asked for) costs like any other.
+    pub fn spend(&mut self, bytes: usize, now: i64) -> Option<Close> {
+        (!self.rate.spend(1, bytes, now)).then(|| Close::new(close::RATE, "far too fast"))
     }
 
     /// A text frame.
@@ -190,6 +208,8 @@ impl Identified {
     fn understood(&mut self, frame: FromDaemon, now: i64, wall: Instant) -> Step {
         let mut step = Step::default();
         match frame {
+            // The same once more says nothing.
+            FromDaemon::Hello(hello) if fingerprint(&hello) == self.hello => {}
             FromDaemon::Hello(_) => return Step::close(close::PROTOCOL, "a second hello"),
             FromDaemon::Events(events) => {
                 self.named(&events.task_id, events.attempt);

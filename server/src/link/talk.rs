@@ -26,16 +26,14 @@ use crate::{
     state::Board,
 };
 
-/// How long a new connection may take to say hello.
-const HELLO: Duration = Duration::from_secs(10);
+/// How long a new connection may take to say hello: with a busy machine's delay, below ten seconds.
+const HELLO: Duration = Duration::from_secs(9);
 /// How long a close frame may take to leave.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Events that wait for the change in progress, bytes; beyond it reading rests.
 const INBOX: usize = 1024 * 1024;
 /// Requests of the Board under way on one connection.
 const REQUESTS: usize = 32;
-/// Nothing of the queue left for so long, lease milliseconds: the daemon does not read.
-const STALL: i64 = 20_000;
 /// The longest delay a draining Board asks for, seconds: daemons come back spread over it.
 const SPREAD: u64 = 10;
 
@@ -82,6 +80,8 @@ async fn part(link: Box<Link>, sink: SplitSink<WebSocket, Message>, close: &Clos
 
 async fn goodbye(mut sink: SplitSink<WebSocket, Message>, close: &Close) {
     if close.code == 0 {
+        // A close of theirs is answered by the library, when it is given time.
+        drop(tokio::time::timeout(GOODBYE, sink.flush()).await);
         return;
     }
     let frame = CloseFrame { code: close.code, reason: protocol::text::head(&close.reason, 120).into() };
@@ -144,7 +144,6 @@ async fn meet(
         machine,
         entrance,
         queue: Queue::default(),
-        pumped: now,
         inbox: Vec::new(),
         inbox_bytes: 0,
         chores: Chores { commands: true, ..Chores::default() },
@@ -158,13 +157,18 @@ async fn meet(
     Ok(link)
 }
 
+/// Why a frame could not be read. Who breaks RFC 6455 hears it in the words of RFC 6455 (section 7.4.1).
 fn broken(error: &axum::Error) -> Close {
-    // tungstenite's words for a frame over the limits; everything else is a broken peer or network.
+    // tungstenite's words; it keeps the kinds of its errors from us.
     let words = error.to_string();
-    if words.contains("too long") || words.contains("too big") {
-        return Close::new(close::TOO_LARGE, "the frame is too large");
+    match () {
+        () if words.contains("too long") => Close::new(close::TOO_LARGE, "the frame is too large"),
+        // Whoever takes too little of what is sent is cut below us (`web::socket`).
+        () if words.contains("timed out") => Close::new(close::TIMEOUT, "the daemon does not read"),
+        () if words.contains("UTF-8") => Close::new(close::NOT_TEXT, "not UTF-8"),
+        () if words.contains("IO error") || words.contains("without closing handshake") => gone(),
+        () => Close::new(close::MALFORMED, words),
     }
-    Close::new(close::PROTOCOL, words)
 }
 
 /// A spread that depends on the viber, so that not all come back at once.
@@ -180,8 +184,6 @@ struct Link {
     machine: Identified,
     entrance: Entrance,
     queue: Queue,
-    /// Lease time when the queue was last empty.
-    pumped: i64,
     /// Frames that wait for the change in progress.
     inbox: Vec<Events>,
     inbox_bytes: usize,
@@ -224,10 +226,9 @@ impl Link {
             let step = tokio::select! {
                 frame = stream.next(), if reads => self.read(frame),
                 sent = self.queue.pump(sink), if !self.queue.is_empty() => {
-                    self.pumped = self.now();
                     crate::fault::at("link::after_send");
-                    if sent.is_err() {
-                        return gone();
+                    if let Err(error) = sent {
+                        return if error.to_string().contains("timed out") { broken(&error) } else { gone() };
                     }
                     Step::default()
                 }
@@ -273,10 +274,13 @@ impl Link {
                     if step.work.iter().any(|work| matches!(work, Work::Record(_))) { text.len() } else { 0 };
                 step
             }
-            Some(Ok(Message::Binary(_))) => {
-                Step { send: vec![ToDaemon::Unsupported { of: "binary".into() }], ..Step::default() }
+            Some(Ok(Message::Binary(bytes))) => {
+                let send = vec![ToDaemon::Unsupported { of: "binary".into() }];
+                Step { send, close: self.machine.spend(bytes.len(), now), ..Step::default() }
             }
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => Step::default(),
+            Some(Ok(Message::Ping(bytes) | Message::Pong(bytes))) => {
+                Step { close: self.machine.spend(bytes.len(), now), ..Step::default() }
+            }
             Some(Ok(Message::Close(_))) | None => ends(gone()),
             Some(Err(error)) => ends(broken(&error)),
         }
@@ -284,9 +288,6 @@ impl Link {
 
     /// Sends and does what a step says.
     fn follow(&mut self, step: Step) -> Option<Close> {
-        if self.queue.is_empty() && !step.send.is_empty() {
-            self.pumped = self.now();
-        }
         for frame in &step.send {
             if !self.queue.push(frame) {
                 return Some(Close::new(close::TIMEOUT, "the daemon does not read"));
@@ -389,16 +390,12 @@ impl Link {
 
     /// How long nothing has to be looked at, milliseconds. `rest`: reading pauses for so long.
     fn due(&self, now: i64, rest: u64) -> u64 {
-        let unread = if self.queue.is_empty() { i64::MAX } else { self.pumped + STALL };
-        let due = u64::try_from(self.machine.due().min(unread) - now).unwrap_or(0);
+        let due = u64::try_from(self.machine.due() - now).unwrap_or(0);
         if rest > 0 { due.min(rest) } else { due }.max(5)
     }
 
     fn tick(&mut self) -> Step {
         let now = self.now();
-        if !self.queue.is_empty() && now - self.pumped >= STALL {
-            return Step { close: Some(Close::new(close::TIMEOUT, "the daemon does not read")), ..Step::default() };
-        }
         self.machine.tick(now)
     }
 }

@@ -2,38 +2,30 @@
 //! form of refusals, panics, the host, the origin, the address, limits, a renewed cookie.
 
 pub mod bodies;
+pub mod limits;
 mod origin;
 
 use std::{
     any::Any,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use axum::{
     Router,
     extract::{ConnectInfo, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use futures_util::StreamExt as _;
 use metrics::{counter, histogram};
-use tower_http::{
-    catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer, timeout::RequestBodyTimeoutLayer,
-};
+use tower_http::{catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer};
 use tracing::Instrument;
 
-use super::{cookie::Cookie, extract::foreign, respond};
+use super::{cookie::Cookie, extract::foreign, respond, socket};
 use crate::{config::Config, error::Error, measure, state::Board};
 
-/// Largest body of a request, bytes: a field of 1 MiB and what stands around it. A route that takes more says so itself.
-const BODY: usize = 1024 * 1024 + 16 * 1024;
-/// A body that is too large is read to its end up to this size, bytes.
-const SWALLOWED: u64 = 16 * 1024 * 1024;
-/// A body that stops arriving for so long is given up.
-const BODY_PAUSE: Duration = Duration::from_secs(10);
 /// No script, style, frame or connection but our own; `manifest` and fonts are not used.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -65,25 +57,25 @@ pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
     }
     routes
         .layer(middleware::from_fn(bodies::forms))
-        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
-        .layer(RequestBodyLimitLayer::new(BODY))
-        .layer(middleware::from_fn(swallow))
+        .layer(middleware::from_fn(limits::pace))
+        .layer(RequestBodyLimitLayer::new(limits::MOST))
+        .layer(middleware::from_fn(limits::swallow))
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
         .layer(middleware::from_fn_with_state(board.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(respond::render))
         .layer(middleware::from_fn(safety_headers))
         .layer(middleware::from_fn(number))
+        .layer(middleware::from_fn(last))
 }
 
 /// Host, origin, address, renewal.
 async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> Response {
     let config = &board.config;
-    // Two lengths for one body: whoever stands before us may have believed the other one.
-    if request.headers().contains_key(header::TRANSFER_ENCODING)
-        && request.headers().contains_key(header::CONTENT_LENGTH)
-    {
-        return (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")]).into_response();
+    // What is small here may be large when it is unpacked: nothing is.
+    let packed = |coding: &HeaderValue| !coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    if request.headers().get_all(header::CONTENT_ENCODING).iter().any(packed) {
+        return respond::Rejection(Error::WrongMedia("bodies without a Content-Encoding")).into_response();
     }
     // Probes come by address; they learn nothing but that the Board is up.
     let probe = matches!(request.uri().path(), "/healthz" | "/readyz");
@@ -147,23 +139,23 @@ fn client(peer: IpAddr, headers: &HeaderMap, config: &Config) -> IpAddr {
     last.to_canonical()
 }
 
-/// A body that says of itself that it is too large is read and dropped before it is refused, as far as that is
-/// bearable: a client that is still writing when the connection closes never sees the answer.
-async fn swallow(request: Request, next: Next) -> Response {
-    let said: Option<u64> =
-        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    match said {
-        Some(length) if length > BODY as u64 => {
-            if length <= SWALLOWED {
-                let mut body = request.into_body().into_data_stream();
-                let all = async { while body.next().await.is_some_and(|piece| piece.is_ok()) {} };
-                // Whoever is slower than that has had its time.
-                tokio::time::timeout(BODY_PAUSE, all).await.ok();
-            }
-            respond::Rejection(Error::TooLarge("the body is larger than 1 MiB")).into_response()
-        }
-        _ => next.run(request).await,
+/// Hangs up after a request whose end [`socket`] could not tell, because what follows it would pass unseen; and after one
+/// that was not understood or not meant for us, because what follows hardly is.
+async fn last(request: Request, next: Next) -> Response {
+    let opaque =
+        request.method() == Method::CONNECT || request.headers().keys().any(|name| socket::is_last(name.as_str()));
+    let version = request.version();
+    let mut response = next.run(request).await;
+    let over = match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => false,
+        StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST => true,
+        _ => opaque,
+    };
+    // HTTP/2 has another way for that, and needs none.
+    if over && version <= Version::HTTP_11 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    response
 }
 
 fn panicked(_: Box<dyn Any + Send>) -> Response {

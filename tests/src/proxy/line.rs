@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Faults, RESEND, Shared, WINDOW_WAIT,
-    units::{self, Chance, Frame, Kind},
+    units::{self, Frame, Kind},
 };
+use crate::dice::Dice;
 
 /// Units between reader and writer: beyond it the reader rests, and the sender feels it.
 const UNDER_WAY: usize = 256;
@@ -116,11 +117,11 @@ impl<'a> Way<'a> {
 
     async fn pass(&self, from: ReadHalf<'_>, to: WriteHalf<'_>) {
         let (units, coming) = mpsc::channel(UNDER_WAY);
-        let chance = Chance(self.shared.seed ^ (self.number << 1) ^ u64::from(self.up));
+        let dice = Dice::of(self.shared.seed ^ (self.number << 1) ^ u64::from(self.up));
         let reader = Reader {
             way: self,
             faults: self.faults(),
-            chance,
+            dice,
             units,
             bytes: Vec::new(),
             begun: false,
@@ -168,7 +169,7 @@ impl<'a> Way<'a> {
 struct Reader<'a> {
     way: &'a Way<'a>,
     faults: watch::Receiver<Faults>,
-    chance: Chance,
+    dice: Dice,
     units: mpsc::Sender<Unit>,
     /// Read, and not a whole unit yet.
     bytes: Vec<u8>,
@@ -190,9 +191,10 @@ impl Reader<'_> {
                 let _ = self.faults.changed().await;
             }
             let read = tokio::select! {
-                read = from.read(&mut chunk) => read,
-                // Perhaps it stalls from now on.
+                biased;
+                // Perhaps it stalls from now on: what comes after that was said stays unread.
                 _ = self.faults.changed() => continue,
+                read = from.read(&mut chunk) => read,
                 () = sleep_until(self.filled), if !self.window.is_empty() => {
                     self.turn().await;
                     continue;
@@ -260,7 +262,7 @@ impl Reader<'_> {
     async fn frame(&mut self, frame: &Frame, bytes: Vec<u8>) {
         let faults = self.faults.borrow().clone();
         let up = self.way.up;
-        let drops = faults.drop.as_ref().is_some_and(|pick| pick(frame)) || self.chance.next() < faults.drop_chance;
+        let drops = faults.drop.as_ref().is_some_and(|pick| pick(frame)) || self.dice.chance() < faults.drop_chance;
         let copies = if drops || frame.kind == Kind::Close { 0 } else { faults.copies };
         self.way.shared.count(|counts| {
             *(if up { &mut counts.up } else { &mut counts.down }) += 1;
@@ -299,9 +301,9 @@ impl Reader<'_> {
             return;
         }
         let faults = self.faults.borrow().clone();
-        let mut due = Instant::now() + faults.delay + faults.jitter.mul_f64(self.chance.next());
+        let mut due = Instant::now() + faults.delay + faults.jitter.mul_f64(self.dice.chance());
         let mut resend = RESEND;
-        while self.chance.next() < faults.loss {
+        while self.dice.chance() < faults.loss {
             due += resend;
             resend *= 2;
             self.way.shared.count(|counts| counts.lost += 1);

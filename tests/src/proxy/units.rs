@@ -28,7 +28,7 @@ impl Frame {
 }
 
 /// The frame at the start of `bytes` and its length on the wire, when it is there as a whole.
-pub(super) fn frame(bytes: &[u8], number: u64) -> Option<(Frame, usize)> {
+pub(crate) fn frame(bytes: &[u8], number: u64) -> Option<(Frame, usize)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     let (length, mut at) = match second & 0x7f {
         126 => (usize::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?)), 4),
@@ -62,20 +62,6 @@ pub(super) fn rename(bytes: &mut [u8], foreign: &str, own: &str) {
         if bytes[at..].starts_with(foreign.as_bytes()) {
             bytes[at..at + own.len()].copy_from_slice(own.as_bytes());
         }
-    }
-}
-
-/// A small generator (splitmix64): the same seed makes the same faults.
-pub(super) struct Chance(pub u64);
-
-impl Chance {
-    /// From 0 to 1.
-    pub fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

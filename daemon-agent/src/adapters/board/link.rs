@@ -22,6 +22,9 @@ const CAUTION: Duration = Duration::from_secs(31);
 /// Nacks of frames that were under way when the first one came say nothing new for so long.
 const ECHO: Duration = Duration::from_secs(2);
 
+/// Frames that may overtake the welcome.
+const EARLY: usize = 64;
+
 /// Where events are read from.
 pub trait Logs {
     /// All attempts that have a log.
@@ -71,6 +74,10 @@ pub enum Step {
 /// One connection.
 pub struct Link {
     welcomed: bool,
+    /// What the Board calls this connection.
+    epoch: Option<u64>,
+    /// What came before the welcome.
+    early: Vec<ToDaemon>,
     window: Window,
     /// Bytes of events to aim for in a frame.
     frame: u64,
@@ -118,6 +125,8 @@ impl Link {
         let unproven = announced.map(|(task_id, attempt)| Running { task_id, attempt }).collect();
         let link = Self {
             welcomed: false,
+            epoch: None,
+            early: Vec::new(),
             window: Window { events: WINDOW_EVENTS, bytes: WINDOW_BYTES },
             frame,
             cursors: BTreeMap::new(),
@@ -138,9 +147,15 @@ impl Link {
     /// Takes a frame of the Board.
     pub fn frame(&mut self, frame: ToDaemon, now: Instant) -> Vec<Step> {
         match (self.welcomed, frame) {
-            (false, ToDaemon::Welcome(welcome)) => self.welcome(welcome),
+            (false, ToDaemon::Welcome(welcome)) => self.welcome(welcome, now),
             (false, ToDaemon::Error { code, of }) => vec![broken(format!("{code} {}", of.unwrap_or_default()))],
-            (false, _) => vec![broken("a frame before welcome".to_owned())],
+            (false, frame) if self.early.len() < EARLY => {
+                self.early.push(frame);
+                Vec::new()
+            }
+            (false, _) => vec![broken("too many frames before welcome".to_owned())],
+            // The same once more says nothing.
+            (true, ToDaemon::Welcome(welcome)) if Some(welcome.conn_epoch) == self.epoch => Vec::new(),
             (true, ToDaemon::Welcome(_)) => vec![broken("a second welcome".to_owned())],
             (true, ToDaemon::AckEvents { acks }) => vec![Step::Acked(self.acked(acks))],
             (true, ToDaemon::Nack { task_id, attempt, expect }) => {
@@ -199,12 +214,12 @@ impl Link {
             })
     }
 
-    fn welcome(&mut self, welcome: Box<Welcome>) -> Vec<Step> {
+    fn welcome(&mut self, welcome: Box<Welcome>, now: Instant) -> Vec<Step> {
         let [low, high] = protocol::limits::PROTOCOL;
         if !(low..=high).contains(&welcome.protocol) {
             return vec![broken(format!("protocol {} is not spoken here", welcome.protocol))];
         }
-        self.welcomed = true;
+        (self.welcomed, self.epoch) = (true, Some(welcome.conn_epoch));
         self.window = Window { events: welcome.window.events.max(1), bytes: welcome.window.bytes.max(1) };
         self.frame = self.frame.min(welcome.max_frame_bytes / 2);
         for Acked { task_id, attempt, seq } in welcome.acked.clone() {
@@ -212,7 +227,11 @@ impl Link {
             self.unproven.remove(&attempt);
             self.cursors.insert(attempt, Cursor::at(seq.saturating_add(1)));
         }
-        vec![Step::Welcomed(welcome)]
+        let mut steps = vec![Step::Welcomed(welcome)];
+        for frame in std::mem::take(&mut self.early) {
+            steps.extend(self.frame(frame, now));
+        }
+        steps
     }
 
     fn acked(&mut self, acks: Vec<Acked>) -> Vec<(Running, u64)> {

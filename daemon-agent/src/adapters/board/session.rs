@@ -1,6 +1,6 @@
 //! One connection: the loop that does the I/O for `link`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, SinkExt, StreamExt, stream::SplitSink};
 use protocol::{
@@ -36,6 +36,9 @@ const WRITE: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Frames taken together, so that their commands share an fsync.
 const TOGETHER: usize = 64;
+/// Commands that may wait for an earlier one, and how long, before the connection is given up: the Board sends all of
+/// them again on the next one.
+const EARLY: (usize, Duration) = (64, Duration::from_secs(5));
 /// Requests of the Board that are worked on at once.
 const REQUESTS: usize = 8;
 
@@ -63,7 +66,17 @@ pub async fn serve(
     let writer = tokio::spawn(write(sink, waiting, gone.clone()));
     let (link, hello) = Link::open(identity.hello(mesh), frame);
     let requests = Arc::new(Semaphore::new(REQUESTS));
-    let mut session = Session { link, mesh, out, welcomed: None, closed: false, requests, gauge };
+    let mut session = Session {
+        link,
+        mesh,
+        out,
+        welcomed: None,
+        closed: false,
+        early: BTreeMap::new(),
+        since: Instant::now(),
+        requests,
+        gauge,
+    };
     let end = session.run(&mut stream, hello, &gone, finish).await;
     let welcomed = session.welcomed;
     let size = matches!(end, End::Closed { code: close::TOO_LARGE, .. });
@@ -87,6 +100,9 @@ struct Session<'a> {
     welcomed: Option<std::time::Instant>,
     /// The Board closed the connection, not we.
     closed: bool,
+    /// Commands that overtook an earlier one, and since when there are any.
+    early: BTreeMap<u64, Numbered>,
+    since: Instant,
     requests: Arc<Semaphore>,
     gauge: &'a mut Gauge,
 }
@@ -177,6 +193,7 @@ impl Session<'_> {
             next = if result.is_ok() && taken < TOGETHER { stream.next().now_or_never() } else { None };
         }
         // Also what came before a broken frame is taken: it was sent in order.
+        let commands = self.due(commands);
         if !commands.is_empty() {
             match self.mesh.take(commands).await {
                 Ok(cmd_seq) => {
@@ -190,6 +207,22 @@ impl Session<'_> {
             }
         }
         result
+    }
+
+    /// The commands whose turn it is; the others wait. When too many do, they are handed over as they are, and refused.
+    fn due(&mut self, commands: Vec<Numbered>) -> Vec<Numbered> {
+        if self.early.is_empty() {
+            self.since = Instant::now();
+        }
+        self.early.extend(commands.into_iter().map(|command| (command.cmd_seq, command)));
+        let gives_up = self.early.len() > EARLY.0 || self.since.elapsed() > EARLY.1;
+        let mut next = self.mesh.last_cmd_seq() + 1;
+        let mut due = Vec::new();
+        while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= next || gives_up) {
+            next = next.max(first.key() + 1);
+            due.push(first.remove());
+        }
+        due
     }
 
     async fn frame(

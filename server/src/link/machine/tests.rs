@@ -119,8 +119,8 @@ fn silence_nonsense_and_floods_end_it_and_news_does_not() {
     let mut machine = connected(vec![], vec![], vec![]);
     let unknown = machine.frame(r#"{"type":"dance","x":1}"#, 20_000, WALL);
     assert!(matches!(unknown.send.as_slice(), [ToDaemon::Unsupported { of }] if of == "dance"));
-    assert!(machine.tick(49_999).close.is_none());
-    assert_eq!(machine.tick(50_000).close.map(|close| close.code), Some(close::TIMEOUT));
+    assert!(machine.tick(48_499).close.is_none());
+    assert_eq!(machine.tick(48_500).close.map(|close| close.code), Some(close::TIMEOUT));
     assert_eq!(machine.frame("[", 50_000, WALL).close.map(|close| close.code), Some(close::PROTOCOL));
     let flood =
         json!({"type": "task:events", "taskId": TaskId::new(1), "attempt": 1, "from": 1, "items": vec![0; 100_000]});

@@ -24,7 +24,7 @@ use crate::{
     guard::seal,
     secret,
     state::Board,
-    web::{Rejection, extract::Viewing, pace::Pace},
+    web::{Rejection, extract::Viewing, layers::bodies, pace::Pace},
 };
 
 /// The header that names a call which may be sent again.
@@ -70,7 +70,7 @@ pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Res
     parts.extensions.insert(gate.pace.clone());
     let key = key(&parts.method, &parts.headers)?;
     let Some(key) = key else { return Ok(next.run(Request::from_parts(parts, body)).await) };
-    let bytes = to_bytes(body, MAX_BODY).await.map_err(|_| Error::TooLarge("a body may have at most 1 MiB"))?;
+    let bytes = bodies::read(body, MAX_BODY).await?;
     let place = parts.uri.path_and_query().map_or(parts.uri.path(), |whole| whole.as_str());
     let once = Once { key, asks: asks(&parts.method, place, &bytes) };
     if parts.method == Method::POST && parts.uri.path() == super::SUBMIT {

@@ -15,7 +15,7 @@ use serde_json::error::Category;
 
 use crate::{
     error::{Error, Result},
-    web::Rejection,
+    web::{Rejection, layers::bodies},
 };
 
 /// Largest body of an API call, bytes.
@@ -60,10 +60,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeBody
 async fn whole(request: Request) -> Result<(bool, Bytes)> {
     let media = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let json = is_json(media);
-    let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY)
-        .await
-        .map_err(|_| Error::TooLarge("a body may have at most 1 MiB"))?;
-    Ok((json, bytes))
+    Ok((json, bodies::read(request.into_body(), MAX_BODY).await?))
 }
 
 fn is_json(media: &str) -> bool {

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::BODY;
+use super::limits::MOST;
 use crate::{error::Error, web::respond::Rejection};
 
 /// A whole body. Too large is said to be too large, however its length was announced.
@@ -22,12 +22,13 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
     type Rejection = Rejection;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
-        Ok(Self(read(request.into_body()).await?))
+        Ok(Self(read(request.into_body(), MOST).await?))
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, Error> {
-    to_bytes(body, BODY).await.map_err(|error| {
+/// The whole of a body of at most `most` bytes.
+pub async fn read(body: Body, most: usize) -> Result<Bytes, Error> {
+    to_bytes(body, most).await.map_err(|error| {
         // The limit's own error lies below those of the layers that the body came through.
         let mut cause = error.source();
         let mut words = error.to_string();
@@ -38,7 +39,7 @@ async fn read(body: Body) -> Result<Bytes, Error> {
         if words.contains("length limit") {
             Error::TooLarge("the body is larger than 1 MiB")
         } else {
-            Error::Malformed("the body broke off".into())
+            Error::Malformed("the body broke off, or came too slowly".into())
         }
     })
 }
@@ -50,7 +51,7 @@ pub async fn forms(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();
-    match read(body).await {
+    match read(body, MOST).await {
         Ok(bytes) if has_nul(&bytes) => {
             Rejection(Error::unacceptable("nul", "Text may not contain U+0000.")).into_response()
         }
@@ -76,10 +77,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_is_too_large_is_called_so() {
-        assert_eq!(read(Body::from(vec![b'x'; BODY])).await.expect("within the limit").len(), BODY);
-        let error = read(Body::from(vec![b'x'; BODY + 1])).await.expect_err("beyond it");
+        assert_eq!(read(Body::from(vec![b'x'; MOST]), MOST).await.expect("within the limit").len(), MOST);
+        let error = read(Body::from(vec![b'x'; MOST + 1]), MOST).await.expect_err("beyond it");
         assert!(matches!(error, Error::TooLarge(_)), "{error:?}");
         let broken = Body::from_stream(futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("gone"))]));
-        assert!(matches!(read(broken).await.expect_err("broken off"), Error::Malformed(_)));
+        assert!(matches!(read(broken, MOST).await.expect_err("broken off"), Error::Malformed(_)));
     }
 }

@@ -85,9 +85,17 @@ const WIDE: Window = Window { events: 4000, bytes: 4_000_000 };
 fn nothing_is_sent_and_nothing_taken_before_the_welcome() {
     let (mut link, _) = Link::open(hello(), FRAME);
     assert!(link.events(&Memory(vec![(attempt(1), 5)]), Instant::now()).is_none());
-    assert!(matches!(link.frame(ack(&attempt(1), 5), Instant::now())[..], [Step::Close { code: 4400, .. }]));
-    let mut link = open(vec![], WIDE);
-    assert!(matches!(link.frame(welcome(vec![], WIDE), Instant::now())[..], [Step::Close { code: 4400, .. }]));
+    assert!(link.frame(ack(&attempt(1), 5), Instant::now()).is_empty(), "it overtook the welcome");
+    let steps = link.frame(welcome(vec![], WIDE), Instant::now());
+    assert!(matches!(steps[..], [Step::Welcomed(_), Step::Acked(_)]), "{steps:?}");
+    assert!(link.frame(welcome(vec![], WIDE), Instant::now()).is_empty(), "the same once more");
+    let ToDaemon::Welcome(mut other) = welcome(vec![], WIDE) else { panic!("a welcome") };
+    other.conn_epoch += 1;
+    let steps = link.frame(ToDaemon::Welcome(other), Instant::now());
+    assert!(matches!(steps[..], [Step::Close { code: 4400, .. }]));
+    let (mut link, _) = Link::open(hello(), FRAME);
+    let mut early = (0..65).flat_map(|_| link.frame(ack(&attempt(1), 5), Instant::now()));
+    assert!(matches!(early.next(), Some(Step::Close { code: 4400, .. })), "a bounded number may");
 }
 
 #[test]

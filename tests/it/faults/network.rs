@@ -1,0 +1,119 @@
+//! F25 to F41 and F62: the network between a viber, the Board and its viewers breaks in every way it can.
+//!
+//! A frame-aware proxy stands in for the network. It has no packets: a packet's loss is played as what it costs, a resend's
+//! time; a lost *frame* is more than TCP ever loses, and is played where a case says so.
+
+mod disorder;
+mod holes;
+mod idle;
+mod many;
+mod races;
+mod resets;
+mod slow;
+mod viewers;
+
+use std::time::Duration;
+
+use board_tests::{
+    Board, Engine, Llm, Person, Proxy, Viber,
+    board::HOME,
+    dice::Dice,
+    eventually,
+    llm::{Piece, Reply},
+    tasks::{id, said},
+};
+use serde_json::Value;
+
+/// The rules are the link's, whatever the database.
+const ANY: Engine = Engine::Sqlite;
+
+/// The seed of a proxy.
+fn seed() -> u64 {
+    Dice::new().next()
+}
+
+/// A Board, and a real viber that dials it through a faulty network.
+struct Scene {
+    board: Board,
+    operator: Person,
+    proxy: Proxy,
+    llm: Llm,
+    viber: Viber,
+    viber_id: String,
+    /// Connections up to the one that the viber was first seen on: it joined on one, too.
+    first: u64,
+}
+
+/// Words `from` to `to`, each a delta of its own, `pause` apart.
+fn words(from: u32, to: u32, pause: Duration) -> Vec<Piece> {
+    let word = |n: u32| [Piece::Pause(pause), Piece::text(&format!("w{n} "))];
+    (from..to).flat_map(word).collect()
+}
+
+/// What the words `0` to `to` are together.
+fn text(to: u32) -> String {
+    (0..to).map(|n| format!("w{n} ")).collect()
+}
+
+impl Scene {
+    /// `faults` are set before the viber dials for the first time.
+    async fn set(script: Vec<Reply>, faults: impl FnOnce(&Proxy)) -> Self {
+        let board = Board::start(ANY).await;
+        let operator = board.token(HOME, "operator").await;
+        let proxy = Proxy::before(&board, seed()).await;
+        let llm = Llm::start(script).await;
+        let mut viber = Viber::fresh("lab");
+        viber.enrol_at(&board, &proxy.url()).await;
+        viber.think_with(&llm, "openai");
+        faults(&proxy);
+        viber.run();
+        viber.connected(&operator).await;
+        let viber_id = viber.id(&operator).await;
+        let first = proxy.newest();
+        Self { board, operator, proxy, llm, viber, viber_id, first }
+    }
+
+    async fn submit(&self, goal: &str) -> Value {
+        self.operator.submit(&self.viber_id, goal).await
+    }
+
+    /// Waits until the Board has recorded the word.
+    async fn recorded(&self, task: &Value, word: u32) {
+        eventually(&format!("w{word} is recorded"), || async {
+            let events = self.operator.events(id(task, "id")).await;
+            serde_json::to_string(&events).expect("JSON").contains(&format!("w{word} ")).then_some(())
+        })
+        .await;
+    }
+
+    /// The viber's contact now.
+    async fn contact(&self) -> String {
+        let viber = self.operator.get(&format!("/api/v1/vibers/{}", self.viber_id)).await.expect(200).json();
+        viber["contact"]["state"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Waits for the end, and that everything came exactly once: events, text, one attempt, one call of the model.
+    async fn completes(&self, task: &Value, to: u32, within: Duration) {
+        let task = id(task, "id");
+        let done = self.operator.task_within(within, task, "completed", |task| task["state"] == "completed").await;
+        exact(&self.operator, &done, &text(to)).await;
+        assert_eq!(done["attempt"], 1);
+    }
+
+    /// After every case; the model was asked `calls` times.
+    async fn sound(&self, calls: usize) {
+        assert_eq!(self.llm.requests().len(), calls, "each attempt is started once");
+        self.board.sound().await;
+    }
+}
+
+/// That a task's events are contiguous and its text is exactly this.
+async fn exact(operator: &Person, task: &Value, text: &str) {
+    let events = operator.events(id(task, "id")).await;
+    let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{events:#?}");
+    let messages = operator.messages(id(task, "sessionId")).await;
+    let all: Vec<String> =
+        messages.iter().filter(|message| message["role"] == "assistant").map(|message| said(message, "text")).collect();
+    assert_eq!(all, [text]);
+}

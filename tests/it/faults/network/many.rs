@@ -1,0 +1,112 @@
+//! F40, F41: more connections than anybody has, and more than there are files.
+
+use std::time::Duration;
+
+use board_tests::{
+    Board, FakeDaemon, Raw,
+    bench::proc,
+    board::HOME,
+    fake_daemon::{accepted, completed, started},
+    invariants::Watch,
+    raw::{Tcp, sockets, upgrade},
+    tasks::id,
+    within,
+};
+use futures_util::{StreamExt, stream};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use tokio::time::Instant;
+
+use super::ANY;
+
+/// Under way at once.
+const TOGETHER: usize = 32;
+
+/// Answers how many connected, showed their credential and went, a second.
+async fn storm(whole: usize, half: usize) -> f64 {
+    let board = Board::start(ANY).await;
+    let operator = board.token(HOME, "operator").await;
+    let fake = FakeDaemon::enrol(&board, "lab").await;
+    // Its caches are filled before it counts.
+    for _ in 0..50 {
+        drop(Raw::upgraded(&board, &fake.credential, "").await);
+    }
+    let before = Watch::start(&board);
+    let began = Instant::now();
+    let connect = |_| async { drop(Raw::upgraded(&board, &fake.credential, "").await) };
+    stream::iter(0..whole).map(connect).buffer_unordered(TOGETHER).collect::<()>().await;
+    let rate = whole as f64 / began.elapsed().as_secs_f64();
+    let request = upgrade(&board, &fake.credential, "");
+    let open = |_| async {
+        let mut raw = Raw::open(&board).await;
+        raw.say(&request.as_bytes()[..request.len() / 2]).await;
+        raw
+    };
+    let halves: Vec<Raw> = stream::iter(0..half).map(open).buffer_unordered(TOGETHER).collect().await;
+    operator.get("/api/v1/vibers").await.expect(200);
+    drop(halves);
+    before.back(&board).await;
+    within(Duration::from_secs(10), "no CLOSE_WAIT", || async { (sockets(&board, Tcp::CloseWait) == 0).then_some(()) })
+        .await;
+    board.sound().await;
+    rate
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f40_connections_that_come_and_go_leave_nothing() {
+    storm(1_000, 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f41_a_board_without_files_left_keeps_whom_it_has_and_recovers() {
+    const FILES: u64 = 256;
+    const CLIENTS: usize = 400;
+    let board = Board::start(ANY).await;
+    let operator = board.token(HOME, "operator").await;
+    let mut fake = FakeDaemon::connected(&board, "lab").await;
+    let task = operator.submit(fake.id.as_str(), "go on").await;
+    let submit = fake.submitted().await;
+    fake.report(&submit.task_id, 1, 1, vec![accepted()]).await;
+    let mut viewer = operator.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
+    viewer.until("task:accepted").await;
+    let pid = Pid::from_raw(i32::try_from(board.pid()).expect("a process id"));
+    let limit = Rlimit { current: Some(FILES), maximum: getrlimit(Resource::Nofile).maximum };
+    prlimit(pid, Resource::Nofile, limit).expect("our own child");
+
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(Raw::open(&board).await);
+    }
+    within(Duration::from_secs(5), "no file is left", || async {
+        (Watch::start(&board).files as u64 >= FILES - 1).then_some(())
+    })
+    .await;
+    let (spent, began) = (proc::processor(board.pid()), Instant::now());
+    fake.report(&submit.task_id, 1, 2, vec![started()]).await;
+    viewer.until("task:started").await;
+    fake.beat().await;
+    tokio::time::sleep_until(began + Duration::from_secs(3)).await;
+    let share = (proc::processor(board.pid()) - spent) / began.elapsed().as_secs_f64();
+    assert!(share < 0.5, "{share} of a processor while nothing can be accepted");
+    // Those who say nothing are hung up on; whoever waited behind them is served.
+    within(Duration::from_secs(25), "it accepts again", || async {
+        let asked = operator.try_send(operator.request(reqwest::Method::GET, "/api/v1/vibers"));
+        let asked = tokio::time::timeout(Duration::from_secs(3), asked).await;
+        asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200)).then_some(())
+    })
+    .await;
+    fake.report(&submit.task_id, 1, 3, vec![completed("done")]).await;
+    viewer.until("end").await;
+    drop(clients);
+    board.sound().await;
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn f40_ten_thousand_connections_come_and_go_at_five_hundred_a_second() {
+        let rate = storm(10_000, 2_000).await;
+        println!("F40: {rate:.0} connections a second");
+        assert!(rate >= 500.0, "{rate} a second");
+    }
+}
