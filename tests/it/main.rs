@@ -21,6 +21,7 @@ mod attacks;
 mod authority;
 mod browser;
 mod calls;
+mod cases;
 mod daemon;
 mod delivery;
 mod faults;
