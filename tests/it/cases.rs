@@ -98,7 +98,8 @@ fn every_case_has_its_test() {
     }
     let due = due();
     let absent: BTreeSet<String> = ABSENT.iter().map(|(number, _)| (*number).to_owned()).collect();
-    let missing: Vec<&String> = due.iter().filter(|number| !found.contains_key(*number) && !absent.contains(*number)).collect();
+    let missing: Vec<&String> =
+        due.iter().filter(|number| !found.contains_key(*number) && !absent.contains(*number)).collect();
     assert!(missing.is_empty(), "no test bears the number of these cases: {missing:?}");
     let there: Vec<&String> = absent.iter().filter(|number| found.contains_key(*number)).collect();
     assert!(there.is_empty(), "these have a test by now; take them off the list: {there:?}");
