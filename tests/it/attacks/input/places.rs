@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use super::{World, patiently};
 
-crate::on_both_databases!(a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless);
+crate::on_both_databases!(
+    a93_a_cursor_or_limit_that_was_made_up_is_refused_or_harmless,
+    a93_a_seq_that_was_made_up_is_refused_or_harmless,
+);
 
 const LISTS: [&str; 7] = ["vibers", "sessions", "tasks", "members", "invitations", "tokens", "audit"];
 
@@ -52,7 +55,7 @@ async fn whole(answer: reqwest::Response) -> Answer {
     Answer { status, headers, body: answer.text().await.expect("a body") }
 }
 
-async fn a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless(engine: Engine) {
+async fn a93_a_cursor_or_limit_that_was_made_up_is_refused_or_harmless(engine: Engine) {
     let world = World::make(engine).await;
     let program = &world.program;
     // Each list has a program of its own, for each has its pace.
@@ -68,9 +71,11 @@ async fn a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless(engine: En
     }
     board_tests::FakeDaemon::enrol(&world.board, "other").await;
 
-    for (list, program) in LISTS.iter().zip(&programs) {
+    for (n, (list, program)) in LISTS.iter().zip(&programs).enumerate() {
         let path = format!("/api/v1/{list}");
-        for limit in NUMBERS.iter().copied().chain(["201", "1000000000", "", "10", "all"]) {
+        // One list sees all of them, the others each a share.
+        let share = NUMBERS.iter().skip(n).step_by(if n == 0 { 1 } else { LISTS.len() });
+        for limit in share.copied().chain(["201", "1000000000", "", "10", "all"]) {
             let answer = ask(program, &format!("{path}?limit={}", escape(limit))).await;
             if limit == "10" {
                 assert_eq!(answer.status, 200, "{list}");
@@ -108,7 +113,7 @@ async fn a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless(engine: En
                 assert_eq!(answer.expect(422).code(), "bad_cursor", "{other}'s cursor in {list}");
             }
         }
-        for at in (0..cursor.len()).step_by(3) {
+        for at in (0..cursor.len()).step_by(5) {
             let mut changed = cursor.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).expect("ASCII");
@@ -138,15 +143,9 @@ async fn a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless(engine: En
             forged("", &["x"]),
             BASE64_URL_SAFE_NO_PAD.encode([0xff, 0xfe, 0x1f, 0x00]),
         ];
-        for number in NUMBERS {
+        for number in NUMBERS.iter().copied().step_by(2) {
             let known = whole["items"][0]["id"].as_str().unwrap_or("x");
-            made.extend([
-                forged(list, &[number]),
-                forged(list, &[number, number]),
-                forged(list, &[number, known]),
-                forged(list, &[known, number]),
-                forged(list, &[number, known, known]),
-            ]);
+            made.extend([forged(list, &[number]), forged(list, &[number, known]), forged(list, &[known, number])]);
         }
         for cursor in made {
             let answer = ask(program, &format!("/api/v1/{list}?limit=200&cursor={cursor}")).await;
@@ -155,7 +154,12 @@ async fn a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless(engine: En
         }
     }
 
-    // Seqs of messages and events, and of the pages.
+    world.board.sound().await;
+}
+
+async fn a93_a_seq_that_was_made_up_is_refused_or_harmless(engine: Engine) {
+    let world = World::make(engine).await;
+    let program = &world.program;
     let (session, task) = (&world.session, &world.task);
     for number in NUMBERS.iter().copied().chain(["3", ""]) {
         let n = escape(number);
@@ -180,7 +184,7 @@ async fn a93_a_place_or_limit_that_was_made_up_is_refused_or_harmless(engine: En
             assert!([200, 400, 404, 422].contains(&answer.status), "{path}: {answer:#?}");
         }
         let cursor = if number.is_empty() { "x" } else { number };
-        for last in [cursor.to_owned(), format!("1.{cursor}"), format!("{cursor}.1")] {
+        for last in [format!("1.{cursor}"), format!("{cursor}.1")] {
             if last.is_ascii() {
                 let said = follow(program, &format!("/api/v1/tasks/{task}/events"), &last).await;
                 let events = said.matches("\nid: ").count() + usize::from(said.starts_with("id: "));
