@@ -358,7 +358,7 @@ pub struct Ended {
     pub teams: (u64, i64),
 }
 
-/// Whose access ended since an instant: asked every second, so it reads no more than it finds.
+/// Whose access ended since an instant: asked every second, so it answers only what it finds.
 pub async fn ended(tx: &mut Tx, since: Instant) -> Result<Ended, Error> {
     let sql = "SELECT viber_id FROM vibers WHERE revoked_at >= $1 UNION ALL SELECT v.viber_id FROM vibers v \
                JOIN teams t ON t.team_id = v.team_id WHERE t.suspended_at >= $2";
