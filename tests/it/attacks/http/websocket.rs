@@ -78,7 +78,9 @@ async fn a85_broken_frames_are_answered_with_the_word_for_them() {
                 assert!(raw.frame().await.contains("welcome"), "{what}");
             }
             raw.say(&bytes).await;
-            let end = raw.ended(Duration::from_secs(1)).await;
+            // A quarter of a million frames have to be read before they are too many: a debug build takes its time.
+            let limit = Duration::from_secs(if what.starts_with("endless") { 8 } else { 1 });
+            let end = raw.ended(limit).await;
             assert!(
                 matches!(end, End::Code(code) if codes.contains(&code)),
                 "{what}, {welcomed}: {end:?}, not {codes:?}"
