@@ -249,8 +249,12 @@ impl Link {
             let close = self.follow(step);
             // Nearly always it leaves at once.
             let sent = if self.queue.is_empty() { None } else { self.queue.pump(sink).now_or_never() };
-            if let Some(Err(_)) = sent {
-                return gone();
+            match sent {
+                Some(Err(_)) => return gone(),
+                Some(Ok(())) => {
+                    crate::fault::at("link::after_send");
+                }
+                None => {}
             }
             if let Some(close) = close {
                 // What was answered before is worth sending; who does not read does not get it.

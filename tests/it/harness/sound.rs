@@ -126,7 +126,7 @@ async fn rows_that_lie_are_found(engine: Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn secrets_children_and_panics_are_found() {
+async fn secrets_leaks_and_panics_are_found() {
     let mut played = played(Engine::Sqlite).await;
     // I9: in a file.
     let board = &played.board;
@@ -136,18 +136,6 @@ async fn secrets_children_and_panics_are_found() {
     std::fs::write(board.data().join("copy.txt"), format!("x{secret}x")).expect("a file");
     finds(&board.unsound().await, "I9");
     std::fs::remove_file(board.data().join("copy.txt")).expect("the file");
-    // I10: a process in the folder of an attempt that has ended.
-    let machine = tempfile::tempdir().expect("a folder");
-    let scratch = machine.path().join("scratch");
-    let note = format!("scratch {} 1 {}\n", played.task, scratch.display());
-    std::fs::write(machine.path().join(NOTES), note).expect("a note");
-    board.ledger().viber(machine.path().to_owned());
-    let child = std::process::Command::new("sleep").arg("60").env("TMPDIR", &scratch).spawn();
-    let child = Arc::new(Mutex::new(child.expect("sleep")));
-    let found = board.unsound().await;
-    child.lock().expect("not poisoned").kill().expect("it runs");
-    child.lock().expect("not poisoned").wait().expect("it ended");
-    finds(&found, "I10");
     // I11: more files than before.
     let before = Watch::start(board);
     assert!(before.files > 5 && before.threads > 1 && before.memory > 1000, "{before:?}");
@@ -177,4 +165,22 @@ async fn secrets_children_and_panics_are_found() {
     // I9 again, in a row: it stays in the file even when the row forgets it.
     played.board.sql("UPDATE vibers SET hostname = 'vbt_aSecretThatNobodyMayWriteDown'").await;
     finds(&played.board.unsound().await, "I9");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_of_ended_attempts_are_found() {
+    let played = played(Engine::Sqlite).await;
+    let board = &played.board;
+    // I10: a process in the folder of an attempt that has ended.
+    let machine = tempfile::tempdir().expect("a folder");
+    let scratch = machine.path().join("scratch");
+    let note = format!("scratch {} 1 {}\n", played.task, scratch.display());
+    std::fs::write(machine.path().join(NOTES), note).expect("a note");
+    board.ledger().viber(machine.path().to_owned());
+    let child = std::process::Command::new("sleep").arg("60").env("TMPDIR", &scratch).spawn();
+    let child = Arc::new(Mutex::new(child.expect("sleep")));
+    let found = board.unsound().await;
+    child.lock().expect("not poisoned").kill().expect("it runs");
+    child.lock().expect("not poisoned").wait().expect("it ended");
+    finds(&found, "I10");
 }
