@@ -151,6 +151,7 @@ impl Session<'_> {
                     last_words = Some(Instant::now() + LAST_WORDS);
                     Ok(())
                 }
+                () = sleep_until(self.since + EARLY.1), if !self.early.is_empty() => self.hand_over(Vec::new()).await,
                 _ = beat.tick(), if more => self.beat().await,
                 changed = files.changed(), if more => match changed {
                     Ok(()) => {
@@ -192,7 +193,13 @@ impl Session<'_> {
             taken += 1;
             next = if result.is_ok() && taken < TOGETHER { stream.next().now_or_never() } else { None };
         }
-        // Also what came before a broken frame is taken: it was sent in order.
+        // Also what came before a broken frame is taken.
+        self.hand_over(commands).await?;
+        result
+    }
+
+    /// Journals the commands whose turn it is, and says so.
+    async fn hand_over(&mut self, commands: Vec<Numbered>) -> Result<(), End> {
         let commands = self.due(commands);
         if !commands.is_empty() {
             match self.mesh.take(commands).await {
@@ -206,7 +213,7 @@ impl Session<'_> {
                 Err(error @ Refused::Disk(_)) => return Err(End::Lost(error.to_string())),
             }
         }
-        result
+        Ok(())
     }
 
     /// The commands whose turn it is; the others wait. When too many do, they are handed over as they are, and refused.
@@ -215,7 +222,7 @@ impl Session<'_> {
             self.since = Instant::now();
         }
         self.early.extend(commands.into_iter().map(|command| (command.cmd_seq, command)));
-        let gives_up = self.early.len() > EARLY.0 || self.since.elapsed() > EARLY.1;
+        let gives_up = self.early.len() > EARLY.0 || self.since.elapsed() >= EARLY.1;
         let mut next = self.mesh.last_cmd_seq() + 1;
         let mut due = Vec::new();
         while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= next || gives_up) {
