@@ -194,6 +194,9 @@ impl Db {
         if let Some(writer) = &self.writer {
             writer.close().await;
         }
+        if let Some(watch) = &self.watch {
+            watch.close().await;
+        }
         match &self.pools {
             Pools::Sqlite(readers) => readers.close().await,
             Pools::Postgres(pool) => pool.close().await,

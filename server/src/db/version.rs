@@ -15,19 +15,29 @@ pub struct Version {
 /// A SQLite connection that looks and does nothing else: its number changes when any other connection, of this process or
 /// another one, has committed.
 pub(super) struct Watch {
-    tx: tokio::sync::Mutex<(u64, Tx)>,
+    /// The connection's number, and the connection until it is closed.
+    tx: tokio::sync::Mutex<(u64, Option<Tx>)>,
 }
 
 impl Watch {
     pub(super) fn new(tx: Tx) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
-        Self { tx: tokio::sync::Mutex::new((CONNECTIONS.fetch_add(1, Ordering::Relaxed), tx)) }
+        Self { tx: tokio::sync::Mutex::new((CONNECTIONS.fetch_add(1, Ordering::Relaxed), Some(tx))) }
     }
 
     pub(super) async fn look(&self) -> Result<Version, Error> {
         let mut watch = self.tx.lock().await;
-        let row = watch.1.row("PRAGMA data_version", &[]).await?;
+        let Some(tx) = &mut watch.1 else { return Err(Error::Unavailable("the database is closed".into())) };
+        let row = tx.row("PRAGMA data_version", &[]).await?;
         Ok(Version { connection: watch.0, state: said(row.map(|row| row.int("data_version")))?.to_string() })
+    }
+
+    /// The last connection that is closed moves the log into the database: none may stay open.
+    pub(super) async fn close(&self) {
+        let tx = self.tx.lock().await.1.take();
+        if let Some(tx) = tx {
+            tx.close().await;
+        }
     }
 }
 

@@ -1,8 +1,13 @@
 //! PostgreSQL ends statements, transactions and connections in every way it can (F50).
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
-use board_tests::{Board, Engine, eventually, tasks::id};
+use board_tests::{Board, Engine, board::HOME, eventually, tasks::id, within};
+use futures_util::future::join_all;
+use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::{Asked, Scene, count};
@@ -116,4 +121,50 @@ async fn f50_a_statement_that_takes_too_long_is_given_up_and_told() {
     say(&mut outsider, "ROLLBACK").await;
     let Asked::Kept(task) = scene.ask("too slow").await else { panic!("nothing stands in the way") };
     scene.tasks_are(&[("too slow".into(), task)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn f50_killed_backends_lose_and_double_nothing() {
+    let scene = Scene::on(Engine::Postgres).await;
+    let talker = scene.talker(20).await;
+    let mut people = Vec::new();
+    for _ in 0..3 {
+        people.push(scene.board.token(HOME, "operator").await);
+    }
+    let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let clients = people.iter().enumerate().map(|(n, person)| {
+        let (scene, over, done) = (&scene, &over, &done);
+        async move {
+            let mut kept = Vec::new();
+            while !over.load(Ordering::SeqCst) {
+                let key = format!("client {n}, {}", kept.len());
+                kept.push((key.clone(), scene.insist(person, &key, Duration::from_secs(20)).await));
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+            kept
+        }
+    });
+    let killer = async {
+        let mut outsider = outsider(&scene.board).await;
+        for _ in 0..8 {
+            say(
+                &mut outsider,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                                WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            .await;
+            let before = done.load(Ordering::SeqCst);
+            within(Duration::from_secs(10), "work goes on", || async {
+                (done.load(Ordering::SeqCst) > before).then_some(())
+            })
+            .await;
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    let (kept, ()) = tokio::join!(join_all(clients), killer);
+    let kept: Vec<(String, String)> = kept.into_iter().flatten().collect();
+    talker.finish(&scene.operator).await;
+    scene.tasks_are(&kept).await;
+    let answer = scene.operator.post("/api/v1/tasks", &json!({ "goal": "talk: after", "viberId": scene.absent })).await;
+    answer.expect(201);
 }

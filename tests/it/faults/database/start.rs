@@ -128,7 +128,8 @@ async fn f48_a_schema_that_is_not_ours_is_refused_untouched(engine: Engine) {
 async fn f48_a_damaged_file_is_refused_untouched() {
     let mut scene = stopped(Engine::Sqlite).await;
     let path = file(&scene.board);
-    let whole = std::fs::read(&path).expect("the file");
+    let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len());
+    assert_eq!(log, 0, "a Board that was stopped has everything in one file");
     let mut connection = SqliteConnection::connect(&scene.board.database_url).await.expect("the file");
     let roots = "SELECT name, rootpage FROM sqlite_master WHERE name IN ('tasks', 'events', 'operators', \
                  'tasks_session', 'sqlite_autoindex_tasks_1') ORDER BY rootpage";
@@ -140,6 +141,7 @@ async fn f48_a_damaged_file_is_refused_untouched() {
     }
     connection.close().await.expect("a clean goodbye");
     assert!(pages.len() >= 4, "{pages:?}");
+    let whole = std::fs::read(&path).expect("the file");
     for (name, page) in &pages {
         damage(&path, &whole, u64::try_from(page - 1).expect("a page") * 4096, 4096);
         let (_, said) = refused(&mut scene.board, name).await;
