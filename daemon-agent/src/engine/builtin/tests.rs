@@ -18,6 +18,7 @@ use crate::{
     config::{Agent, Api, Config, Timeouts},
     home::Home,
     model::endpoint::{Endpoint, Reply},
+    outbox::Shaper,
     task::Sink,
     tools,
 };
@@ -252,7 +253,12 @@ async fn whatever_a_provider_makes_up_stays_within_bounds() {
     let endpoint = Endpoint::start(vec![first, last]).await;
     let stage = Stage::new(&endpoint);
     let result = result(run(stage.run("x")).await);
-    assert!(result.text.len() <= protocol::limits::MAX_RESULT_TEXT && result.usage.cost_usd.is_none());
+    assert!(result.text == "é".repeat(200_000) && result.usage.cost_usd.is_none());
+    // Who reports it cuts it, and keeps what it cuts.
+    let told = Shaper::new(stage.home.clone(), TaskId::new(1)).result(result.clone(), protocol::Instant(1));
+    assert!(told.text.len() <= protocol::limits::MAX_RESULT_TEXT);
+    let whole = told.artifact_refs[0].reference.as_ref().expect("a file");
+    assert_eq!(std::fs::read_to_string(stage.home.root().join(whole)).expect("kept"), result.text);
     for event in stage.events() {
         let text = serde_json::to_string(&event).expect("JSON");
         assert!(text.len() < 100_000 && !text.contains("\\u0000"), "{}", &text[..200]);
