@@ -30,6 +30,12 @@ pub fn printable(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(tame).collect()
 }
 
+/// Whether [`printable`] has nothing to do: a quick look at bytes that are UTF-8.
+pub fn is_printable(bytes: &[u8]) -> bool {
+    // C1 controls begin with 0xC2; other characters that do are rare enough to be looked at closely.
+    !bytes.iter().any(|byte| (*byte < 0x20 && !matches!(byte, b'\n' | b'\t')) || matches!(byte, 0x7f | 0xc2))
+}
+
 /// A session's title: the goal's first line that says something, at most 80 characters.
 pub fn title(goal: &str) -> String {
     let line = goal.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("New session");
@@ -62,6 +68,15 @@ mod tests {
             printable("a\tb\r\nc\rd\u{1b}[31m\u{9b}\u{7f}\0"),
             "a\tb\nc\u{fffd}d\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}"
         );
+    }
+
+    #[test]
+    fn a_quick_look_misses_nothing() {
+        for code in 0..0x300 {
+            let text = char::from_u32(code).expect("a character").to_string();
+            assert!(!is_printable(text.as_bytes()) || printable(&text) == text, "{code:#x}");
+        }
+        assert!(is_printable("a\tb äöü 日本 \n".replace('ä', "a").as_bytes()));
     }
 
     #[test]

@@ -2,16 +2,20 @@
 
 use std::io::{self, Write};
 
+use protocol::text::{is_printable, printable};
 use tracing_subscriber::EnvFilter;
 
 use super::LogForm;
 
-/// A full disk or a closed pipe behind stderr is no reason to end.
+/// A full disk or a closed pipe behind stderr is no reason to end. Control characters are for no terminal to obey.
 struct Patient;
 
 impl Write for Patient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().write_all(bytes);
+        let _ = match is_printable(bytes) {
+            true => io::stderr().write_all(bytes),
+            false => io::stderr().write_all(printable(&String::from_utf8_lossy(bytes)).as_bytes()),
+        };
         Ok(bytes.len())
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use protocol::text::printable;
+use protocol::text::{is_printable, printable};
 use tracing_subscriber::EnvFilter;
 
 use super::{Failure, LogForm};
@@ -22,14 +22,34 @@ pub fn complain(failure: &Failure) {
     remark(format_args!("viber-board: {failure}"));
 }
 
+/// Standard error, to which a log line brings no control characters: what forms a line escapes most of them, but not those
+/// above ASCII, which a terminal may obey as well. Coloured lines are left alone: in those, all fields are escaped.
+struct Tame {
+    coloured: bool,
+}
+
+impl std::io::Write for Tame {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut out = std::io::stderr().lock();
+        if self.coloured || is_printable(bytes) {
+            return out.write(bytes);
+        }
+        out.write_all(printable(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
 /// Sends log lines to stderr. `RUST_LOG` narrows them; `serve` tells more than the other verbs.
 pub fn log(form: LogForm, serving: bool) {
     let usual = if serving { "info,sqlx=warn,hyper=warn,h2=warn" } else { "warn" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+    let coloured = form == LogForm::Text && std::io::stderr().is_terminal();
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(coloured).with_writer(move || Tame { coloured });
     // A test process may have one already.
     match form {
         LogForm::Text => lines.with_target(false).try_init().ok(),
