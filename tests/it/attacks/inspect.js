@@ -21,7 +21,7 @@ const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.-]*)?|this|change|outerHTML|closest (for
 const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?']";
 const TEXTS = `title, textarea, option, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, .chip, a.cut,
   span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .told, .cnc span, .writing, .cause,
-  .where a, .where .agent, .prose, .bad, summary > span, .meta, li b, .block, .outcome span, dd, p > strong, p > span, .status, p, button, .facts, .lead, li > div`;
+  .where a, .where .agent, .prose, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div`;
 
 const wrong = [];
 const say = (what, el) => { if (wrong.length < 30) wrong.push(`${what}: ${el.outerHTML?.slice(0, 240)}`); };

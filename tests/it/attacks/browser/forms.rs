@@ -60,7 +60,7 @@ pub(super) async fn still_world() -> World {
 }
 
 /// How often the log says, from `from` on, that a route was answered with this status.
-fn answered(board: &Board, from: usize, method: &str, route: &str, status: u16) -> usize {
+pub(super) fn answered(board: &Board, from: usize, method: &str, route: &str, status: u16) -> usize {
     let (route, status) = (format!("method={method} route={route}}}"), format!("status={status} "));
     board.log()[from..].lines().filter(|line| line.contains(&route) && line.contains(&status)).count()
 }

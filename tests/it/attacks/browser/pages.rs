@@ -11,7 +11,7 @@ use reqwest::{Method, header};
 use serde_json::{Value, json};
 use server::web::authority::{TABLE, Who};
 
-use super::{HOSTS, victim};
+use super::{HOSTS, forms::answered, victim};
 use crate::authority::World;
 
 /// The owner who signed in.
@@ -273,5 +273,58 @@ async fn a28_nobody_is_led_away_after_signing_in() {
     }
     let away = board.anon().page("/t/home/vibers").await.expect(303);
     assert_eq!(away.header("location"), "/login?next=/t/home/vibers");
+    board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a25_no_page_shows_in_a_frame() {
+    let world = World::make().await;
+    let board = &world.board;
+    let evil = Evil::start().await;
+    let mut pages = vec!["/login".to_owned(), "/no/such/page".into(), "/t/home/nowhere".into()];
+    for route in TABLE.iter().filter(|route| route.method == "GET" && route.path != "/") {
+        let endless =
+            route.path.ends_with("/live") || route.path.ends_with("/events") || route.path.starts_with("/ws/");
+        pages.extend(world.path(route, &world.ours).filter(|_| !endless));
+    }
+    assert!(pages.len() > 30, "{}", pages.len());
+    for path in &pages {
+        let answer = owner(&world).page(path).await;
+        let policy = answer.header("content-security-policy");
+        assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
+    }
+    // In a browser: a page that showed would fetch its style sheet, its scripts, its stream.
+    let some = ["/login", "/t/home", "/account", &format!("/t/home/sessions/{}", world.ours["sessions"])];
+    let urls: Vec<String> = some.iter().map(|path| format!("{}{path}", board.url)).collect();
+    let add = "const left = new Set(URLS);
+        setTimeout(() => { for (const url of URLS) {
+          const frame = document.createElement('iframe');
+          frame.onload = () => { left.delete(url); if (!left.size) fetch('BOARD/healthz', {mode: 'no-cors'}).catch(() => {}); };
+          frame.src = url;
+          document.body.append(frame);
+        } }, 100)";
+    let add = add.replace("URLS", &json!(urls).to_string()).replace("BOARD", &board.url);
+    evil.page("/frames", format!("<!doctype html><body><script>{add}</script>"));
+    let shown =
+        |from: usize| ["/static/{hash}/{name}", "/t/{team}/live"].map(|route| answered(board, from, "GET", route, 200));
+    for host in HOSTS {
+        // A browser of its own: nothing is in its cache, and its frames are never waited for.
+        let browser = victim(&evil, owner(&world)).await;
+        let from = board.log().len();
+        browser.go(&evil.url(host, "/frames")).await;
+        board_tests::eventually("every frame has ended somehow", || async {
+            (answered(board, from, "GET", "/healthz", 200) > 0).then_some(())
+        })
+        .await;
+        let asked = board.log()[from..].lines().filter(|line| line.contains("answered status=200")).count();
+        assert!(asked >= some.len(), "they were asked for:\n{}", &board.log()[from..]);
+        assert_eq!(shown(from), [0, 0], "{host} shows something:\n{}", &board.log()[from..]);
+    }
+    // In the whole tab it does all of that.
+    let browser = victim(&evil, owner(&world)).await;
+    let from = board.log().len();
+    browser.go(&format!("{}/t/home", board.url)).await;
+    browser.find("body[data-live=on]").await;
+    assert!(shown(from)[0] > 0, "{}", &board.log()[from..]);
     board.sound().await;
 }

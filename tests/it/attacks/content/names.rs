@@ -111,6 +111,24 @@ async fn a56_hostile_names_are_names_on_every_page() {
         assert!(body.contains(name), "{name} is not shown in:\n{body}");
     }
 
+    // What a test of a provider says.
+    watch.go(&format!("/t/home/vibers/{}", vibers[1].id)).await;
+    watch.browser.click(".provider form button").await;
+    let asked = vibers[1].until("a test", |frame| match frame {
+        ToDaemon::Request { id, .. } => Some(*id),
+        _ => None,
+    });
+    let asked = asked.await;
+    let failed = FromDaemon::Response {
+        id: asked,
+        ok: true,
+        result: json!({"ok": false, "error": NAMES[1], "model": NAMES[1]}),
+        error: Some(NAMES[1].into()),
+    };
+    vibers[1].send(&failed).await;
+    watch.browser.find(".provider .outcome").await;
+    watch.clean("a provider's answer").await;
+
     // A session for each, watched while it works, and what people name.
     let mut sessions = Vec::new();
     for (viber, name) in vibers.iter_mut().zip(NAMES) {
@@ -191,23 +209,6 @@ async fn a56_hostile_names_are_names_on_every_page() {
         let _expected_404 = if page.contains("%3Cscript") { watch.browser.complaints().await } else { Vec::new() };
         watch.clean(page).await;
     }
-    // What a test of a provider says, and a form that comes back with what was typed.
-    watch.go(&one("")).await;
-    watch.browser.click(".provider form button").await;
-    let asked = vibers[1].until("a test", |frame| match frame {
-        ToDaemon::Request { id, .. } => Some(*id),
-        _ => None,
-    });
-    let asked = asked.await;
-    let failed = FromDaemon::Response {
-        id: asked,
-        ok: true,
-        result: json!({"ok": false, "error": NAMES[1], "model": NAMES[1]}),
-        error: Some(NAMES[1].into()),
-    };
-    vibers[1].send(&failed).await;
-    watch.browser.find(".provider .outcome").await;
-    watch.clean("a provider's answer").await;
     watch.go("/login").await;
     drop(first);
     assert_eq!(collector.heard(), Vec::<String>::new());

@@ -127,7 +127,20 @@ async fn a68_nothing_that_is_written_runs_or_becomes_markup() {
     scene.watch.browser.find("[data-task-state=completed]").await;
     scene.watch.clean("completed").await;
 
-    // People's goals: each a message, the rest of them waiting in the queue; and the errors of some.
+    // Errors, of tasks that had said something before.
+    let failures = corpus.chunks(40).count();
+    for (n, some) in corpus.chunks(40).enumerate() {
+        scene.operator.follow_up(&scene.task, &format!("Fail {n}")).await;
+        let submit = scene.viber.submitted().await;
+        let error = json!({"code": "internal", "message": some.join("\n"), "retryable": true, "suggestion": some.concat(),
+            "details": {"text": some}});
+        let error = EventBody::Error { error: serde_json::from_value(error).expect("an error") };
+        let mut attempt = Attempt { task: submit.task_id, seq: 1 };
+        attempt.report(&mut scene.viber, vec![accepted(), started(), text("So far so good."), error]).await;
+        scene.shows(".notice.ended", n + 1).await;
+        scene.watch.clean("an error, live").await;
+    }
+    // People's goals: each a message, the rest of them waiting in the queue.
     let said: Vec<&String> = corpus.iter().filter(|text| !text.contains('\0')).collect();
     for some in said.chunks(40) {
         for goal in some {
@@ -140,29 +153,19 @@ async fn a68_nothing_that_is_written_runs_or_becomes_markup() {
         scene.watch.until("the queue", &queued).await;
         scene.watch.clean("goals, live").await;
     }
-    for some in corpus.chunks(40) {
-        let submit = scene.viber.submitted().await;
-        let error = json!({"code": "internal", "message": some.join("\n"), "retryable": true, "suggestion": some.concat(),
-            "details": {"text": some}});
-        let error = EventBody::Error { error: serde_json::from_value(error).expect("an error") };
-        let mut attempt = Attempt { task: submit.task_id, seq: 1 };
-        attempt.report(&mut scene.viber, vec![accepted(), started(), error]).await;
-    }
-    scene.watch.until("the errors", "return document.querySelectorAll('.notice.ended').length > 0").await;
-    scene.watch.clean("errors, live").await;
 
     // After a reload: page by page, back to the first message.
     scene.watch.go(&scene.session).await;
     scene.watch.clean("reloaded").await;
     while scene.watch.browser.has(".older a").await {
         let before = scene.watch.browser.count("article.message").await;
-        scene.watch.browser.click(".older a").await;
+        scene.watch.run("document.querySelector('.older a').click()").await;
         scene.shows("article.message", before + 1).await;
     }
     let count = |css: &str| format!("return document.querySelectorAll('{css}').length");
-    assert_eq!(scene.watch.run(&count("article.message[data-role=user]")).await, said.len() + 1);
+    assert_eq!(scene.watch.run(&count("article.message[data-role=user]")).await, said.len() + 1 + failures);
     assert_eq!(scene.watch.run(&count(".notice[data-level=warning]")).await, sent);
-    assert_eq!(scene.watch.run(&count(".notice.ended")).await, corpus.chunks(40).count());
+    assert_eq!(scene.watch.run(&count(".notice.ended")).await, failures);
     scene.watch.clean("reloaded, all of it").await;
     // Put into the composer to be sent again.
     scene.watch.go(&format!("{}?edit=3", scene.session)).await;
