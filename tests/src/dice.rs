@@ -20,11 +20,11 @@ impl Dice {
 
     /// From 0 to 1.
     pub fn chance(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,7 +34,7 @@ impl Dice {
 
     /// A number in `from..to`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
-        from + self.next() % (to - from)
+        from + self.draw() % (to - from)
     }
 }
 

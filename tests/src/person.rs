@@ -254,12 +254,14 @@ enum Submits {
 
 fn submits(request: &reqwest::Request) -> Option<Submits> {
     let path = request.url().path();
-    match request.method() {
-        &Method::POST if path == "/api/v1/tasks" => Some(Submits::Api),
-        &Method::POST if path.starts_with("/t/") && (path.ends_with("/tasks") || path.ends_with("/messages")) => {
-            Some(Submits::Form)
-        }
-        _ => None,
+    if request.method() != Method::POST {
+        None
+    } else if path == "/api/v1/tasks" {
+        Some(Submits::Api)
+    } else if path.starts_with("/t/") && (path.ends_with("/tasks") || path.ends_with("/messages")) {
+        Some(Submits::Form)
+    } else {
+        None
     }
 }
 

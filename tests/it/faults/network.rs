@@ -29,7 +29,7 @@ const ANY: Engine = Engine::Sqlite;
 
 /// The seed of a proxy.
 fn seed() -> u64 {
-    Dice::new().next()
+    Dice::new().draw()
 }
 
 /// A Board, and a real viber that dials it through a faulty network.

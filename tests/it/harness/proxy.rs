@@ -18,12 +18,12 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 /// A server that says back what it hears.
 async fn echo() -> SocketAddr {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let listener = tokio::net::TcpListener::bind(address).await.expect("loopback");
     tokio::spawn(async move {
         loop {
-            let (stream, _) = listener.accept().await.unwrap();
+            let (stream, _) = listener.accept().await.expect("loopback");
             tokio::spawn(async move {
-                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+                let mut socket = tokio_tungstenite::accept_async(stream).await.expect("loopback");
                 while let Some(Ok(message)) = socket.next().await {
                     if message.is_text() && socket.send(message).await.is_err() {
                         return;
@@ -36,12 +36,12 @@ async fn echo() -> SocketAddr {
 }
 
 async fn dial(proxy: &Proxy) -> Socket {
-    tokio_tungstenite::connect_async(proxy.url().replacen("http", "ws", 1)).await.unwrap().0
+    tokio_tungstenite::connect_async(proxy.url().replacen("http", "ws", 1)).await.expect("loopback").0
 }
 
 async fn say(socket: &mut Socket, words: &[&str]) {
     for word in words {
-        socket.send(Message::text(*word)).await.unwrap();
+        socket.send(Message::text(*word)).await.expect("loopback");
     }
 }
 

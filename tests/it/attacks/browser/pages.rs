@@ -209,7 +209,7 @@ async fn a28_nobody_is_led_away_after_signing_in() {
         format!("https:/{away}"),
         format!("http://{away}"),
         format!("HTTP://{away}"),
-        format!("{away}"),
+        away.to_string(),
         "javascript:pwn(1)".into(),
         "JaVaScRiPt:pwn(1)".into(),
         "data:text/html,pwn".into(),

@@ -96,6 +96,9 @@ async fn load(board: &Board) -> f64 {
     (proc::processor(board.pid()) - before) / began.elapsed().as_secs_f64()
 }
 
+/// A name, what is sent first, and the bytes of each round.
+type Flood<'a> = (&'a str, Vec<u8>, Box<dyn FnMut(u32) -> Vec<u8> + 'a>);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a89_floods_of_http2_are_ended() {
     let (board, operator, host) = scene(ANY).await;
@@ -104,7 +107,7 @@ async fn a89_floods_of_http2_are_ended() {
     let limit = Duration::from_secs(4);
     let (before, _) = proc::memory(board.pid());
     let mut late = Vec::new();
-    let mut floods: Vec<(&str, Vec<u8>, Box<dyn FnMut(u32) -> Vec<u8>>)> = Vec::new();
+    let mut floods: Vec<Flood> = Vec::new();
     let hundred =
         |make: &dyn Fn(u32) -> Vec<u8>, round: u32| (0..100).flat_map(|n| make(round * 100 + n)).collect::<Vec<u8>>();
     let reset = |n: u32| [open(2 * n + 1), frame(RST_STREAM, 0, 2 * n + 1, &8u32.to_be_bytes())].concat();

@@ -200,7 +200,7 @@ async fn f23_a_draining_daemon_keeps_heartbeating() {
         board.beats().into_iter().find(|(beat, _)| *beat > at)
     })
     .await;
-    assert_eq!(beat.1, [attempt.clone()], "it names what it works on");
+    assert_eq!(beat.1, std::slice::from_ref(&attempt), "it names what it works on");
     assert!(viber.alive());
     viber.begin_stop();
     assert!(viber.ended().await.success());

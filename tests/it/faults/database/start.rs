@@ -30,7 +30,7 @@ async fn held(board: &Board) -> String {
     match board.engine {
         Engine::Sqlite => {
             let folder = file(board);
-            let hash = |path: &Path| format!("{:?}", std::fs::read(path).map(|bytes| Sha256::digest(bytes)).ok());
+            let hash = |path: &Path| format!("{:?}", std::fs::read(path).map(Sha256::digest).ok());
             // An empty log holds nothing.
             let wal = folder.with_extension("db-wal");
             let log = std::fs::metadata(&wal).map_or(0, |meta| meta.len());

@@ -39,7 +39,7 @@ impl Talker {
     pub async fn begin(board: &Board, operator: &Person, bytes: usize) -> Self {
         let mut viber = FakeDaemon::connected(board, &format!("talker-{}", uuid::Uuid::new_v4().simple())).await;
         let goal = format!("{GOAL}{}", viber.name);
-        let task = id(&operator.submit(&viber.id.to_string(), &goal).await, "id").to_owned();
+        let task = id(&operator.submit(viber.id.as_ref(), &goal).await, "id").to_owned();
         let submit = viber.submitted().await;
         viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
         let (acked, stop) = (Arc::new(AtomicU64::new(2)), CancellationToken::new());

@@ -26,7 +26,7 @@ async fn race(operator: &Person, fake: &mut FakeDaemon, n: u32) -> String {
     // Now the one, now the other has a head start.
     let head = Duration::from_micros(u64::from(n % 7) * 700);
     let stop = async {
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             tokio::time::sleep(head).await;
         }
         operator.stop(&task).await.status
