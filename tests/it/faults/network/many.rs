@@ -60,7 +60,7 @@ async fn storm(first: (usize, usize), second: (usize, usize)) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f40_connections_that_come_and_go_leave_nothing() {
-    storm((50, 50), (1_000, 500)).await;
+    storm((1_000, 500), (1_000, 500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

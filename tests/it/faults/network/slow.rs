@@ -79,8 +79,8 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
     within(limit, "cut", || async { board.log().contains("the daemon does not read").then_some(()) }).await;
     assert!(board.log().lines().any(|line| line.contains("4408") && line.contains("does not read")), "{}", board.log());
     let (after, _) = proc::memory(board.pid());
-    // 5 MB wait for it; what is held of them is the queue, and what the database's caches make of the tasks.
-    assert!(after - before <= 24.0, "{before} MiB before, {after} MiB after {:?}", began.elapsed());
+    // 5 MB wait for it; what is held of them is the queue, and the pages that seven connections keep, 8 MB each at most.
+    assert!(after - before <= 56.0, "{before} MiB before, {after} MiB after {:?}", began.elapsed());
     let viber = format!("/api/v1/vibers/{}", fake.id);
     eventually("disconnected", || async {
         (operator.get(&viber).await.expect(200).json()["contact"]["state"] == "disconnected").then_some(())
