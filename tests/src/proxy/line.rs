@@ -145,6 +145,10 @@ impl<'a> Way<'a> {
                 if lost {
                     continue;
                 }
+                if let Some(rate) = rate {
+                    // A piece is there when its last byte is.
+                    sleep(Duration::from_secs_f64(piece.len() as f64 / rate.max(1) as f64)).await;
+                }
                 let left = cut.map_or(u64::MAX, |at| at.saturating_sub(written));
                 let fits = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
                 let sent = to.write_all(&piece[..fits]).await;
@@ -152,9 +156,6 @@ impl<'a> Way<'a> {
                 *self.both.moved.lock().expect("not poisoned") = Instant::now();
                 if sent.is_err() || fits as u64 == left {
                     return self.both.over.cancel();
-                }
-                if let Some(rate) = rate {
-                    sleep(Duration::from_secs_f64(fits as f64 / rate.max(1) as f64)).await;
                 }
             }
         }
