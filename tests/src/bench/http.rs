@@ -55,8 +55,14 @@ impl Http {
     }
 
     fn on(stream: TcpStream, host: &str, credential: &str) -> Self {
-        let credential = if credential.is_empty() { String::new() } else { format!("{credential}\r\n") };
-        Self { stream, host: host.to_owned(), credential, buffer: Vec::new(), at: 0 }
+        let mut http = Self { stream, host: host.to_owned(), credential: String::new(), buffer: Vec::new(), at: 0 };
+        http.show(credential);
+        http
+    }
+
+    /// Shows another credential from now on.
+    pub fn show(&mut self, credential: &str) {
+        self.credential = if credential.is_empty() { String::new() } else { format!("{credential}\r\n") };
     }
 
     /// Sends a request and reads the whole answer.

@@ -16,9 +16,11 @@ use super::{
 
 const VIBERS: usize = 10;
 const CLIENTS: usize = 32;
+/// Tokens that a client takes in turn: one may be used for 100 calls a second.
+const TOKENS: usize = 10;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
-    let stage = Arc::new(Stage::set(VIBERS, CLIENTS).await);
+    let stage = Arc::new(Stage::set(VIBERS, CLIENTS * TOKENS).await);
     let mut machines = Vec::new();
     for seat in &stage.vibers {
         machines.push(Machine::connect(&stage, seat, Habit::Completes).await);
@@ -61,6 +63,7 @@ async fn run(stage: &Arc<Stage>, vibers: &Arc<[String]>, clients: usize, limit: 
             let (mut times, mut turn) = (Latencies::default(), n);
             while began.elapsed() < limit {
                 let viber = &vibers[turn % vibers.len()];
+                http.show(stage.token(n + turn % TOKENS * CLIENTS));
                 turn += 1;
                 let (took, _) = client::round_trip(&mut http, viber, None).await.expect("a round trip");
                 times.push(took);
