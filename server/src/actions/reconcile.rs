@@ -144,13 +144,15 @@ pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Res
         .db
         .write(move |tx| {
             let who = who.clone();
-            Box::pin(async move {
-                db::commands::ack_over(tx, &who.team, &who.viber, who.epoch, cmd_seq, now).await?;
-                db::vibers::set_acked(tx, &who.team, &who.viber, who.epoch, cmd_seq).await?;
-                Ok::<_, Error>(())
-            })
+            Box::pin(async move { acked(tx, &who, cmd_seq, now).await })
         })
         .await
+}
+
+pub(super) async fn acked(tx: &mut Tx, who: &Speaker, cmd_seq: u64, now: Instant) -> Result<()> {
+    db::commands::ack_over(tx, &who.team, &who.viber, who.epoch, cmd_seq, now).await?;
+    db::vibers::set_acked(tx, &who.team, &who.viber, who.epoch, cmd_seq).await?;
+    Ok(())
 }
 
 /// Whole lists changed on the machine.

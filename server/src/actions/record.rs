@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use protocol::{Acked, Events, Instant, Running, TaskId, TeamId, ViberId};
 
-use super::After;
+use super::{After, reconcile};
 use crate::{
     db::{self, Tx},
     domain::{Actor, By, Committed},
@@ -62,8 +62,14 @@ struct Book {
     after: After,
 }
 
-/// Records frames of one connection. `None`: a newer connection of the viber exists, or it was revoked.
-pub async fn record(board: &Board, speaker: &Speaker, frames: Arc<[Events]>) -> Result<Option<Answers>> {
+/// Records frames of one connection, and that it has the commands up to `acked` on disk. `None`: a newer connection of
+/// the viber exists, or it was revoked.
+pub async fn record(
+    board: &Board,
+    speaker: &Speaker,
+    frames: Arc<[Events]>,
+    acked: Option<u64>,
+) -> Result<Option<Answers>> {
     let now = board.clock.now();
     let who = speaker.clone();
     let book = board
@@ -77,6 +83,10 @@ pub async fn record(board: &Board, speaker: &Speaker, frames: Arc<[Events]>) -> 
                 let mut book = Book::default();
                 for (task, attempt, frames) in by_attempt(&frames) {
                     one(tx, &who, (task, attempt), &frames, now, &mut book).await?;
+                }
+                // Sessions are locked before their viber, here as everywhere.
+                if let Some(cmd_seq) = acked {
+                    reconcile::acked(tx, &who, cmd_seq, now).await?;
                 }
                 Ok::<_, Error>(Some(book))
             })

@@ -73,7 +73,7 @@ impl Lab {
         };
         let items = bodies.into_iter().enumerate().map(item).collect();
         let frame = Events { task_id: task.clone(), attempt: 1, from, items };
-        record::record(&self.board, &self.speaker, [frame].into()).await.expect("recorded or refused")
+        record::record(&self.board, &self.speaker, [frame].into(), None).await.expect("recorded or refused")
     }
 
     async fn task(&self, id: &TaskId) -> Task {

@@ -34,6 +34,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const INBOX: usize = 1024 * 1024;
 /// Requests of the Board under way on one connection.
 const REQUESTS: usize = 32;
+/// Frames that are read before what they ask for is begun.
+const TOGETHER: usize = 32;
 /// The longest delay a draining Board asks for, seconds: daemons come back spread over it.
 const SPREAD: u64 = 10;
 
@@ -205,6 +207,22 @@ impl Link {
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             crate::fault::at("link::turn");
+            // What came together becomes durable together, in one commit.
+            for _ in 0..TOGETHER {
+                if self.machine.rest(self.now()) > 0 || self.inbox_bytes >= INBOX {
+                    break;
+                }
+                let Some(frame) = stream.next().now_or_never() else { break };
+                let step = self.read(frame);
+                if let Some(close) = self.follow(step) {
+                    if recording.is_none() && !self.inbox.is_empty() {
+                        // What came before the end counts.
+                        drop(tokio::time::timeout(GOODBYE, self.record()).await);
+                    }
+                    drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
+                    return close;
+                }
+            }
             if recording.is_none() && !self.inbox.is_empty() {
                 recording = Some(self.record());
             }
@@ -322,11 +340,12 @@ impl Link {
     /// Everything that waits, in one change.
     fn record(&mut self) -> Task<Outcome> {
         let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
+        let acked = self.chores.acked.take();
         self.inbox_bytes = 0;
         let (board, speaker) = (self.board.clone(), self.speaker.clone());
         Box::pin(async move {
             loop {
-                let outcome = record::record(&board, &speaker, frames.clone()).await;
+                let outcome = record::record(&board, &speaker, frames.clone(), acked).await;
                 match outcome {
                     // No ack without a commit: the daemon keeps them too.
                     Err(Error::Unavailable { .. } | Error::Conflict { .. }) => tokio::time::sleep(AGAIN).await,

@@ -90,7 +90,7 @@ impl Stage {
             address: String::new(),
             epoch: 0,
         };
-        let answers = record(&self.board, &speaker, Arc::from([frame])).await.expect("recorded").expect("the newest");
+        let answers = record(&self.board, &speaker, Arc::from([frame]), None).await.expect("recorded").expect("the newest");
         answers.acks.iter().map(|ack| ack.seq).max().unwrap_or(0)
     }
 
