@@ -16,7 +16,7 @@ use std::{
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 
 pub use cursor::Cursor;
-pub use follow::follow;
+pub use follow::{follow, open};
 
 use crate::domain::{Task, committed::Committed};
 

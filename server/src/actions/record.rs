@@ -96,7 +96,9 @@ pub async fn record(
     let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
     metrics::counter!(measure::EVENTS).increment(events as u64);
     for (task, run) in book.runs {
-        let ends = book.answers.ended.iter().any(|one| one.task_id == task && one.attempt == run.attempt);
+        let ended = book.answers.ended.iter().any(|one| one.task_id == task && one.attempt == run.attempt);
+        let last = |acked: &Acked| acked.task_id == task && acked.attempt == run.attempt && acked.seq == run.to;
+        let ends = ended && book.answers.acks.iter().any(last);
         let publish = if ends { Hub::publish_last } else { Hub::publish };
         publish(&board.hub, &speaker.team, &task, run);
     }

@@ -2,7 +2,7 @@
 
 use protocol::{Instant, TaskId, TeamId};
 
-use super::{Error, Tx};
+use super::{Ask, Error, Tx};
 use crate::{args, domain::Committed};
 
 /// The runs of an attempt after `seq`, in order; the first is cut at the cursor. At most `limit` rows.
@@ -14,16 +14,30 @@ pub async fn after(
     seq: u64,
     limit: u64,
 ) -> Result<Vec<Committed>, Error> {
+    tx.ask(after_ask(team, task, attempt, seq, limit)).await?.parse(task, attempt, seq)
+}
+
+/// Runs as they are kept: what they say is known with what was asked for.
+pub struct Kept(Vec<(u64, String)>);
+
+/// The same, to be asked with others.
+pub fn after_ask(team: &TeamId, task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Ask<Kept> {
     let sql = "SELECT from_seq, body FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
                AND from_seq >= COALESCE((SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
                AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6 + 0";
-    let rows = tx.rows(sql, args![team, task, attempt, seq.saturating_add(1), seq, limit]).await?;
-    let mut runs = Vec::with_capacity(rows.len());
-    for row in rows {
-        let run = Committed::parse(task.clone(), attempt, row.count("from_seq")?, &row.text("body")?, seq);
-        runs.push(run.map_err(|error| Error::Broken(format!("events of {task}: {error}")))?);
+    Ask::new(sql, args![team, task, attempt, seq.saturating_add(1), seq, limit], |answer| {
+        let kept = answer.rows.iter().map(|row| Ok((row.count("from_seq")?, row.text("body")?)));
+        kept.collect::<Result<_, Error>>().map(Kept)
+    })
+}
+
+impl Kept {
+    /// The runs of the attempt after `seq`.
+    pub fn parse(self, task: &TaskId, attempt: u32, seq: u64) -> Result<Vec<Committed>, Error> {
+        let broken = |error| Error::Broken(format!("events of {task}: {error}"));
+        let parse = |(from, body): (u64, String)| Committed::parse(task.clone(), attempt, from, &body, seq);
+        self.0.into_iter().map(|kept| parse(kept).map_err(broken)).collect()
     }
-    Ok(runs)
 }
 
 /// Keeps a run.

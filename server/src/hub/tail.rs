@@ -119,10 +119,12 @@ impl Tail {
     pub(super) fn push_last(&self, run: Arc<Committed>) {
         {
             let mut ring = self.ring();
+            // It is shown in the moment that the end is known: who sees the end misses no event.
             ring.ended = ring.ended.max(Some(run.attempt));
             ring.add(run);
+            ring.flush(Instant::now());
         }
-        self.flush(Instant::now());
+        self.bell.send_modify(|_| {});
     }
 
     /// The task's row changed.
@@ -131,16 +133,10 @@ impl Tail {
     }
 
     fn flush(&self, now: Instant) {
-        {
-            let mut ring = self.ring();
-            ring.due = false;
-            if ring.fresh.is_empty() {
-                return;
-            }
-            ring.flushed = Some(now);
-            ring.settle();
+        let shown = self.ring().flush(now);
+        if shown {
+            self.bell.send_modify(|_| {});
         }
-        self.bell.send_modify(|_| {});
     }
 
     /// The first place of the grid after an instant.
@@ -158,6 +154,17 @@ impl Ring {
     fn add(&mut self, run: Arc<Committed>) {
         self.fresh_bytes += run.size();
         self.fresh.push(run);
+    }
+
+    /// Shows what is fresh. `false` when there is nothing.
+    fn flush(&mut self, now: Instant) -> bool {
+        self.due = false;
+        if self.fresh.is_empty() {
+            return false;
+        }
+        self.flushed = Some(now);
+        self.settle();
+        true
     }
 
     /// What is fresh becomes runs that viewers are served from: as few as can be.

@@ -36,28 +36,18 @@ pub fn follow(
     task: &TaskId,
     from: Option<Result<Cursor, super::cursor::BadCursor>>,
 ) -> impl Stream<Item = Frame> + Send + 'static {
-    // Subscribed before the first read of the database: what commits from now on is in the tail or rings.
-    let tail = board.hub.tail(team, task);
-    let follower = Box::new(Follower {
-        bell: tail.bell(),
-        tail,
-        rows: 0,
-        news: None,
-        board: board.clone(),
-        team: team.clone(),
-        id: task.clone(),
-        at: Cursor::START,
-        from,
-        shown: None,
-        abreast: false,
-        ready: VecDeque::new(),
-        runs: FIRST,
-        looked: None,
-        look_at: Instant::now(),
-        alarm: Box::pin(sleep_until(Instant::now())),
-        over: false,
-    });
-    stream::unfold(follower, |mut follower| async move { follower.next().await.map(|frame| (frame, follower)) })
+    Follower::new(board, team, task, from).frames()
+}
+
+/// The same for a task that somebody names; `None` when the team has none such.
+pub async fn open(
+    board: &Board,
+    team: &TeamId,
+    task: &TaskId,
+    from: Option<Result<Cursor, super::cursor::BadCursor>>,
+) -> Result<Option<impl Stream<Item = Frame> + Send + 'static>, db::Error> {
+    let mut follower = Follower::new(board, team, task, from);
+    Ok(follower.look().await?.then(|| follower.frames()))
 }
 
 struct Follower {
@@ -78,6 +68,8 @@ struct Follower {
     /// The database was read up to what the tail holds, so that the tail alone can be followed.
     abreast: bool,
     ready: VecDeque<Frame>,
+    /// Runs after `at` that were read with the row.
+    begun: Option<Vec<Committed>>,
     /// How many runs are read at once, by the size of the last ones.
     runs: u64,
     /// When the task's row was read, and when it is to be read again.
@@ -89,6 +81,40 @@ struct Follower {
 }
 
 impl Follower {
+    fn new(
+        board: &Board,
+        team: &TeamId,
+        task: &TaskId,
+        from: Option<Result<Cursor, super::cursor::BadCursor>>,
+    ) -> Box<Self> {
+        // Subscribed before the first read of the database: what commits from now on is in the tail or rings.
+        let tail = board.hub.tail(team, task);
+        Box::new(Self {
+            bell: tail.bell(),
+            tail,
+            rows: 0,
+            news: None,
+            board: board.clone(),
+            team: team.clone(),
+            id: task.clone(),
+            at: Cursor::START,
+            from,
+            shown: None,
+            abreast: false,
+            ready: VecDeque::new(),
+            begun: None,
+            runs: FIRST,
+            looked: None,
+            look_at: Instant::now(),
+            alarm: Box::pin(sleep_until(Instant::now())),
+            over: false,
+        })
+    }
+
+    fn frames(self: Box<Self>) -> impl Stream<Item = Frame> + Send + 'static {
+        stream::unfold(self, |mut follower| async move { follower.next().await.map(|frame| (frame, follower)) })
+    }
+
     async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -129,6 +155,13 @@ impl Follower {
             if !self.settled() {
                 return Ok(!self.ready.is_empty());
             }
+            // The attempt's last event is in the tail: it was handed out, or came just now.
+            if self.is_newest() && self.tail.has_ended(self.at.attempt) {
+                if self.tail.after(self.at.attempt, self.at.seq).is_some_and(|runs| runs.is_empty()) {
+                    self.end(Ended::Terminal);
+                }
+                return Ok(true);
+            }
         }
         self.abreast = false;
         self.read().await
@@ -144,7 +177,19 @@ impl Follower {
     async fn look(&mut self) -> Result<bool, db::Error> {
         self.rows = *self.bell.borrow_and_update();
         let (team, id) = (self.team.clone(), self.id.clone());
-        let task = self.board.db.read(|tx| Box::pin(async move { db::tasks::load(tx, &team, &id).await })).await?;
+        // Without a place in the tail the events are read next: at once with the row.
+        let more = (!self.abreast && self.from.is_none()).then_some((self.at, self.runs));
+        let read = self.board.db.read(|tx| {
+            Box::pin(async move {
+                let row = db::tasks::load_ask(&team, &id);
+                let Some((at, runs)) = more else { return Ok::<_, db::Error>((tx.ask(row).await?, None)) };
+                let kept = db::events::after_ask(&team, &id, at.attempt, at.seq, runs);
+                let (task, kept) = tx.both(row, kept).await?;
+                Ok((task, Some(kept.parse(&id, at.attempt, at.seq)?)))
+            })
+        });
+        let task;
+        (task, self.begun) = read.await?;
         let Some(task) = task.map(Box::new) else {
             self.end(Ended::Deleted);
             return Ok(false);
@@ -183,19 +228,22 @@ impl Follower {
     /// Reads events from the database. When there are no more the attempt is exhausted: on to the next one, or the end.
     async fn read(&mut self) -> Result<bool, db::Error> {
         let (team, id, at, limit) = (self.team.clone(), self.id.clone(), self.at, self.runs);
-        let runs = self
-            .board
-            .db
-            .read(|tx| Box::pin(async move { db::events::after(tx, &team, &id, at.attempt, at.seq, limit).await }))
-            .await?;
+        let runs = match self.begun.take() {
+            Some(runs) => runs,
+            None => {
+                let after = self.board.db.read(|tx| {
+                    Box::pin(async move { db::events::after(tx, &team, &id, at.attempt, at.seq, limit).await })
+                });
+                after.await?
+            }
+        };
         let (found, bytes) = (runs.len() as u64, runs.iter().map(Committed::size).sum::<usize>() as u64);
         runs.into_iter().for_each(|run| self.hand_out(Arc::new(run)));
         if found == limit {
             self.runs = (found * PIECE / bytes.max(1)).clamp(1, 2 * found).min(RUNS);
             return Ok(true);
         }
-        let Some(shown) = &self.shown else { return Ok(false) };
-        if shown.attempt > self.at.attempt {
+        if !self.is_newest() {
             self.at = Cursor { attempt: self.at.attempt + 1, seq: 0 };
             return Ok(true);
         }
@@ -221,6 +269,11 @@ impl Follower {
     fn end(&mut self, why: Ended) {
         self.over = true;
         self.ready.push_back(Frame::End(why));
+    }
+
+    /// Whether the row knows of no newer attempt.
+    fn is_newest(&self) -> bool {
+        self.shown.as_ref().is_some_and(|task| task.attempt <= self.at.attempt)
     }
 
     /// Whether the task's row says that no event can follow. A stop is over when the viber has confirmed it, or cannot:

@@ -90,7 +90,8 @@ impl Stage {
             address: String::new(),
             epoch: 0,
         };
-        let answers = record(&self.board, &speaker, Arc::from([frame]), None).await.expect("recorded").expect("the newest");
+        let answers =
+            record(&self.board, &speaker, Arc::from([frame]), None).await.expect("recorded").expect("the newest");
         answers.acks.iter().map(|ack| ack.seq).max().unwrap_or(0)
     }
 
@@ -153,6 +154,20 @@ async fn the_past_comes_from_the_database_and_the_present_from_the_tail() {
     assert_eq!(without_tasks(rest.clone()), ["1.5", "1.6", "end:terminal"]);
     assert!(rest.contains(&"task:completed".to_owned()), "{rest:?}");
     assert!(frames.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_there_has_no_stream() {
+    let stage = Stage::set().await;
+    let id = stage.task.id.clone();
+    let named = open(&stage.board, &stage.team, &id, None).await.expect("a read").expect("a stream");
+    let mut named: Pin<Box<dyn Stream<Item = Frame> + Send>> = Box::pin(named);
+    stage.report(1, 1, &[json!({"type": "task:accepted"}), completed()]).await;
+    let said = without_tasks(until(&mut named, "end:terminal").await);
+    assert_eq!(said, ["1.1", "1.2", "end:terminal"]);
+    for (team, id) in [(&stage.team, TaskId::new(1)), (&TeamId::new(1), id)] {
+        assert!(open(&stage.board, team, &id, None).await.expect("a read").is_none());
+    }
 }
 
 #[tokio::test]

@@ -60,8 +60,8 @@ pub async fn events(
     Extension(pace): Extension<Arc<Pace>>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    let task = tasks::load(&board, &caller, id).await?;
     if !wants_stream(&headers) {
+        let task = tasks::load(&board, &caller, id).await?;
         let cursor = asked.after.as_deref().filter(|text| !text.is_empty()).map(str::parse::<Cursor>);
         let cursor = cursor.transpose().map_err(|_| page::bad_cursor())?.unwrap_or(Cursor::START);
         let limit = page::limit_of(asked.limit.as_deref())?;
@@ -71,7 +71,8 @@ pub async fn events(
     // An `EventSource` sends an empty one when it has none yet.
     let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?").trim().to_owned());
     let from = last.filter(|text| !text.is_empty()).or(asked.after.filter(|text| !text.is_empty()));
-    let frames = live::follow(&board, &caller.team.id, &task.id, from.map(|text| text.parse()));
+    let frames = live::open(&board, &caller.team.id, &id, from.map(|text| text.parse())).await?;
+    let frames = frames.ok_or(Error::NotFound)?;
     let revoked = crate::web::revoked(board, caller.0);
     Ok(stream::answer(live::until(frames, revoked), place))
 }
