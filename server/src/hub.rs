@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 use protocol::{TaskId, TeamId};
 
 pub use crate::domain::committed::{Committed, Item};
-pub use links::{Entrance, Heard, Order, Reply, RequestError};
+pub use links::{Entrance, First, Heard, Order, Reply, RequestError};
 pub use news::{Listener, News, Revoked};
 pub use tail::{FLUSH, Tail};
 

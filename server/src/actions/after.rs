@@ -2,13 +2,17 @@
 
 use protocol::{SessionId, TaskId, TeamId, ViberId};
 
-use crate::{hub::News, state::Board};
+use crate::{
+    hub::{First, News},
+    state::Board,
+};
 
 /// Collected inside a change, told after it.
 #[derive(Clone, Debug, Default)]
 pub struct After {
     news: Vec<News>,
     wake: Vec<ViberId>,
+    first: Vec<(ViberId, First)>,
 }
 
 impl After {
@@ -35,6 +39,11 @@ impl After {
         }
     }
 
+    /// A viber has the command of a session's first task.
+    pub fn first(&mut self, viber: &ViberId, first: First) {
+        self.first.push((viber.clone(), first));
+    }
+
     fn add(&mut self, news: News) {
         if !self.news.contains(&news) {
             self.news.push(news);
@@ -45,12 +54,16 @@ impl After {
     pub fn merge(&mut self, other: Self) {
         other.news.into_iter().for_each(|news| self.add(news));
         other.wake.iter().for_each(|viber| self.command(viber));
+        self.first.extend(other.first);
     }
 
     /// Tells it. Call it after the commit only.
     pub fn tell(self, board: &Board, team: &TeamId) {
         for viber in &self.wake {
             board.hub.wake(viber);
+        }
+        for (viber, first) in self.first {
+            board.hub.hand(&viber, first);
         }
         for news in self.news {
             board.hub.ring(team, news);

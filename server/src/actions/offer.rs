@@ -7,6 +7,7 @@ use super::After;
 use crate::{
     db::{self, Tx},
     domain::Task,
+    hub::First,
 };
 
 /// Stores the `task:submit` of the task's newest attempt. `false` when its viber was revoked.
@@ -37,7 +38,11 @@ pub(super) async fn numbered(
     let new = db::commands::New { kind: "task:submit", attempt: Some((&task.id, attempt)), body };
     db::commands::put(tx, team, (&task.viber_id, cmd_seq), new, now).await?;
     db::attempts::set_cmd_seq(tx, team, &task.id, attempt, cmd_seq).await?;
-    after.command(&task.viber_id);
+    if task.message_seq == 1 && attempt == 1 {
+        after.first(&task.viber_id, First { cmd_seq, task: Box::new(task.clone()) });
+    } else {
+        after.command(&task.viber_id);
+    }
     Ok(())
 }
 

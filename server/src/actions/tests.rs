@@ -18,6 +18,7 @@ use crate::{
     db,
     domain::{By, Committed, Part, Task, TaskState},
     guard::Keys,
+    hub::Order,
     state::Board,
 };
 
@@ -220,4 +221,26 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));
     upkeep::trim_events(&lab.board).await.expect("a sweep");
     assert_eq!(lab.events(&task.id).await[0].items.len(), 2, "once");
+}
+
+#[tokio::test]
+async fn a_sessions_first_task_is_handed_over_and_what_follows_is_read() {
+    let lab = Lab::new().await;
+    let Speaker { team, viber, epoch, .. } = &lab.speaker;
+    let entrance = lab.board.hub.enter(team, viber, *epoch, START).expect("a place");
+    let firsts = [lab.submit("sweep").await, lab.submit("mop").await];
+    let Order::Commands { first, more } = entrance.order().await else { panic!("no commands") };
+    let handed: Vec<_> = first.iter().map(|one| (one.cmd_seq, &one.task.id)).collect();
+    assert_eq!((handed, more), (vec![(1, &firsts[0].id), (2, &firsts[1].id)], false));
+    // More of them than a link is handed, then one that has a history.
+    for _ in 0..5 {
+        lab.submit("dust").await;
+    }
+    let Order::Commands { first, more } = entrance.order().await else { panic!("no commands") };
+    assert_eq!((first.len(), more), (4, true));
+    lab.report(&firsts[0].id, 1, vec![started(), completed("swept")]).await.expect("heard");
+    let session = Some(firsts[0].session_id.clone());
+    let next = tasks::Submit { goal: "once more".into(), session, ..Default::default() };
+    tasks::submit(&lab.board, team, &By::console(), next).await.expect("a task");
+    assert!(matches!(entrance.order().await, Order::Commands { first, more: true } if first.is_empty()));
 }

@@ -14,9 +14,12 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use super::Hub;
+use crate::domain::Task;
 
 /// Orders that may wait for a link; a caller beyond that is told that the viber is busy.
 const ORDERS: usize = 64;
+/// New commands that may wait as they are; beyond it a link reads them from the database.
+const FIRSTS: usize = 4;
 /// Two boots that take turns within this time share one credential, milliseconds.
 const CLONE_WINDOW: i64 = 5 * 60 * 1000;
 /// Boots of a viber that are remembered.
@@ -27,10 +30,17 @@ const BOOTS: usize = 8;
 pub enum Order {
     /// Close the socket with this code.
     Close(u16),
-    /// There may be new commands.
-    Commands,
+    /// There are new commands: the first tasks of sessions, by their numbers, and others when there is `more`.
+    Commands { first: Vec<First>, more: bool },
     /// Ask the daemon, answer through `reply`.
     Request { method: String, params: Value, reply: Reply },
+}
+
+/// A command that needs nothing from the database: the `task:submit` of a session's first task, which was just committed.
+#[derive(Clone, Debug)]
+pub struct First {
+    pub cmd_seq: u64,
+    pub task: Box<Task>,
 }
 
 /// Where the answer to a request goes.
@@ -81,6 +91,7 @@ struct Line {
 struct Orders {
     /// The first one counts.
     close: Option<u16>,
+    first: Vec<First>,
     commands: bool,
     requests: VecDeque<Order>,
 }
@@ -115,8 +126,10 @@ impl Line {
         if let Some(code) = orders.close {
             return Some(Order::Close(code));
         }
-        if std::mem::take(&mut orders.commands) {
-            return Some(Order::Commands);
+        let (mut first, more) = (std::mem::take(&mut orders.first), std::mem::take(&mut orders.commands));
+        if more || !first.is_empty() {
+            first.sort_by_key(|one| one.cmd_seq);
+            return Some(Order::Commands { first, more });
         }
         orders.requests.pop_front()
     }
@@ -146,6 +159,16 @@ impl Hub {
     pub fn wake(&self, viber: &ViberId) {
         if let Some(link) = self.links().get(viber) {
             link.line.order(|orders| orders.commands = true);
+        }
+    }
+
+    /// Hands a new command to the viber's link.
+    pub fn hand(&self, viber: &ViberId, first: First) {
+        if let Some(link) = self.links().get(viber) {
+            link.line.order(|orders| match orders.first.len() {
+                ..FIRSTS => orders.first.push(first),
+                _ => orders.commands = true,
+            });
         }
     }
 
@@ -295,7 +318,7 @@ mod tests {
         assert_eq!(ask().await, Err(RequestError::Busy));
         hub.wake(&viber);
         hub.wake(&viber);
-        assert!(matches!(entrance.order().await, Order::Commands));
+        assert!(matches!(entrance.order().await, Order::Commands { more: true, .. }));
         assert!(matches!(entrance.order().await, Order::Request { .. }));
         hub.close(&viber, close::AUTH);
         hub.close(&viber, close::SUPERSEDED);

@@ -1,7 +1,7 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
-use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
+use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, Turn, ViberId, limits};
 use serde_json::Value;
 
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     db::{self, Tx, commands::Stored},
     domain::{Author, Delivery, Task, history::Exchange, history::History},
     error::{Error, Result},
+    hub::First,
     state::Board,
 };
 
@@ -73,6 +74,12 @@ async fn one(
     })
 }
 
+/// The command of a session's first task, which has no history.
+pub(super) fn first(first: First) -> Numbered {
+    let whole = submission(*first.task, Vec::new());
+    Numbered { cmd_seq: first.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
+}
+
 /// Everything that an attempt needs, however large: for the daemon that fetches it.
 pub async fn payload(board: &Board, team: &TeamId, viber: &ViberId, task: &TaskId, attempt: u32) -> Result<TaskSubmit> {
     let (team, viber, id) = (team.clone(), viber.clone(), task.clone());
@@ -132,25 +139,29 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         let session = &task.session_id;
         page = exchanges(db::messages::history(tx, team, session, *below, stored.created_at, PAGE).await?);
     }
+    Ok(submission(task, history.finish()))
+}
+
+fn submission(task: Task, messages: Vec<Turn>) -> TaskSubmit {
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
     let list = |key: &str| part(key).and_then(|value| serde_json::from_value(value).ok());
-    Ok(TaskSubmit {
-        task_id: task.id.clone(),
-        attempt: task.attempt,
-        session_id: task.session_id.clone(),
-        agent_id: task.agent_id.clone(),
-        goal: task.goal.clone(),
-        messages: history.finish(),
+    TaskSubmit {
+        messages,
         plan: part("plan"),
         artifacts: list("artifacts").unwrap_or_default(),
         memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         context: part("context"),
+        task_id: task.id,
+        attempt: task.attempt,
+        session_id: task.session_id,
+        agent_id: task.agent_id,
+        goal: task.goal,
         stream: task.stream,
         mode: task.mode,
-        limits: task.limits.clone(),
+        limits: task.limits,
         deadline: None,
         payload_url: None,
-    })
+    }
 }
 
 /// Rows of parts, newest task first, as exchanges with their places.

@@ -379,12 +379,12 @@ impl Link {
                 self.chores.restore(chores);
                 Step::default()
             }
-            Chore::Commands(commands) => {
-                if let Some(last) = commands.last() {
-                    self.sent = last.cmd_seq;
-                    // There may be more; of those that come later the bell tells.
-                    self.chores.commands |= commands.len() as u64 == compose::BATCH;
-                }
+            Chore::Commands(mut commands) => {
+                // There may be more; of those that come later the bell tells.
+                self.chores.commands |= commands.len() as u64 == compose::BATCH;
+                // New ones may have been sent meanwhile.
+                commands.retain(|command| command.cmd_seq > self.sent);
+                self.sent = commands.last().map_or(self.sent, |last| last.cmd_seq);
                 Step { send: commands.into_iter().map(ToDaemon::Command).collect(), ..Step::default() }
             }
         }
@@ -393,9 +393,18 @@ impl Link {
     fn ordered(&mut self, order: Order) -> Step {
         match order {
             Order::Close(code) => Step { close: Some(Close::new(code, "")), ..Step::default() },
-            Order::Commands => {
-                self.chores.commands = true;
-                Step::default()
+            Order::Commands { first, more } => {
+                self.chores.commands |= more;
+                let mut step = Step::default();
+                for one in first {
+                    if one.cmd_seq == self.sent + 1 && self.queue.has_room() {
+                        self.sent = one.cmd_seq;
+                        step.send.push(ToDaemon::Command(compose::first(one)));
+                    } else {
+                        self.chores.commands |= one.cmd_seq > self.sent;
+                    }
+                }
+                step
             }
             Order::Request { method, params, reply } => {
                 self.requests.retain(|_, reply| !reply.is_closed());
