@@ -116,21 +116,17 @@ pub fn is_busy_ask(team: &TeamId, session: &SessionId) -> Ask<bool> {
 
 /// The queued task of the session whose turn is next, when nothing of the session is at work.
 pub async fn next_turn(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
-    let (busy, next) = tx.both(is_busy_ask(team, session), next_queued_ask(team, session)).await?;
-    Ok(next.filter(|_| !busy))
+    let Some(next) = next_queued(tx, team, session).await? else { return Ok(None) };
+    Ok((!is_busy(tx, team, session).await?).then_some(next))
 }
 
 /// The queued task of the session whose turn is next.
 pub async fn next_queued(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
-    tx.ask(next_queued_ask(team, session)).await
-}
-
-fn next_queued_ask(team: &TeamId, session: &SessionId) -> Ask<Option<Task>> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
          ORDER BY t.message_seq LIMIT 1"
     );
-    Ask::new(sql, args![team, session], |answer| answer.row().map(task).transpose())
+    tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
 }
 
 /// Ids of a viber's unfinished tasks with their sessions.

@@ -63,7 +63,7 @@ fn viber(row: &Row) -> Result<Viber, Error> {
         providers: row.json("providers")?,
         drained: row.flag("drained")?,
         conn_epoch: row.count("conn_epoch")?,
-        contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+        contact: contact(row)?,
         seen_at: row.optional_instant("seen_at")?,
         cloned_at: row.optional_instant("cloned_at")?,
         running: row.count("running")?,
@@ -291,14 +291,20 @@ pub async fn disconnect(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, no
 
 /// The next command's number.
 pub async fn next_cmd_seq(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u64>, Error> {
-    tx.ask(next_cmd_seq_ask(team, id)).await
+    Ok(tx.ask(next_cmd_seq_ask(team, id)).await?.map(|(cmd_seq, _)| cmd_seq))
 }
 
-/// The same, to be asked with others.
-pub fn next_cmd_seq_ask(team: &TeamId, id: &ViberId) -> Ask<Option<u64>> {
+/// The same with the viber's contact, to be asked with others.
+pub fn next_cmd_seq_ask(team: &TeamId, id: &ViberId) -> Ask<Option<(u64, Contact)>> {
     let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
-               RETURNING cmd_seq";
-    Ask::new(sql, args![team, id], |answer| answer.row().map(|row| row.count("cmd_seq")).transpose())
+               RETURNING cmd_seq, contact, contact_since";
+    Ask::new(sql, args![team, id], |answer| {
+        answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose()
+    })
+}
+
+fn contact(row: &Row) -> Result<Contact, Error> {
+    Ok(Contact { state: row.parse("contact")?, since: row.instant("contact_since")? })
 }
 
 /// Commands up to `cmd_seq` are in the daemon's journal, says the connection `epoch`.

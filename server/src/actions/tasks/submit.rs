@@ -104,21 +104,23 @@ impl Job {
             Some(id) => self.known_session(tx, id).await?,
             None => (self.new_session(tx).await?, 1, false),
         };
-        let task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        let mut task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.keep(tx, &task).await?;
-        // Read back: the contact of its viber is part of the answer.
-        let (head, told) = (db::audit::head_ask(&self.team), db::tasks::load_ask(&self.team, &task.id));
-        let (head, told) = if busy {
-            db::audit::lock(tx, &self.team).await?;
-            tx.both(head, told).await?
+        // The contact of its viber is part of the answer.
+        db::audit::lock(tx, &self.team).await?;
+        let head = db::audit::head_ask(&self.team);
+        let head = if busy {
+            let (head, told) = tx.both(head, db::tasks::load_ask(&self.team, &task.id)).await?;
+            task = told.ok_or(Error::NotFound)?;
+            head
         } else {
-            db::audit::lock(tx, &self.team).await?;
             let number = db::vibers::next_cmd_seq_ask(&self.team, &task.viber_id);
-            let (number, head, told) = tx.three(number, head, told).await?;
+            let (given, head) = tx.both(number, head).await?;
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
-            let number = number.ok_or_else(revoked)?;
+            let number;
+            (number, task.contact) = given.ok_or_else(revoked)?;
             offer::numbered(tx, &self.team, &task, (task.attempt, number), self.now, &mut after).await?;
-            (head, told)
+            head
         };
         let (id, goal) = (task.id.as_str(), Some(task.goal.as_str()));
         db::audit::add(tx, &self.team, head, self.now, &self.by, "task.submit", id, "", None, goal).await?;
@@ -127,7 +129,7 @@ impl Job {
             db::idempotency::keep(tx, &self.team, self.by.actor.id(), once, &kept).await?;
         }
         after.task(&session.id, &task.id);
-        Ok((told.ok_or(Error::NotFound)?, after))
+        Ok((task, after))
     }
 
     async fn answered_before(&self, tx: &mut Tx) -> Result<Option<Task>> {
