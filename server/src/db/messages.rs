@@ -53,6 +53,18 @@ pub async fn load(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Option<M
     Ok(Some(found))
 }
 
+/// All messages of a task with their parts: its question, then the answer of each attempt.
+pub async fn of_task(tx: &mut Tx, team: &TeamId, task: &TaskId) -> Result<Vec<Message>, Error> {
+    let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
+               WHERE team_id = $1 AND task_id = $2 ORDER BY seq";
+    let rows = tx.rows(sql, args![team, task]).await?;
+    let mut messages = rows.iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    for message in &mut messages {
+        message.parts = parts(tx, team, &message.id).await?;
+    }
+    Ok(messages)
+}
+
 /// The parts of a message, in order.
 pub async fn parts(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Vec<Part>, Error> {
     let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 ORDER BY idx";

@@ -14,6 +14,7 @@ use super::Stage;
 
 crate::on_both_databases!(
     a_stop_is_shown_at_once_and_confirmed_later,
+    a_page_tells_how_a_task_ends_however_many_wait_behind_it,
     stopping_what_never_began_needs_no_confirmation,
     a_retry_is_a_new_attempt,
     an_old_attempt_is_fenced,
@@ -147,5 +148,43 @@ async fn a_restarted_daemon_names_nothing_and_the_board_settles_it(engine: Engin
     viber.connect().await;
     let settled = stage.operator.task_in(id(&task, "id"), "error").await;
     assert_eq!(settled["error"]["code"], "daemon_restarted");
+    stage.board.sound().await;
+}
+
+/// A page that watches a session looks at its newest messages; what it followed may lie far behind them.
+async fn a_page_tells_how_a_task_ends_however_many_wait_behind_it(engine: Engine) {
+    let mut stage = Stage::set(engine).await;
+    let owner = stage.board.owner().await;
+    let first = stage.operator.submit(&stage.viber_id(), "the first").await;
+    let second = stage.operator.follow_up(&first, "the second").await;
+    for n in 0..20 {
+        stage.operator.follow_up(&first, &format!("more {n}")).await;
+    }
+    let viber = &mut stage.viber;
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("it begins")]).await;
+    let session = id(&first, "sessionId");
+    let page = owner.page(&format!("/t/home/sessions/{session}")).await.expect(200).body;
+    assert!(page.contains("it begins"));
+    let last =
+        stage.operator.messages(session).await.last().and_then(|message| message["seq"].as_u64()).expect("a seq");
+    let live = format!("/t/home/live?view=session:{session}&cursor={}:1.3&last={last}", submit.task_id);
+    let mut stream = owner.stream(&live, None).await;
+    let mut hears = async |event: &str, words: &str| loop {
+        let frame = stream.next().await.unwrap_or_else(|| panic!("the stream ended before {words:?}"));
+        assert_ne!(frame.event, "reset", "nothing was missed");
+        if frame.event == event && frame.data.contains(words) {
+            return;
+        }
+    };
+    hears("region", "dock-state").await;
+    let rest = vec![text(" and it ends"), completed("it begins and it ends")];
+    viber.report(&submit.task_id, 1, 4, rest).await;
+    hears("log", "and it ends").await;
+    // Without a word of an answer the question itself says what became of it.
+    let submit = viber.submitted().await;
+    assert_eq!(submit.task_id.as_str(), id(&second, "id"));
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), failed(ErrorCode::ProviderAuth)]).await;
+    hears("log", "notice ended").await;
     stage.board.sound().await;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use protocol::{SessionId, TeamId};
+use protocol::{SessionId, TaskId, TeamId};
 
 use crate::{
     db::{self, Tx},
@@ -24,8 +24,10 @@ const PAGE: u64 = 80;
 const WEIGHT: usize = 110_000;
 /// Of these the newest are always there, whatever they weigh.
 const ALWAYS: usize = 4;
-/// Messages that a stream looks at for news.
+/// The newest messages that a stream looks at for news.
 const NEWS: u64 = 12;
+/// Tasks that end between two looks of a stream; of more it does not tell one by one.
+const ENDED: usize = 16;
 /// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
 const TAIL_ROWS: u64 = 2_000;
 
@@ -47,8 +49,19 @@ pub struct Talk {
     /// The last event of the current task's attempt that this page knows.
     pub seq: u64,
     pub names: HashMap<String, String>,
+    /// Tasks that ended since a page looked last.
+    pub ended: Vec<TaskId>,
     /// More came since than a stream tells: the page is better fetched anew.
     pub missed: bool,
+}
+
+/// What a page shows.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Its newest message.
+    pub last: u64,
+    /// Tasks that were not final when it looked last.
+    pub tasks: Vec<TaskId>,
 }
 
 /// The message that is open.
@@ -66,11 +79,11 @@ impl Talk {
         board.db.read(|tx| Box::pin(async move { read(tx, &team, &id, before).await })).await
     }
 
-    /// What a page that shows messages up to `last`, with `open` growing, lacks or may have old: newer ones, the open one,
-    /// and those that tasks at work came from.
-    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, (last, open): (u64, Option<u64>)) -> Result<Self> {
+    /// What a page lacks or may have old: newer messages, those of the task at work, and those of tasks that ended since it
+    /// looked last, however many messages came after them.
+    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, shown: Shown) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
-        board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, last, open).await })).await
+        board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, &shown).await })).await
     }
 
     /// Where a stream goes on: `{task}:{attempt}.{seq}`.
@@ -209,15 +222,32 @@ async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -
     Ok(talk)
 }
 
-async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, last: u64, open: Option<u64>) -> Result<Talk> {
+async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, shown: &Shown) -> Result<Talk> {
     let mut talk = read_state(tx, team, id, true).await?;
     talk.tasks = talk.open.clone();
     talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
-    let newer = db::messages::page(tx, team, id, None, NEWS).await?;
-    talk.missed = last > 0 && newer.first().is_some_and(|first| newer.len() as u64 == NEWS && first.seq > last + 1);
-    let asked =
-        |message: &Message| Some(message.seq) == open || talk.tasks.iter().any(|task| task.id == message.task_id);
-    talk.messages = newer.into_iter().filter(|message| message.seq > last || asked(message)).collect();
+    let mut recent = db::messages::page(tx, team, id, None, NEWS).await?;
+    let first = recent.first().map_or(u64::MAX, |first| first.seq);
+    talk.missed = shown.last > 0 && recent.len() as u64 == NEWS && first > shown.last + 1;
+    // What still changes, or did since, may lie further back, and may have come and gone between two looks.
+    let is_open = |task: &TaskId| talk.open.iter().any(|open| open.id == *task);
+    talk.ended = shown.tasks.iter().filter(|task| !is_open(task)).cloned().collect();
+    talk.missed |= talk.ended.len() > ENDED;
+    if talk.missed {
+        return Ok(talk);
+    }
+    for task in
+        talk.ended.iter().chain(talk.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
+    {
+        recent.extend(db::messages::of_task(tx, team, task).await?);
+        if !talk.tasks.iter().any(|known| known.id == *task) {
+            talk.tasks.extend(db::tasks::load(tx, team, task).await?);
+        }
+    }
+    recent.sort_by_key(|message| message.seq);
+    recent.dedup_by_key(|message| message.seq);
+    let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
+    talk.messages = recent.into_iter().filter(|message| message.seq > shown.last || asked(message)).collect();
     Ok(talk)
 }
 
@@ -236,7 +266,7 @@ async fn read_state(tx: &mut Tx, team: &TeamId, id: &SessionId, grows: bool) -> 
         (growing, seq) = read_growing(tx, team, task).await?;
     }
     let (messages, tasks) = (Vec::new(), Vec::new());
-    Ok(Talk { session, viber, messages, tasks, open, current, growing, seq, names, missed: false })
+    Ok(Talk { session, viber, messages, tasks, open, current, growing, seq, names, ended: Vec::new(), missed: false })
 }
 
 /// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events

@@ -15,7 +15,7 @@ use super::super::{
     dock::DockView,
     ops::{self, Told},
     session::Where,
-    talk::Talk,
+    talk::{Shown, Talk},
 };
 use crate::{
     actions,
@@ -46,6 +46,8 @@ pub struct Watched {
     last: u64,
     /// The open message, and the hashes of its lanes as the tab has them; none known yet after connecting.
     open: Option<(u64, Vec<u64>)>,
+    /// Tasks that were not final at the last look.
+    unfinished: Vec<TaskId>,
     /// Hashes of whole messages that may still change: those that tasks at work came from.
     entries: HashMap<u64, u64>,
     /// Something other than growing text happened: growing text waits for the lanes.
@@ -95,6 +97,7 @@ impl Watched {
             at: Cursor::START,
             last,
             open: None,
+            unfinished: Vec::new(),
             entries: HashMap::new(),
             changed: true,
             ready_at: None,
@@ -151,8 +154,9 @@ impl Watched {
         let mut found = Found::default();
         self.changed = false;
         self.ready_at = Some(tokio::time::Instant::now() + LANES);
-        let talk =
-            Talk::news(board, &caller.team.id, &self.id, (self.last, self.open.as_ref().map(|(seq, _)| *seq))).await?;
+        let shown = Shown { last: self.last, tasks: std::mem::take(&mut self.unfinished) };
+        let talk = Talk::news(board, &caller.team.id, &self.id, shown).await?;
+        self.unfinished = talk.open.iter().map(|task| task.id.clone()).collect();
         if self.lost || talk.missed || !self.same_task(&talk) {
             self.lost = false;
             found.log.push(ops::frame(None, "reset", ""));
@@ -198,14 +202,13 @@ impl Watched {
         let current = std::mem::take(&mut self.current);
         let again = !current && std::mem::take(&mut self.again);
         self.again = false;
-        let closed = self.open.as_ref().map(|(seq, _)| *seq).filter(|seq| Some(*seq) != open_now);
         for message in &talk.messages {
             if Some(message.seq) == open_now {
                 continue;
             }
             let view = talk.view(caller, message).to_string();
             let hash = hash(&view);
-            let new = message.seq > self.last || closed == Some(message.seq) || again;
+            let new = message.seq > self.last || again || talk.ended.contains(&message.task_id);
             let known = self.entries.insert(message.seq, hash);
             if new || known.is_some_and(|known| known != hash) {
                 html.push_str(&view);
