@@ -8,9 +8,10 @@ mod news;
 mod pulse;
 mod tail;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use protocol::{TaskId, TeamId};
+use tokio::time::Instant;
 
 pub use crate::domain::committed::{Committed, Item};
 pub use links::{Entrance, First, Heard, Order, Reply, RequestError};
@@ -56,6 +57,11 @@ impl Hub {
     /// somebody holds it.
     pub fn tail(&self, team: &TeamId, task: &TaskId) -> Arc<Tail> {
         self.inner.tails.watch(team, task)
+    }
+
+    /// The first place at or after an instant on a grid that is the same for everybody.
+    pub fn on_grid(&self, at: Instant, width: Duration) -> Instant {
+        self.inner.tails.on_grid(at, width)
     }
 
     /// Tells whoever follows it that something changed.

@@ -5,6 +5,7 @@
 
 mod chores;
 mod compose;
+mod haste;
 mod machine;
 mod queue;
 mod rate;

@@ -207,6 +207,11 @@ struct Map {
 }
 
 impl Tails {
+    pub(super) fn on_grid(&self, at: Instant, width: Duration) -> Instant {
+        let places = at.saturating_duration_since(self.grid).as_nanos().div_ceil(width.as_nanos().max(1));
+        self.grid + width * u32::try_from(places).unwrap_or(u32::MAX)
+    }
+
     pub(super) fn watched(&self, team: &TeamId, task: &TaskId) -> Option<Arc<Tail>> {
         let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         map.tails.get(&(team.clone(), task.clone())).and_then(Weak::upgrade)

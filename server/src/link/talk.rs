@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     chores::{AGAIN, Chore, Chores, Task},
     compose,
+    haste::Haste,
     machine::{Close, Identified, Step, Unidentified, Work},
     queue::Queue,
 };
@@ -32,6 +33,9 @@ const HELLO: Duration = Duration::from_secs(9);
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Events that wait for the change in progress, bytes; beyond it reading rests.
 const INBOX: usize = 1024 * 1024;
+/// What is due later than this is due on a grid of this width: one turn of the runtime is there for all links, and the
+/// frames of a link that says something every now and then move its alarm away before it rings.
+const GRID: Duration = Duration::from_millis(500);
 /// Requests of the Board under way on one connection.
 const REQUESTS: usize = 32;
 /// Frames that are read before what they ask for is begun.
@@ -148,6 +152,7 @@ async fn meet(
         queue: Queue::default(),
         inbox: Vec::new(),
         inbox_bytes: 0,
+        haste: Haste::new(Instant::now()),
         chores: Chores { commands: true, ..Chores::default() },
         sent: hello.last_cmd_seq,
         requests: HashMap::new(),
@@ -189,6 +194,7 @@ struct Link {
     /// Frames that wait for the change in progress.
     inbox: Vec<Events>,
     inbox_bytes: usize,
+    haste: Haste,
     chores: Chores,
     /// The last command that was sent.
     sent: u64,
@@ -215,16 +221,14 @@ impl Link {
                 let Some(frame) = stream.next().now_or_never() else { break };
                 let step = self.read(frame);
                 if let Some(close) = self.follow(step) {
-                    if recording.is_none() && !self.inbox.is_empty() {
-                        // What came before the end counts.
-                        drop(tokio::time::timeout(GOODBYE, self.record()).await);
-                    }
-                    drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
+                    self.finish(recording.is_some(), sink).await;
                     return close;
                 }
             }
+            let mut pieces = None;
             if recording.is_none() && !self.inbox.is_empty() {
-                recording = Some(self.record());
+                pieces = self.haste.rests(Instant::now());
+                recording = pieces.is_none().then(|| self.record());
             }
             if chore.is_none() {
                 chore = self.chores.next(&self.board, &self.speaker, self.queue.has_room().then_some(self.sent));
@@ -236,9 +240,10 @@ impl Link {
                 // It is the Board that does not listen.
                 self.machine.excuse(now);
             }
-            let due = Instant::now() + Duration::from_millis(self.due(now, rest));
-            // Most deadlines only move away: the alarm is set anew when one came nearer, or when it has rung.
-            if due < alarm.deadline() || alarm.is_elapsed() {
+            let due = self.due(now, rest);
+            let due = pieces.map_or(due, |until| due.min(until));
+            // To move an alarm away costs a store; one that rings in vain costs a turn of the loop.
+            if due != alarm.deadline() || alarm.is_elapsed() {
                 alarm.as_mut().reset(due);
             }
             let step = tokio::select! {
@@ -275,11 +280,19 @@ impl Link {
                 None => {}
             }
             if let Some(close) = close {
-                // What was answered before is worth sending; who does not read does not get it.
-                drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
+                self.finish(recording.is_some(), sink).await;
                 return close;
             }
         }
+    }
+
+    /// What came before the end counts, unless something is being recorded (`busy`), and what was answered is worth
+    /// sending; who does not read does not get it.
+    async fn finish(&mut self, busy: bool, sink: &mut SplitSink<WebSocket, Message>) {
+        if !busy && !self.inbox.is_empty() {
+            drop(tokio::time::timeout(GOODBYE, self.record()).await);
+        }
+        drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
     }
 
     fn read(&mut self, frame: Option<Result<Message, axum::Error>>) -> Step {
@@ -317,7 +330,10 @@ impl Link {
         }
         for work in step.work {
             match work {
-                Work::Record(events) => self.inbox.push(events),
+                Work::Record(events) => {
+                    self.haste.came(&events);
+                    self.inbox.push(events);
+                }
                 Work::Acked(cmd_seq) if cmd_seq > self.sent => {
                     return Some(Close::new(close::PROTOCOL, "acknowledged a command that there is not"));
                 }
@@ -342,6 +358,7 @@ impl Link {
         let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
         let acked = self.chores.acked.take();
         self.inbox_bytes = 0;
+        self.haste.began(Instant::now());
         let (board, speaker) = (self.board.clone(), self.speaker.clone());
         Box::pin(async move {
             loop {
@@ -420,10 +437,12 @@ impl Link {
         }
     }
 
-    /// How long nothing has to be looked at, milliseconds. `rest`: reading pauses for so long.
-    fn due(&self, now: i64, rest: u64) -> u64 {
+    /// Until when nothing has to be looked at. `rest`: reading pauses for so long, milliseconds.
+    fn due(&self, now: i64, rest: u64) -> Instant {
         let due = u64::try_from(self.machine.due() - now).unwrap_or(0);
-        if rest > 0 { due.min(rest) } else { due }.max(5)
+        let wait = Duration::from_millis(if rest > 0 { due.min(rest) } else { due }.max(5));
+        let at = Instant::now() + wait;
+        if wait > GRID { self.board.hub.on_grid(at, GRID) } else { at }
     }
 
     fn tick(&mut self) -> Step {
