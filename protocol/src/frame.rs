@@ -1,6 +1,6 @@
 //! Frames: the JSON messages of the WebSocket, each with a `type`, in either direction.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -258,8 +258,10 @@ pub struct Metrics {
 impl FromDaemon {
     /// Parses a text frame from a daemon within the limits.
     pub fn parse(text: &str) -> Result<Self, BadFrame> {
-        match kind(text, FROM_DAEMON)?.as_str() {
+        match &*kind(text, FROM_DAEMON)? {
             "task:events" => read(text).map(Self::Events),
+            // The most frequent one is not put through the buffer of a tagged enum.
+            "heartbeat" => read(text).map(|Heartbeat { running, metrics }| Self::Heartbeat { running, metrics }),
             _ => read(text),
         }
     }
@@ -268,7 +270,7 @@ impl FromDaemon {
 impl ToDaemon {
     /// Parses a text frame from the Board within the limits.
     pub fn parse(text: &str) -> Result<Self, BadFrame> {
-        match kind(text, TO_DAEMON)?.as_str() {
+        match &*kind(text, TO_DAEMON)? {
             name if COMMANDS.contains(&name) => read(text).map(Self::Command),
             _ => read(text),
         }
@@ -313,21 +315,25 @@ const TO_DAEMON: &[&str] = &[
 const COMMANDS: &[&str] = &["task:submit", "task:stop", "viber:stop", "task:message", "interrupt", "viber:drain"];
 
 #[derive(Deserialize)]
-struct Typed {
-    #[serde(rename = "type")]
-    name: String,
+struct Typed<'a> {
+    #[serde(rename = "type", borrow)]
+    name: Cow<'a, str>,
 }
 
-fn kind(text: &str, known: &[&str]) -> Result<String, BadFrame> {
+#[derive(Deserialize)]
+struct Heartbeat {
+    #[serde(default)]
+    running: Vec<Running>,
+    #[serde(default)]
+    metrics: Option<Metrics>,
+}
+
+fn kind<'a>(text: &'a str, known: &[&str]) -> Result<Cow<'a, str>, BadFrame> {
     if text.len() > MAX_FRAME {
         return Err(BadFrame::TooLarge);
     }
     let Typed { name } = read(text)?;
-    if known.contains(&name.as_str()) {
-        Ok(name)
-    } else {
-        Err(BadFrame::Unknown(crate::text::head(&name, 64).to_owned()))
-    }
+    if known.contains(&&*name) { Ok(name) } else { Err(BadFrame::Unknown(crate::text::head(&name, 64).to_owned())) }
 }
 
 fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, BadFrame> {

@@ -211,6 +211,9 @@ impl Link {
         let mut recording: Option<Task<Outcome>> = None;
         let mut chore: Option<Task<Chore>> = None;
         let mut alarm = pin!(sleep_until(Instant::now()));
+        // Kept: to wait anew in every turn is to stand in one list with all other links.
+        let soft = self.board.shutdown.soft.clone();
+        let mut drain = pin!(soft.cancelled());
         loop {
             crate::fault::at("link::turn");
             // What came together becomes durable together, in one commit.
@@ -265,7 +268,7 @@ impl Link {
                 }
                 order = self.entrance.order() => self.ordered(order),
                 () = &mut alarm => self.tick(),
-                () = self.board.shutdown.soft.cancelled() => {
+                () = &mut drain => {
                     Step { close: Some(draining(&self.speaker.viber)), ..Step::default() }
                 }
             };
