@@ -157,6 +157,8 @@
     if (old) return replace(old, piece);
     if (!entries) return;
     const seq = Number(piece.dataset.seq);
+    const first = entries.querySelector(":scope > article.message");
+    if (first && seq < Number(first.dataset.seq) && entries.querySelector(".older")) return; // comes with the earlier ones
     const next = [...entries.querySelectorAll(":scope > article.message")].find((el) => Number(el.dataset.seq) > seq);
     next ? next.before(piece) : entries.append(piece);
     document.getElementById("nothing-yet")?.remove();
