@@ -74,7 +74,9 @@ async fn bad_bodies_are_named_and_refused() {
     let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     assert_eq!(post("application/json", format!("{{\"goal\":\"x\",\"context\":{deep}}}")).await.status, 400);
     post("text/plain", "{}".into()).await.expect(415);
+    let began = std::time::Instant::now();
     assert_eq!(announce(&board, token.bearer().expect("a token"), 8 * 1024 * 1024).await, 413);
+    assert!(began.elapsed() < Duration::from_secs(5), "who only announces waits {:?} for the answer", began.elapsed());
     let nul = post("application/json", json!({"goal": "a\u{0}b"}).to_string()).await;
     assert!((400..500).contains(&nul.status), "{nul:?}");
     let unknown = post("application/json", json!({"goal": "x", "viberId": "vib_nonsense"}).to_string()).await;

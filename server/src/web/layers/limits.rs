@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::{Stream, StreamExt as _, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{error::Error, web::respond};
 
@@ -18,6 +18,8 @@ use crate::{error::Error, web::respond};
 pub const MOST: usize = 1024 * 1024 + 16 * 1024;
 /// A body that is too large is read to its end up to this size, bytes.
 const SWALLOWED: u64 = 16 * 1024 * 1024;
+/// Who sends nothing of it for so long is not writing, and hears the answer.
+const SILENT: Duration = Duration::from_secs(2);
 /// In so long a body must end or bring [`ENOUGH`] more, or it is given up: whoever sends a byte now and then would hold
 /// its connection for days. Together with a busy machine's delay it stays below ten seconds.
 const PAUSE: Duration = Duration::from_secs(9);
@@ -33,9 +35,9 @@ pub async fn swallow(request: Request, next: Next) -> Response {
         Some(length) if length > MOST as u64 => {
             if length <= SWALLOWED {
                 let mut body = request.into_body().into_data_stream();
-                let all = async { while body.next().await.is_some_and(|piece| piece.is_ok()) {} };
+                let all = async { while matches!(timeout(SILENT, body.next()).await, Ok(Some(Ok(_)))) {} };
                 // Whoever is slower than that has had its time.
-                tokio::time::timeout(PAUSE, all).await.ok();
+                timeout(PAUSE, all).await.ok();
             }
             respond::Rejection(Error::TooLarge("the body is larger than 1 MiB")).into_response()
         }
