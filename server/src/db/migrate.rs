@@ -69,7 +69,8 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
             newest()
         )));
     }
-    if found == 0 && has_tables(db).await? {
+    // Looked at again: another replica may have made them just now, with their version.
+    if found == 0 && has_tables(db).await? && version(db).await? == 0 {
         return Err(Error::Broken(
             "the database has tables, but nothing in it says of which schema version: restore a backup, or use an empty one"
                 .into(),
