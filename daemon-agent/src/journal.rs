@@ -231,7 +231,7 @@ impl Held {
                 self.stop(&reason, |held| target_agent_id == "*" || held.submit.agent_id == target_agent_id);
             }
             Command::Drain { drained } => self.drained = drained,
-            Command::Message { .. } => {}
+            Command::Message { .. } | Command::Write(_) | Command::Approval(_) => {}
         }
     }
 

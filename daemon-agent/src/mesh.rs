@@ -168,6 +168,7 @@ impl Mesh {
                 self.ring();
                 self.pump();
             }
+            Command::Write(_) | Command::Approval(_) => {}
             Command::Message { task_id, message_id, .. } => {
                 // Messages into a running task come later: the Board is told that this one was not taken.
                 let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };
@@ -215,6 +216,10 @@ impl Mesh {
             artifacts: Vec::new(),
             memory: Vec::new(),
             context: None,
+            attachments: Vec::new(),
+            plan_policy: protocol::Policy::Apply,
+            memory_policy: protocol::Policy::Propose,
+            approve_first: false,
             stream: protocol::Stream::Full,
             mode: None,
             limits: protocol::Limits::default(),

@@ -1,7 +1,7 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
-use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
+use protocol::{AgentInfo, Command, Numbered, Policy, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
 use serde_json::Value;
 
 use crate::{
@@ -133,7 +133,6 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         page = exchanges(db::messages::history(tx, team, session, *below, stored.created_at, PAGE).await?);
     }
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
-    let list = |key: &str| part(key).and_then(|value| serde_json::from_value(value).ok());
     Ok(TaskSubmit {
         task_id: task.id.clone(),
         attempt: task.attempt,
@@ -142,9 +141,13 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         goal: task.goal.clone(),
         messages: history.finish(),
         plan: part("plan"),
-        artifacts: list("artifacts").unwrap_or_default(),
+        artifacts: part("artifacts").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         context: part("context"),
+        attachments: part("attachments").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+        plan_policy: Policy::default(),
+        memory_policy: Policy::Propose,
+        approve_first: false,
         stream: task.stream,
         mode: task.mode,
         limits: task.limits.clone(),

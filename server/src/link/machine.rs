@@ -239,7 +239,7 @@ impl Identified {
                 tracing::warn!(of = protocol::text::head(&of, 64), "the daemon does not know a frame");
             }
             // Files of the workspace are read when somebody looks at them.
-            FromDaemon::WorkspaceChanged { .. } => {}
+            FromDaemon::WorkspaceChanged { .. } | FromDaemon::WorkspaceWritten(_) => {}
         }
         step
     }

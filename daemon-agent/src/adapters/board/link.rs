@@ -158,6 +158,7 @@ impl Link {
             (true, ToDaemon::Welcome(welcome)) if Some(welcome.conn_epoch) == self.epoch => Vec::new(),
             (true, ToDaemon::Welcome(_)) => vec![broken("a second welcome".to_owned())],
             (true, ToDaemon::AckEvents { acks }) => vec![Step::Acked(self.acked(acks))],
+            (true, ToDaemon::AckWritten { .. }) => Vec::new(),
             (true, ToDaemon::Nack { task_id, attempt, expect }) => {
                 self.nacked(Running { task_id, attempt }, expect, now)
             }
