@@ -10,9 +10,12 @@ use std::{
         unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
+
+use crate::workspace::Hands;
 
 /// More of a key, a credential or `.env` is not read, bytes.
 const SMALL: u64 = 1024 * 1024;
@@ -21,6 +24,8 @@ const SMALL: u64 = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
+    /// Who changed the workspace: known to every clone.
+    hands: Arc<Hands>,
 }
 
 /// One daemon per home: held while the process lives, freed by the kernel when it dies.
@@ -32,7 +37,7 @@ pub struct Lock {
 impl Home {
     /// A home at `root`; nothing is touched.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), hands: Arc::default() }
     }
 
     /// The home that the environment names: `OPENVIBER_HOME`, else `~/.openviber`.
@@ -44,7 +49,7 @@ impl Home {
                 .ok_or_else(|| io::Error::other("neither OPENVIBER_HOME nor HOME is set"))?
                 .join(".openviber"),
         };
-        Ok(Self { root })
+        Ok(Self::at(root))
     }
 
     /// Creates the folders that are missing and closes those that only the daemon may read.
@@ -87,6 +92,11 @@ impl Home {
     /// Human-visible context: plan, memory, bootstrap files.
     pub fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
+    }
+
+    /// What is remembered about the hands in the workspace.
+    pub(crate) fn hands(&self) -> &Arc<Hands> {
+        &self.hands
     }
 
     /// Credential, journal, outbox, lock: the daemon's alone (0700).

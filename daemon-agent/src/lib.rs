@@ -18,3 +18,4 @@ pub mod sandbox;
 pub mod session_log;
 pub mod task;
 pub mod tools;
+pub mod workspace;

@@ -4,6 +4,7 @@
 
 mod lives;
 mod recover;
+mod writes;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,6 +17,7 @@ use std::{
 
 use protocol::{
     AgentEvent, AgentStreamEvent, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId, TaskSubmit,
+    WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -28,14 +30,14 @@ use crate::{
     journal::{Journal, Refused},
     outbox::Outbox,
     task::{Cause, StopSwitch},
+    workspace::Workspace,
 };
 
 /// Longest goal of an announced task, bytes: it fits an event whatever JSON makes of it.
 const ANNOUNCED: usize = 20 * 1024;
 
-/// Fetches a task that was too large for a frame, by its path below the Board's address.
-pub type Fetch =
-    Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<TaskSubmit, Unfetched>> + Send>> + Send + Sync>;
+/// Fetches what was too large for a frame, by its path below the Board's address.
+pub type Fetch = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, Unfetched>> + Send>> + Send + Sync>;
 
 /// Why a payload is not here.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ struct Shared {
     state: Mutex<State>,
     /// Rings when an attempt began or ended.
     changed: watch::Sender<u64>,
+    /// Rings when a change of a file was made.
+    written: watch::Sender<u64>,
     standing: watch::Sender<Standing>,
 }
 
@@ -84,6 +88,8 @@ pub struct Standing {
 #[derive(Default)]
 struct State {
     queue: VecDeque<TaskSubmit>,
+    /// Changes of files that are to be made, the first one is under way.
+    writes: VecDeque<Box<WorkspaceWrite>>,
     running: BTreeMap<Running, Live>,
     /// Attempts whose endings are being written.
     ending: BTreeSet<Running>,
@@ -108,8 +114,10 @@ impl Mesh {
     /// A mesh without attempts.
     pub fn new(ground: Ground) -> Self {
         let state = State { drained: ground.journal.held().drained, ..State::default() };
-        let (changed, standing) = (watch::Sender::new(0), watch::Sender::new(Standing::default()));
-        let shared = Shared { ground, tracker: TaskTracker::new(), state: Mutex::new(state), changed, standing };
+        let (changed, written) = (watch::Sender::new(0), watch::Sender::new(0));
+        let (tracker, state, standing) =
+            (TaskTracker::new(), Mutex::new(state), watch::Sender::new(Standing::default()));
+        let shared = Shared { ground, tracker, state, changed, written, standing };
         Self { shared: Arc::new(shared) }
     }
 
@@ -121,6 +129,11 @@ impl Mesh {
     /// What the files say, now and whenever they change.
     pub fn files(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.shared.ground.files.clone()
+    }
+
+    /// The files that people, agents and the Board share.
+    pub fn workspace(&self) -> Workspace {
+        Workspace::open(&self.shared.ground.home)
     }
 
     /// The machine's clock.
@@ -168,7 +181,8 @@ impl Mesh {
                 self.ring();
                 self.pump();
             }
-            Command::Write(_) | Command::Approval(_) => {}
+            Command::Write(write) => self.write(write),
+            Command::Approval(_) => {}
             Command::Message { task_id, message_id, .. } => {
                 // Messages into a running task come later: the Board is told that this one was not taken.
                 let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };

@@ -19,6 +19,7 @@ use crate::{
     home::Home,
     model::ToolSpec,
     task::Sink,
+    workspace::Workspace,
 };
 
 mod args;
@@ -169,7 +170,8 @@ impl Toolbox {
 
 /// Opened for every call: a space may come and go while a task runs.
 fn roots(context: &ToolContext) -> Roots {
-    Roots::open(&context.agent.spaces, &context.home.workspace(), context.home.root())
+    let workspace = Workspace::open(&context.home);
+    Roots::open(&context.agent.spaces, &context.home.workspace(), context.home.root()).told(workspace)
 }
 
 /// Whether calls of this tool change nothing, so that several may run side by side.

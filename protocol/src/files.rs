@@ -1,6 +1,7 @@
 //! Files of a viber's workspace: how a change is asked for and what became of it, how they are listed and read.
 //!
-//! A path is relative to the workspace, parts joined by `/`. A hash is the SHA-256 of the whole file in hexadecimal.
+//! A path is relative to the workspace, parts joined by `/`. A hash is the SHA-256 of the whole file in hexadecimal;
+//! that of a file too large to be read for it begins with `~` and only says whether it is still the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,15 +77,17 @@ pub enum WriteState {
     Refused,
 }
 
-/// What lies in a folder: the answer to `workspace.list {path}` and `space.list {space, path}`.
+/// What lies in a folder: the answer to `workspace.list {path, from}` and `space.list {space, path, from}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Listing {
     /// The folder; empty for the root.
     pub path: String,
+    /// How many entries stand before these.
+    pub from: u64,
     /// Folders first, then by name.
     pub entries: Vec<Entry>,
-    /// Entries that are left out because there are too many.
+    /// How many come after these: asked for by `from`.
     pub omitted: u64,
 }
 

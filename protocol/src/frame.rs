@@ -316,6 +316,8 @@ const TO_DAEMON: &[&str] = &[
     "task:message",
     "interrupt",
     "viber:drain",
+    "workspace:write",
+    "approval:response",
 ];
 
 const COMMANDS: &[&str] = &[

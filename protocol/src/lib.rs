@@ -11,6 +11,7 @@ pub mod frame;
 pub mod ids;
 pub mod instant;
 pub mod limits;
+pub mod path;
 pub mod plan;
 pub mod text;
 pub mod tokens;

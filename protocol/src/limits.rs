@@ -23,7 +23,9 @@ pub const MAX_PIECE: u64 = 128 * 1024;
 /// A larger change of a file is fetched over HTTP instead of riding in the command, bytes.
 pub const MAX_INLINE_WRITE: usize = 96 * 1024;
 /// Most entries of one folder in one answer.
-pub const MAX_ENTRIES: usize = 1_000;
+pub const MAX_ENTRIES: usize = 2_000;
+/// Most bytes that the entries of one answer take as JSON.
+pub const MAX_LISTING: usize = 192 * 1024;
 /// Longest path of a file in a workspace, bytes.
 pub const MAX_PATH: usize = 1024;
 /// Longest `result.summary`, characters.

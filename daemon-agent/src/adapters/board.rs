@@ -6,6 +6,7 @@ pub mod address;
 pub mod backoff;
 pub mod credential;
 mod dial;
+mod files;
 pub mod link;
 pub mod machine;
 mod requests;

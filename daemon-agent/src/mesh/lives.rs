@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Between two tries at something that the disk or the network refused.
-const AGAIN: Duration = Duration::from_secs(2);
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
 
 impl Mesh {
     /// Begins what waits, as far as there is room: also asked when the files have changed how much there is.
@@ -74,10 +74,15 @@ impl Mesh {
         let Some(path) = submit.payload_url.clone() else { return Ok(submit) };
         loop {
             match (self.shared.ground.fetch)(path.clone()).await {
-                Ok(whole) if attempt_of(&whole) == attempt_of(&submit) => {
-                    return Ok(TaskSubmit { payload_url: None, ..whole });
+                Ok(bytes) => {
+                    return match serde_json::from_slice::<TaskSubmit>(&bytes) {
+                        Ok(whole) if attempt_of(&whole) == attempt_of(&submit) => {
+                            Ok(TaskSubmit { payload_url: None, ..whole })
+                        }
+                        Ok(_) => Err(not_fetched("the Board answered with another task")),
+                        Err(error) => Err(not_fetched(&format!("it is not understood: {error}"))),
+                    };
                 }
-                Ok(_) => return Err(not_fetched("the Board answered with another task")),
                 Err(Unfetched::Never(why)) => return Err(not_fetched(&why)),
                 Err(Unfetched::Later(why)) => {
                     tracing::warn!(task.id = %submit.task_id, "the task's content is not here yet: {why}");
