@@ -115,6 +115,8 @@ pub struct Steps {
 pub enum Refused {
     TooManySteps(usize),
     TooLarge(usize),
+    /// No step has this id, number or title.
+    NoSuchStep,
     /// Neither text, `{markdown}` nor `{goal, steps}`.
     NotAPlan,
     /// Its text is such that steps cannot be changed one by one.
@@ -128,6 +130,7 @@ impl std::fmt::Display for Refused {
                 write!(f, "a plan has at most {MAX_STEPS} steps and {MAX_TODOS} to-dos below them; this one has {n}")
             }
             Self::TooLarge(bytes) => write!(f, "a plan has at most {MAX_PLAN} bytes; this one has {bytes}"),
+            Self::NoSuchStep => f.write_str("the plan has no such step: name it by its id"),
             Self::NotAPlan => f.write_str("a plan is Markdown, or {goal, steps: [{id, title, status}]}"),
             Self::AsTextOnly => f.write_str("this plan cannot be changed step by step; change its text as a whole"),
         }

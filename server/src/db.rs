@@ -4,6 +4,7 @@
 //! but for those that `tests/it/tidy.rs` lists by name. A list ends in `LIMIT $n + 0`: SQLite plans a statement anew each
 //! time it runs when the bare parameter stands there.
 
+pub mod approvals;
 pub mod attempts;
 pub mod audit;
 mod bell;
@@ -17,6 +18,8 @@ pub mod logins;
 pub mod members;
 pub mod messages;
 pub mod operators;
+pub mod plans;
+pub mod proposals;
 pub mod teams;
 pub mod tokens;
 

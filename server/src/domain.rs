@@ -7,6 +7,7 @@ pub mod history;
 pub mod name;
 pub mod once;
 pub mod people;
+pub mod plan;
 pub mod session;
 pub mod task;
 pub mod viber;
@@ -14,7 +15,8 @@ pub mod viber;
 pub use actor::{Actor, By};
 pub use committed::{Committed, Item, Report};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};
-pub use session::{Author, Message, Part, Session, SessionLine};
+pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
+pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
 

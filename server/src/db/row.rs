@@ -122,6 +122,8 @@ ids_are_args!(
     protocol::SessionId,
     protocol::TaskId,
     protocol::MessageId,
+    protocol::ApprovalId,
+    protocol::ProposalId,
     protocol::InvitationId,
     protocol::TokenId,
     protocol::JoinTokenId,

@@ -24,6 +24,7 @@ const SHEET: &[&str] = &[
     include_str!("../../../static/css/parts.css"),
     include_str!("../../../static/css/rail.css"),
     include_str!("../../../static/css/talk.css"),
+    include_str!("../../../static/css/pane.css"),
     include_str!("../../../static/css/pages.css"),
     include_str!("../../../static/css/gate.css"),
     include_str!("../../../static/css/settings.css"),

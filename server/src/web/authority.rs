@@ -73,6 +73,7 @@ pub const TABLE: &[Route] = &[
     r("POST", "/t/{team}/sessions/{id}/unarchive", Operator),
     r("POST", "/t/{team}/sessions/{id}/pin", Operator),
     r("POST", "/t/{team}/sessions/{id}/unpin", Operator),
+    r("POST", "/t/{team}/sessions/{id}/policies", Operator),
     r("POST", "/t/{team}/sessions/{id}/seen", Viewer),
     r("GET", "/t/{team}/sessions/{id}/delete", Operator),
     r("POST", "/t/{team}/sessions/{id}/delete", Operator),

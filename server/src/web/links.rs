@@ -44,6 +44,16 @@ pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
     format!("/t/{slug}/sessions/{id}/{verb}")
 }
 
+/// A session with a tab of its pane: `plan`, `artifacts`, `files`, `memory`.
+pub fn pane(slug: &str, id: &SessionId, tab: &str) -> String {
+    format!("/t/{slug}/sessions/{id}?pane={tab}")
+}
+
+/// A place in a tab of a session's pane; an empty one is the tab's front.
+pub fn pane_at(slug: &str, id: &SessionId, tab: &str, at: &str) -> String {
+    if at.is_empty() { pane(slug, id, tab) } else { format!("/t/{slug}/sessions/{id}?pane={tab}&at={}", escape(at)) }
+}
+
 /// A session's conversation as Markdown.
 pub fn transcript(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}/transcript.md")

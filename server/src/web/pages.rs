@@ -7,6 +7,8 @@ mod home;
 mod join;
 mod live;
 mod ops;
+mod pane;
+mod plan;
 mod preflight;
 mod read;
 mod session;
@@ -60,6 +62,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("unarchive"), post(session::unarchive))
         .route(&at("pin"), post(session::pin))
         .route(&at("unpin"), post(session::unpin))
+        .route(&at("policies"), post(plan::policies))
         .route(&at("seen"), post(session::seen))
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))

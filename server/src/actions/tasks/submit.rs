@@ -9,7 +9,7 @@ use super::{super::After, choose, offer};
 use crate::{
     db::{self, Tx},
     domain::{
-        Author, By, Contact, ContactState, Delivery, Message, Part, Session, Task, TaskState,
+        Author, By, Contact, ContactState, Delivery, Message, Part, Policies, PolicyChange, Session, Task, TaskState,
         once::{Earlier, Kept, Once},
     },
     error::{Error, Result},
@@ -37,6 +37,8 @@ pub struct Submit {
     pub limits: Limits,
     /// `{plan?, artifacts?, memory?, context?, attachments?}`.
     pub payload: Option<Value>,
+    /// The session's from here on.
+    pub policies: PolicyChange,
     /// The same call again is answered with the same task.
     pub once: Option<Once>,
 }
@@ -164,6 +166,10 @@ impl Job {
             let title = protocol::text::title(&self.submit.goal);
             db::sessions::entitle(tx, &self.team, id, &title).await?;
         }
+        let policies = session.policies.with(self.submit.policies);
+        if policies != session.policies {
+            db::sessions::set_policies(tx, &self.team, id, policies).await?;
+        }
         if session.archived_at.is_some() {
             db::sessions::set_archived(tx, &self.team, id, None).await?;
         }
@@ -185,6 +191,7 @@ impl Job {
             created_by: self.by.actor.id().to_owned(),
             created_at: self.now,
             active_at: self.now,
+            policies: Policies::default().with(self.submit.policies),
         };
         if !db::sessions::insert(tx, &self.team, &session).await? {
             return Err(Error::Internal("a new session's id is taken".into()));

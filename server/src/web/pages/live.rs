@@ -25,7 +25,7 @@ use protocol::{JoinTokenId, SessionId, ViberId};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::{join::JoinLive, ops, viber::StateView, vibers};
+use super::{join::JoinLive, ops, pane, talk::Talk, viber::StateView, vibers};
 use crate::{
     db,
     error::{Error, Result},
@@ -79,6 +79,9 @@ pub struct Asked {
     /// `{task}:{attempt}.{seq}`; `Last-Event-ID` goes before it.
     #[serde(default)]
     cursor: String,
+    /// The tab of the pane that the page shows.
+    #[serde(default)]
+    pane: Option<String>,
     /// The newest message that the page shows.
     #[serde(default)]
     last: u64,
@@ -110,6 +113,7 @@ pub async fn watch(
         board,
         caller: caller.0,
         view,
+        pane: pane::Asked::of(asked.pane.as_deref(), None),
         news,
         gone,
         talk,
@@ -154,6 +158,8 @@ struct Watcher {
     board: Board,
     caller: Caller,
     view: View,
+    /// Of a session: the tab beside the conversation.
+    pane: pane::Asked,
     news: Listener,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     talk: Option<talk::Watched>,
@@ -260,6 +266,9 @@ impl Watcher {
                     let html = render(&place)?;
                     self.region("where", html.clone(), &html);
                 }
+                if let Some(talk) = found.talk {
+                    self.show_pane(&talk).await?;
+                }
             } else {
                 self.stale.place = true;
             }
@@ -271,6 +280,17 @@ impl Watcher {
             let html = render(&RailView { shell: &shell })?;
             self.region("rail", html.clone(), &html);
         }
+        Ok(())
+    }
+
+    /// The tab beside the conversation, and the strip with its numbers.
+    async fn show_pane(&mut self, talk: &Talk) -> Result<()> {
+        let held = pane::Held::load(&self.board, &self.caller.team.id, &talk.session, &self.pane).await?;
+        let asked = self.pane.clone();
+        let pane = pane::Pane::of(&asked, &held, talk, &self.caller, self.board.clock.now());
+        let (body, ageless, strip) = (pane.body()?, pane.ageless()?, pane.strip()?);
+        self.region("pane", body, &ageless);
+        self.region("strip", strip.clone(), &strip);
         Ok(())
     }
 

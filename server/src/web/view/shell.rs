@@ -207,6 +207,12 @@ impl Shell {
         self
     }
 
+    /// The same frame; its stream shows this tab of the pane too.
+    pub fn with_pane(mut self, tab: &str) -> Self {
+        self.live = self.live.map(|live| format!("{live}&pane={tab}"));
+        self
+    }
+
     /// The same frame without news: the page shows something past.
     pub fn still(mut self) -> Self {
         self.live = self.team.as_ref().map(|team| links::live(&team.slug, "rail"));
