@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Agent, Config},
     home::Home,
-    task::Sink,
+    task::{Approvals, Sink},
 };
 
 /// Everything an engine needs for one attempt.
@@ -23,6 +23,10 @@ pub struct Run {
     pub sink: Sink,
     /// Cancelled when the task must end now: drop the model call, end every process, then return `Outcome::Stopped`.
     pub stop: CancellationToken,
+    /// Where it asks a person.
+    pub approvals: Approvals,
+    /// It began on this machine, not on the Board.
+    pub local: bool,
 }
 
 /// How an attempt ended. `task:completed`, `task:error` or `task:stopped` is appended by `task`, not by the engine.

@@ -29,7 +29,7 @@ use crate::{
     home::Home,
     journal::{Journal, Refused},
     outbox::Outbox,
-    task::{Cause, StopSwitch},
+    task::{Approvals, Cause, StopSwitch},
     workspace::Workspace,
 };
 
@@ -72,6 +72,8 @@ struct Shared {
     /// Rings when a change of a file was made.
     written: watch::Sender<u64>,
     standing: watch::Sender<Standing>,
+    /// What tasks wait for a person's word for.
+    approvals: Approvals,
 }
 
 /// What `status` says about the Board.
@@ -117,7 +119,8 @@ impl Mesh {
         let (changed, written) = (watch::Sender::new(0), watch::Sender::new(0));
         let (tracker, state, standing) =
             (TaskTracker::new(), Mutex::new(state), watch::Sender::new(Standing::default()));
-        let shared = Shared { ground, tracker, state, changed, written, standing };
+        let approvals = Approvals::default();
+        let shared = Shared { ground, tracker, state, changed, written, standing, approvals };
         Self { shared: Arc::new(shared) }
     }
 
@@ -182,7 +185,7 @@ impl Mesh {
                 self.pump();
             }
             Command::Write(write) => self.write(write),
-            Command::Approval(_) => {}
+            Command::Approval(response) => self.shared.approvals.answer(response),
             Command::Message { task_id, message_id, .. } => {
                 // Messages into a running task come later: the Board is told that this one was not taken.
                 let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };

@@ -2,6 +2,8 @@
 //!
 //! Owns the way of an attempt from *begun* to its ending. Refuses to decide which attempt runs when: that is `mesh`.
 
+pub mod approval;
+pub mod plan;
 mod report;
 
 use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
@@ -19,6 +21,7 @@ use crate::{
     home::Home,
     outbox::{Outbox, Shaper},
 };
+pub use approval::Approvals;
 pub use report::Reporter;
 
 /// Longest an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
@@ -108,6 +111,9 @@ pub struct Ground {
     pub outbox: Outbox,
     pub files: Arc<Snapshot>,
     pub stop: StopSwitch,
+    pub approvals: Approvals,
+    /// It began on this machine.
+    pub local: bool,
 }
 
 /// Runs an attempt that was journalled as begun, up to the ending it should have. Reports go to the outbox.
@@ -134,6 +140,8 @@ pub async fn run(mut submit: TaskSubmit, ground: &Ground, now: Instant) -> Event
         home: ground.home.clone(),
         sink: reporter.sink(),
         stop: ground.stop.token().clone(),
+        approvals: ground.approvals.clone(),
+        local: ground.local,
     };
     let outcome = watched(engine, run, &ground.stop, bound).await;
     reporter.flush();

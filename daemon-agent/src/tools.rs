@@ -18,7 +18,7 @@ use crate::{
     config::{Agent, Config},
     home::Home,
     model::ToolSpec,
-    task::Sink,
+    task::{Sink, plan::PlanDesk},
     workspace::Workspace,
 };
 
@@ -27,6 +27,7 @@ mod edit;
 mod fit;
 mod groups;
 mod paths;
+mod plan;
 mod read;
 mod search;
 mod shell;
@@ -39,7 +40,8 @@ use self::{paths::Roots, shell::Scratch, work::Work};
 pub use groups::{Opened, open_groups};
 
 /// Every tool that is built, in the order it is offered.
-pub const ALL: &[&str] = &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell"];
+pub const ALL: &[&str] =
+    &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell", "update_plan"];
 
 /// What came of a call. A failure is told to the model, not to the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,17 +95,25 @@ pub struct Toolbox {
     hold: PathBuf,
     /// Made for the first command.
     scratch: Mutex<Option<Scratch>>,
+    /// Where the session's plan is changed; without it the tool for that is not offered.
+    plan: Option<PlanDesk>,
 }
 
 impl Toolbox {
     /// The tools of `context.agent`. Touches nothing yet.
     pub fn new(context: ToolContext) -> Self {
-        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None) }
+        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None), plan: None }
     }
 
     /// The same, with `program` as the supervisor of commands instead of the running program.
     pub fn with_hold(mut self, program: impl Into<PathBuf>) -> Self {
         self.hold = program.into();
+        self
+    }
+
+    /// The same, with the session's plan.
+    pub fn with_plan(mut self, plan: PlanDesk) -> Self {
+        self.plan = Some(plan);
         self
     }
 
@@ -121,6 +131,17 @@ impl Toolbox {
         }
         if name == "shell" {
             return shell::run(self, call_id, args).await;
+        }
+        if let Some(plan) = self.plan.as_ref() {
+            if name == "update_plan" {
+                return plan::run(plan, args).await;
+            }
+            let hits = args["path"].as_str().is_some_and(|path| path.ends_with(plan.path()));
+            if hits && plan.proposes() && matches!(name, "write_file" | "edit_file") {
+                return Outcome::refused(
+                    "changes of this session's plan are proposed to the operators: use `update_plan`",
+                );
+            }
         }
         let work = Work::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
@@ -150,7 +171,8 @@ impl Toolbox {
     }
 
     fn offers(&self, name: &str) -> bool {
-        ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
+        let is_there = name != "update_plan" || self.plan.is_some();
+        is_there && ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }
 
     fn roots(&self) -> Roots {

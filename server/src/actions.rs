@@ -5,6 +5,7 @@
 pub mod accounts;
 mod after;
 pub mod answers;
+pub mod approvals;
 pub mod enrol;
 pub mod invitations;
 pub mod members;

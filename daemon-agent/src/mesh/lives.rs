@@ -60,6 +60,8 @@ impl Mesh {
             outbox: self.outbox().clone(),
             files: self.shared.ground.files.borrow().clone(),
             stop,
+            approvals: self.shared.approvals.clone(),
+            local: self.state().running.get(attempt).is_some_and(|live| live.local),
         };
         tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
         fault::at("task::before_spawn");

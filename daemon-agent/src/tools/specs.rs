@@ -83,6 +83,33 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &["command"],
         ),
+        "update_plan" => (
+            "update_plan",
+            "Keep the session's plan current; operators see it live. For work of several steps write the plan first, all \
+             of it in `steps`. Then tick as you go, by `step` and `status`: `working` when you begin a step, `done` when it \
+             is finished. Send `steps` again when the plan itself changes.",
+            json!({
+                "goal": text("What is to be achieved, in a sentence."),
+                "steps": {
+                    "type": "array",
+                    "description": "The whole plan, in order. Keep the ids of steps that stay.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "id": text("The step's id, when it has one."),
+                            "title": text("What is done in this step."),
+                            "status": text("pending, working, done, skipped or failed."),
+                        },
+                        "required": ["title"],
+                        "additionalProperties": false,
+                    },
+                },
+                "step": text("To tick one step: its id."),
+                "status": text("With `step`: pending, working, done, skipped or failed."),
+                "note": text("Why the plan changes, in a sentence."),
+            }),
+            &[],
+        ),
         _ => return None,
     };
     let parameters = json!({

@@ -5,6 +5,7 @@
 
 mod announce;
 mod effects;
+mod plans;
 mod run;
 
 use std::sync::Arc;

@@ -10,8 +10,19 @@ use crate::{
 
 macro_rules! columns {
     () => {
-        "approval_id, session_id, task_id, attempt, tool, digest, args, cwd, preview, risk, state, scope, note, \
-         decided_by, created_at, decided_at, expires_at"
+        "a.approval_id, a.session_id, a.task_id, a.attempt, a.tool, a.digest, a.args, a.cwd, a.preview, a.risk, a.scope, \
+         a.note, a.decided_by, a.created_at, a.decided_at, a.expires_at, a.state"
+    };
+}
+
+/// Questions with the state that they are in: one of a task that is over waits no more, whoever ended it.
+macro_rules! approvals {
+    () => {
+        "(SELECT q.team_id, q.approval_id, q.session_id, q.task_id, q.attempt, q.tool, q.digest, q.args, q.cwd, q.preview, \
+         q.risk, q.scope, q.note, q.decided_by, q.created_at, q.decided_at, q.expires_at, \
+         CASE WHEN q.state = 'pending' AND (t.state IS NULL OR t.state IN ('completed', 'error', 'stopped') \
+         OR t.attempt > q.attempt) THEN 'expired' ELSE q.state END AS state \
+         FROM approvals q LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id WHERE q.team_id = $1) a"
     };
 }
 
@@ -50,7 +61,7 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, approval: &Approval) -> Result<b
 
 /// One question.
 pub async fn load(tx: &mut Tx, team: &TeamId, id: &ApprovalId) -> Result<Option<Approval>, Error> {
-    let sql = concat!("SELECT ", columns!(), " FROM approvals WHERE team_id = $1 AND approval_id = $2");
+    let sql = concat!("SELECT ", columns!(), " FROM ", approvals!(), " WHERE a.team_id = $1 AND a.approval_id = $2");
     tx.row(sql, args![team, id]).await?.as_ref().map(approval).transpose()
 }
 
@@ -65,8 +76,10 @@ pub async fn list(
     let sql = concat!(
         "SELECT ",
         columns!(),
-        " FROM approvals WHERE team_id = $1 AND ($2 IS NULL OR state = $2) AND ($3 IS NULL OR approval_id < $3) \
-         ORDER BY approval_id DESC LIMIT $4 + 0"
+        " FROM ",
+        approvals!(),
+        " WHERE a.team_id = $1 AND ($2 IS NULL OR a.state = $2) AND ($3 IS NULL OR a.approval_id < $3) \
+         ORDER BY a.approval_id DESC LIMIT $4 + 0"
     );
     let args = args![team, state.map(ApprovalState::as_str), after, limit];
     tx.rows(sql, args).await?.iter().map(approval).collect()
@@ -77,7 +90,9 @@ pub async fn pending(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<
     let sql = concat!(
         "SELECT ",
         columns!(),
-        " FROM approvals WHERE team_id = $1 AND state = 'pending' AND session_id = $2 ORDER BY approval_id DESC LIMIT 1"
+        " FROM ",
+        approvals!(),
+        " WHERE a.team_id = $1 AND a.session_id = $2 AND a.state = 'pending' ORDER BY a.approval_id DESC LIMIT 1"
     );
     tx.row(sql, args![team, session]).await?.as_ref().map(approval).transpose()
 }

@@ -5,7 +5,7 @@ use protocol::{Instant, SessionId, TaskId, TeamId};
 use super::{Error, Row, Tx};
 use crate::{
     args,
-    domain::{Revision, Source},
+    domain::{Policies, Revision, Source},
 };
 
 /// Revisions that are kept of a session.
@@ -78,6 +78,21 @@ pub async fn list(
                WHERE team_id = $1 AND session_id = $2 AND n < $3 ORDER BY n DESC LIMIT $4 + 0";
     let before = before.unwrap_or(i64::MAX.unsigned_abs());
     tx.rows(sql, args![team, session, before, limit]).await?.iter().map(revision).collect()
+}
+
+/// How a session treats changes, and its newest plan: what goes with a task.
+pub async fn sent(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+) -> Result<Option<(Policies, Option<(String, String)>)>, Error> {
+    let sql = "SELECT s.plan_policy, s.memory_policy, s.approve_first, p.markdown, p.hash FROM sessions s \
+               LEFT JOIN plan_revisions p ON p.team_id = s.team_id AND p.session_id = s.session_id AND p.n = \
+               (SELECT MAX(n) FROM plan_revisions x WHERE x.team_id = s.team_id AND x.session_id = s.session_id) \
+               WHERE s.team_id = $1 AND s.session_id = $2";
+    let Some(row) = tx.row(sql, args![team, session]).await? else { return Ok(None) };
+    let plan = row.optional_text("markdown")?.zip(row.optional_text("hash")?);
+    Ok(Some((super::sessions::policies(&row)?, plan)))
 }
 
 fn revision(row: &Row) -> Result<Revision, Error> {

@@ -212,11 +212,16 @@ fn session(row: &Row) -> Result<Session, Error> {
         created_by: row.text("created_by")?,
         created_at: row.instant("created_at")?,
         active_at: row.instant("active_at")?,
-        policies: Policies {
-            plan: policy(&row.text("plan_policy")?),
-            memory: policy(&row.text("memory_policy")?),
-            approve_first: row.flag("approve_first")?,
-        },
+        policies: policies(row)?,
+    })
+}
+
+/// The policies of a row that has them.
+pub(super) fn policies(row: &Row) -> Result<Policies, Error> {
+    Ok(Policies {
+        plan: policy(&row.text("plan_policy")?),
+        memory: policy(&row.text("memory_policy")?),
+        approve_first: row.flag("approve_first")?,
     })
 }
 

@@ -1,8 +1,8 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
-use protocol::{AgentInfo, Command, Numbered, Policy, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
-use serde_json::Value;
+use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
+use serde_json::{Value, json};
 
 use crate::{
     actions::{reconcile, record::Speaker},
@@ -69,6 +69,10 @@ async fn one(
         ("task:stop", Some(id), Some(attempt)) => Command::Stop { task_id: id.clone(), attempt, reason },
         ("viber:stop", ..) => Command::StopAll { reason },
         ("viber:drain", ..) => Command::Drain { drained: body["drained"].as_bool().unwrap_or_default() },
+        ("approval:response", ..) => {
+            let response = serde_json::from_value(body).map_err(|error| Error::Internal(error.to_string()))?;
+            Command::Approval(response)
+        }
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
     })
 }
@@ -133,6 +137,10 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         page = exchanges(db::messages::history(tx, team, session, *below, stored.created_at, PAGE).await?);
     }
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
+    let (policies, known) = db::plans::sent(tx, team, &task.session_id).await?.unwrap_or_default();
+    let known = known.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
+    // A plan that came with the task is for its first attempt: later ones go on with what became of it.
+    let plan = part("plan").filter(|_| task.attempt == 1 || known.is_none()).or(known);
     Ok(TaskSubmit {
         task_id: task.id.clone(),
         attempt: task.attempt,
@@ -140,14 +148,14 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         agent_id: task.agent_id.clone(),
         goal: task.goal.clone(),
         messages: history.finish(),
-        plan: part("plan"),
+        plan,
         artifacts: part("artifacts").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         context: part("context"),
         attachments: part("attachments").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
-        plan_policy: Policy::default(),
-        memory_policy: Policy::Propose,
-        approve_first: false,
+        plan_policy: policies.plan,
+        memory_policy: policies.memory,
+        approve_first: policies.approve_first,
         stream: task.stream,
         mode: task.mode,
         limits: task.limits.clone(),

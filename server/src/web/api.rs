@@ -1,5 +1,6 @@
 //! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them.
 
+mod approvals;
 mod events;
 mod gate;
 pub(super) mod json;
@@ -56,6 +57,7 @@ fn described() -> OpenApiRouter<Board> {
         .merge(sessions::routes())
         .merge(tasks::routes())
         .merge(people::routes())
+        .merge(approvals::routes())
 }
 
 /// The whole description; the same for everybody.

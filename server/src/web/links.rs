@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{SessionId, TaskId, ViberId};
+use protocol::{ApprovalId, SessionId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -78,6 +78,11 @@ fn segment(text: &str) -> String {
 /// A verb on a task: `stop`, `retry`.
 pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
     format!("/t/{slug}/tasks/{id}/{verb}")
+}
+
+/// A word about what an agent waits for.
+pub fn approval(slug: &str, id: &ApprovalId) -> String {
+    format!("/t/{slug}/approvals/{id}")
 }
 
 /// The fleet.

@@ -69,6 +69,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("messages/{seq}/calls/{call}"), get(transcript::output))
         .route("/t/{team}/tasks/{id}/stop", post(session::stop))
         .route("/t/{team}/tasks/{id}/retry", post(session::retry))
+        .route("/t/{team}/approvals/{id}", post(plan::approve))
 }
 
 /// Whether the whole page is wanted, or htmx asks for the part that changes.

@@ -19,7 +19,7 @@ use crate::{
     home::Home,
     model::endpoint::{Endpoint, Reply},
     outbox::Shaper,
-    task::Sink,
+    task::{Approvals, Sink},
     tools,
 };
 
@@ -88,6 +88,8 @@ impl Stage {
                 async {}
             }),
             stop: self.stop.clone(),
+            approvals: Approvals::default(),
+            local: false,
         }
     }
 

@@ -55,7 +55,7 @@ struct Job {
 
 /// Gives a task to a viber. An answer means that it is kept, whatever happens to the Board or the viber.
 pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Result<Task> {
-    check(&submit)?;
+    let submit = check(submit)?;
     let now = board.clock.now();
     let job = Arc::new(Job {
         team: team.clone(),
@@ -79,7 +79,8 @@ pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Re
     Ok(task)
 }
 
-fn check(submit: &Submit) -> Result<()> {
+/// A submit that can be kept; its plan is Markdown from here on.
+fn check(mut submit: Submit) -> Result<Submit> {
     let goal = |message| Error::unacceptable("bad_goal", message);
     if submit.goal.trim().is_empty() {
         return Err(goal("say what is to be done"));
@@ -93,7 +94,11 @@ fn check(submit: &Submit) -> Result<()> {
     if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD) {
         return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));
     }
-    Ok(())
+    if let Some(plan) = submit.payload.as_mut().and_then(|payload| payload.get_mut("plan")) {
+        let markdown = protocol::plan::markdown_of(plan, "");
+        *plan = json!({ "markdown": markdown.map_err(|why| Error::unacceptable("bad_plan", why.to_string()))? });
+    }
+    Ok(submit)
 }
 
 impl Job {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use protocol::{
-    Policy, TeamId,
+    ApprovalId, Policy, TeamId,
     plan::{Document, Piece, Status, Step},
 };
 
@@ -199,6 +199,10 @@ impl<'a> PlanView<'a> {
     /// Whether the agent saw another plan when it proposed this.
     fn is_behind(&self, proposal: &Proposal) -> bool {
         proposal.base_hash.as_deref() != self.held.now.as_ref().map(|now| now.hash.as_str())
+    }
+
+    fn approve_link(&self, id: &ApprovalId) -> String {
+        links::approval(&self.place.slug, id)
     }
 
     fn rendered(&self, text: &str) -> Arc<str> {
