@@ -7,6 +7,7 @@ mod after;
 pub mod answers;
 pub mod approvals;
 pub mod enrol;
+pub mod files;
 pub mod invitations;
 pub mod members;
 mod offer;

@@ -3,6 +3,7 @@
 pub mod actor;
 pub mod assemble;
 pub mod committed;
+pub mod file;
 pub mod history;
 pub mod name;
 pub mod once;
@@ -14,6 +15,7 @@ pub mod viber;
 
 pub use actor::{Actor, By};
 pub use committed::{Committed, Item, Report};
+pub use file::{Edit, EditState, File, Heard, Text};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};
 pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
 pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};

@@ -31,3 +31,4 @@ mod packaging;
 mod safety;
 mod stores;
 mod tidy;
+mod workspace;

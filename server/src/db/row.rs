@@ -127,6 +127,7 @@ ids_are_args!(
     protocol::InvitationId,
     protocol::TokenId,
     protocol::JoinTokenId,
+    protocol::EditId,
     protocol::BootId
 );
 

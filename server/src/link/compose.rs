@@ -1,13 +1,16 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
-use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, limits};
+use protocol::{
+    AgentInfo, Command, EditId, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, WorkspaceWrite, WriteOp,
+    limits,
+};
 use serde_json::{Value, json};
 
 use crate::{
     actions::{reconcile, record::Speaker},
     db::{self, Tx, commands::Stored},
-    domain::{Author, Delivery, Task, history::Exchange, history::History},
+    domain::{Author, Delivery, EditState, Task, history::Exchange, history::History},
     error::{Error, Result},
     state::Board,
 };
@@ -73,8 +76,27 @@ async fn one(
             let response = serde_json::from_value(body).map_err(|error| Error::Internal(error.to_string()))?;
             Command::Approval(response)
         }
+        ("workspace:write", ..) => Command::Write(Box::new(write(tx, team, &body).await?)),
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
     })
+}
+
+/// A change of a file. One that is over before it is sent (a daemon that lost its disk is told all commands again) is sent
+/// without its content, and so refused: the file may be what the author saw once more, but nobody means it any longer.
+async fn write(tx: &mut Tx, team: &TeamId, body: &Value) -> Result<WorkspaceWrite> {
+    let id: Option<EditId> = body["editId"].as_str().and_then(|id| id.parse().ok());
+    let id = id.ok_or_else(|| Error::Internal("a workspace:write names no edit".into()))?;
+    let edit = db::edits::load(tx, team, &id).await?;
+    let edit = edit.ok_or_else(|| Error::Internal(format!("{id} is not there any more")))?;
+    let open = edit.state == EditState::Queued;
+    let content = edit.content.filter(|_| open);
+    let fits = content
+        .as_ref()
+        .is_none_or(|text| serde_json::to_string(text).is_ok_and(|t| t.len() <= limits::MAX_INLINE_WRITE));
+    let content_url = (!fits).then(|| format!("/api/daemon/edits/{id}"));
+    let (op, to) = (if open { edit.op } else { WriteOp::Put }, edit.to.filter(|_| open));
+    let content = content.filter(|_| fits);
+    Ok(WorkspaceWrite { edit_id: id, path: edit.path, base_hash: edit.base_hash, op, content, content_url, to })
 }
 
 /// Everything that an attempt needs, however large: for the daemon that fetches it.

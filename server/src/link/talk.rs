@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     actions::{
-        reconcile,
+        files, reconcile,
         record::{self, Answers, Speaker},
     },
     error::{Error, Result},
@@ -153,6 +153,7 @@ async fn meet(
     });
     link.queue.push(&welcome);
     link.queue.pump(sink).await.map_err(|_| gone())?;
+    link.board.shutdown.spawn(files::catch_up(link.board.clone(), link.speaker.clone()));
     tracing::info!(viber.id = %link.speaker.viber, epoch = link.speaker.epoch, "a viber is connected");
     Ok(link)
 }
@@ -307,6 +308,8 @@ impl Link {
                 Work::Lists(state) => self.chores.merge_lists(*state),
                 Work::Claims(claims) => self.chores.claims.extend(claims),
                 Work::Settle(lost) => self.chores.settle.extend(lost),
+                Work::Heard(heard) => self.chores.hear(heard),
+                Work::Written(written) => self.chores.written.push(written),
                 Work::Fares(metrics) => self.entrance.fares(metrics, self.board.clock.now().0),
                 Work::Answer { id, outcome } => {
                     if let Some(reply) = self.requests.remove(&id) {
@@ -360,6 +363,7 @@ impl Link {
                 self.chores.restore(chores);
                 Step::default()
             }
+            Chore::Written(edit_ids) => Step { send: vec![ToDaemon::AckWritten { edit_ids }], ..Step::default() },
             Chore::Commands(commands) => {
                 if let Some(last) = commands.last() {
                     self.sent = last.cmd_seq;

@@ -5,13 +5,14 @@ mod events;
 mod gate;
 pub(super) mod json;
 mod page;
-mod path;
+pub(super) mod path;
 mod people;
 mod query;
 mod sessions;
 pub mod shapes;
 mod tasks;
 mod vibers;
+pub(super) mod workspace;
 
 use std::sync::OnceLock;
 
@@ -54,6 +55,7 @@ fn described() -> OpenApiRouter<Board> {
     OpenApiRouter::with_openapi(Description::openapi())
         // Whole paths, not nested ones: extractors tell an API call by its path.
         .merge(vibers::routes())
+        .merge(workspace::routes())
         .merge(sessions::routes())
         .merge(tasks::routes())
         .merge(people::routes())

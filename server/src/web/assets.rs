@@ -26,6 +26,7 @@ const SHEET: &[&str] = &[
     include_str!("../../../static/css/talk.css"),
     include_str!("../../../static/css/pane.css"),
     include_str!("../../../static/css/pages.css"),
+    include_str!("../../../static/css/files.css"),
     include_str!("../../../static/css/gate.css"),
     include_str!("../../../static/css/settings.css"),
 ];

@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{ApprovalId, SessionId, TaskId, ViberId};
+use protocol::{ApprovalId, EditId, SessionId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -103,6 +103,32 @@ pub fn viber(slug: &str, id: &ViberId) -> String {
 /// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`.
 pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
+}
+
+/// A folder of a viber's workspace; empty for its root.
+pub fn folder(slug: &str, id: &ViberId, path: &str) -> String {
+    let base = format!("/t/{slug}/vibers/{id}/files");
+    if path.is_empty() { base } else { format!("{base}/{}/", escape(path)) }
+}
+
+/// A file of a viber's workspace.
+pub fn file(slug: &str, id: &ViberId, path: &str) -> String {
+    format!("/t/{slug}/vibers/{id}/files/{}", escape(path))
+}
+
+/// The same in an editor.
+pub fn file_edit(slug: &str, id: &ViberId, path: &str) -> String {
+    format!("{}?edit=1", file(slug, id, path))
+}
+
+/// What was done here to a file.
+pub fn file_history(slug: &str, id: &ViberId, path: &str) -> String {
+    format!("{}?history=1", file(slug, id, path))
+}
+
+/// One change that somebody made here.
+pub fn edit(slug: &str, id: &ViberId, edit: &EditId) -> String {
+    format!("/t/{slug}/vibers/{id}/edits/{edit}")
 }
 
 /// A team's settings.

@@ -3,6 +3,7 @@
 //! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
 
 mod dock;
+mod files;
 mod home;
 mod join;
 mod live;
@@ -53,6 +54,9 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/stop", post(viber::stop))
         .route("/t/{team}/vibers/{id}/test", post(viber::test))
         .route("/t/{team}/vibers/{id}/revoke", get(viber::confirm_revoke).post(viber::revoke))
+        .route("/t/{team}/vibers/{id}/files", get(files::root))
+        .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))
+        .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list))
         .route(session, get(session::show))

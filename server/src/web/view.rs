@@ -4,6 +4,7 @@
 
 pub mod badge;
 pub mod call;
+pub mod diff;
 pub mod filters;
 pub mod lanes;
 pub mod message;
