@@ -9,6 +9,7 @@ use protocol::{TaskError, TaskResult, TaskSubmit};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    artifacts::Shelf,
     config::{Agent, Config},
     home::Home,
     task::{Approvals, Sink},
@@ -21,6 +22,8 @@ pub struct Run {
     pub config: Arc<Config>,
     pub home: Home,
     pub sink: Sink,
+    /// What it produces.
+    pub shelf: Shelf,
     /// Cancelled when the task must end now: drop the model call, end every process, then return `Outcome::Stopped`.
     pub stop: CancellationToken,
     /// Where it asks a person.

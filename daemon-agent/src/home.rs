@@ -139,6 +139,13 @@ impl Home {
         self.root.join("artifacts").join(task)
     }
 
+    /// A file that came with a task's goal, where the agent finds it; `None` when the name is no plain one.
+    pub fn attachment(&self, task: &str, name: &str) -> Option<PathBuf> {
+        let plain = !name.is_empty() && !name.starts_with('.') && name.len() <= 255;
+        let safe = plain && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'));
+        safe.then(|| self.workspace().join("attachments").join(task).join(name))
+    }
+
     /// One line per completed part: `agents/{agent}/sessions/{session}.jsonl`.
     pub fn session_log(&self, agent: &str, session: &str) -> PathBuf {
         self.agents().join(agent).join("sessions").join(format!("{session}.jsonl"))

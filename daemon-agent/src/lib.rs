@@ -2,6 +2,7 @@
 //! and keeps all durable context as plain files under its home.
 
 pub mod adapters;
+pub mod artifacts;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -10,14 +10,15 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::Future,
     io,
+    path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use protocol::{
-    AgentEvent, AgentStreamEvent, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId, TaskSubmit,
-    WorkspaceWrite,
+    AgentEvent, AgentStreamEvent, Attachment, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId,
+    TaskSubmit, WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -38,6 +39,10 @@ const ANNOUNCED: usize = 20 * 1024;
 
 /// Fetches what was too large for a frame, by its path below the Board's address.
 pub type Fetch = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, Unfetched>> + Send>> + Send + Sync>;
+
+/// Fetches a file that came with a goal to this place.
+pub type Carry =
+    Arc<dyn Fn(Attachment, PathBuf) -> Pin<Box<dyn Future<Output = Result<(), Unfetched>> + Send>> + Send + Sync>;
 
 /// Why a payload is not here.
 #[derive(Debug)]
@@ -61,6 +66,7 @@ pub struct Ground {
     pub journal: Arc<Journal>,
     pub files: watch::Receiver<Arc<Snapshot>>,
     pub fetch: Fetch,
+    pub carry: Carry,
 }
 
 struct Shared {
@@ -122,6 +128,11 @@ impl Mesh {
         let approvals = Approvals::default();
         let shared = Shared { ground, tracker, state, changed, written, standing, approvals };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Where everything of this viber lies.
+    pub fn home(&self) -> &Home {
+        &self.shared.ground.home
     }
 
     /// The logs that adapters read.

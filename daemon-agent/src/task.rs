@@ -16,10 +16,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    artifacts::Shelf,
+    clock::Clock,
     config::{Agent, Snapshot},
     engine::{Engine, Outcome, Run},
     home::Home,
     outbox::{Outbox, Shaper},
+    tools,
 };
 pub use approval::Approvals;
 pub use report::Reporter;
@@ -133,17 +136,25 @@ pub async fn run(mut submit: TaskSubmit, ground: &Ground, now: Instant) -> Event
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, ground.outbox.clone(), shaper.clone(), done);
     let bound = bound(&submit, now);
+    let sink = reporter.sink();
+    let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone());
+    let readable = tools::Readable::of(&agent, &ground.home);
     let run = Run {
         submit,
         agent,
         config: ground.files.config.clone(),
         home: ground.home.clone(),
-        sink: reporter.sink(),
+        sink,
+        shelf: shelf.clone(),
         stop: ground.stop.token().clone(),
         approvals: ground.approvals.clone(),
         local: ground.local,
     };
-    let outcome = watched(engine, run, &ground.stop, bound).await;
+    let mut outcome = watched(engine, run, &ground.stop, bound).await;
+    match &mut outcome {
+        Some(Outcome::Completed(result)) => shelf.finish(result, |path| readable.open(path)).await,
+        _ => shelf.look().await,
+    }
     reporter.flush();
     match outcome {
         Some(Outcome::Completed(result)) => EventBody::Completed { result: shaper.result(result, now) },

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    artifacts::Shelf,
     config::{Agent, Config},
     home::Home,
     model::ToolSpec,
@@ -23,6 +24,7 @@ use crate::{
 };
 
 mod args;
+mod artifact;
 mod edit;
 mod fit;
 mod groups;
@@ -41,7 +43,7 @@ pub use groups::{Opened, open_groups};
 
 /// Every tool that is built, in the order it is offered.
 pub const ALL: &[&str] =
-    &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell", "update_plan"];
+    &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell", "update_plan", "add_artifact"];
 
 /// What came of a call. A failure is told to the model, not to the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +86,8 @@ pub struct ToolContext {
     /// Commands find it and the task in their environment: what must not be done twice can tell its attempts apart.
     pub attempt: u32,
     pub sink: Sink,
+    /// Where what it produces is kept and told.
+    pub shelf: Shelf,
     /// Cancelled when the task must end now; a running call then ends everything it started and returns.
     pub stop: CancellationToken,
 }
@@ -129,8 +133,14 @@ impl Toolbox {
             let mine: Vec<_> = ALL.iter().filter(|tool| self.offers(tool)).copied().collect();
             return Outcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
         }
-        if name == "shell" {
-            return shell::run(self, call_id, args).await;
+        match name {
+            "shell" => {
+                let done = shell::run(self, call_id, args).await;
+                self.context.shelf.look().await;
+                return done;
+            }
+            "add_artifact" => return artifact::run(&self.context, args).await,
+            _ => {}
         }
         if let Some(plan) = self.plan.as_ref() {
             if name == "update_plan" {
@@ -187,6 +197,26 @@ impl Toolbox {
             *scratch = Some(made);
         }
         Ok(scratch.as_ref().map(|scratch| scratch.path().to_owned()).unwrap_or_default())
+    }
+}
+
+/// What an agent may read, for those who open files in its name.
+pub struct Readable {
+    spaces: Vec<PathBuf>,
+    home: Home,
+}
+
+impl Readable {
+    /// What `agent` may read.
+    pub fn of(agent: &Agent, home: &Home) -> Self {
+        Self { spaces: agent.spaces.clone(), home: home.clone() }
+    }
+
+    /// Opens a regular file, and tells the name it has.
+    pub fn open(&self, path: &str) -> Result<(std::fs::File, String), String> {
+        let roots = Roots::open(&self.spaces, &self.home.workspace(), self.home.root());
+        let (file, found) = roots.read(path)?;
+        Ok((file, found.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))
     }
 }
 

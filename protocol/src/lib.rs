@@ -13,6 +13,7 @@ pub mod instant;
 pub mod limits;
 pub mod path;
 pub mod plan;
+pub mod sniff;
 pub mod text;
 pub mod tokens;
 

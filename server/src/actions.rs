@@ -6,6 +6,7 @@ pub mod accounts;
 mod after;
 pub mod answers;
 pub mod approvals;
+pub mod artifacts;
 pub mod enrol;
 pub mod files;
 pub mod invitations;

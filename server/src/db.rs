@@ -5,9 +5,11 @@
 //! time it runs when the bare parameter stands there.
 
 pub mod approvals;
+pub mod artifacts;
 pub mod attempts;
 pub mod audit;
 mod bell;
+pub mod blobs;
 pub mod board;
 pub mod commands;
 pub mod edits;

@@ -1,6 +1,7 @@
 //! Pure data: what teams, sessions, tasks and vibers are, and which transitions they allow. No I/O.
 
 pub mod actor;
+pub mod artifact;
 pub mod assemble;
 pub mod committed;
 pub mod file;
@@ -14,6 +15,7 @@ pub mod task;
 pub mod viber;
 
 pub use actor::{Actor, By};
+pub use artifact::{Artifact, Kind, Origin, Place};
 pub use committed::{Committed, Item, Report};
 pub use file::{Edit, EditState, File, Heard, Text};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};

@@ -42,6 +42,7 @@ pub async fn run(run: Run) -> Outcome {
         task_id: run.submit.task_id.clone(),
         attempt: run.submit.attempt,
         sink: run.sink.clone(),
+        shelf: run.shelf.clone(),
         stop: run.stop.clone(),
     };
     run_with(run, Toolbox::new(context)).await
@@ -106,7 +107,7 @@ impl Work {
         // The machine's file goes before what the Board knew when it sent the task.
         run.submit.plan = plan.shown().await;
         let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined, clock);
-        let messages = prompt::messages(&run.submit);
+        let messages = prompt::messages(&run.submit, &run.home);
         let ids = messages.iter().filter_map(|message| match message {
             Message::Tool { call_id, .. } => Some(call_id.clone()),
             _ => None,

@@ -44,7 +44,7 @@ impl Mesh {
 
     async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> EventBody {
         let token = stop.token().clone();
-        let fetched = token.run_until_cancelled(self.whole(submit)).await;
+        let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
         let submit = match fetched {
             Some(Ok(submit)) => submit,
             Some(Err(error)) => return EventBody::Error { error },
@@ -92,6 +92,26 @@ impl Mesh {
                 }
             }
         }
+    }
+
+    /// The same with its files beside the workspace's own.
+    async fn carried(&self, submit: TaskSubmit) -> Result<TaskSubmit, TaskError> {
+        for file in &submit.attachments {
+            let place = self.home().attachment(submit.task_id.as_str(), &file.name).ok_or_else(|| {
+                not_fetched(&format!("an attachment has the name {:?}", protocol::text::head(&file.name, 100)))
+            })?;
+            loop {
+                match (self.shared.ground.carry)(file.clone(), place.clone()).await {
+                    Ok(()) => break,
+                    Err(Unfetched::Never(why)) => return Err(not_fetched(&why)),
+                    Err(Unfetched::Later(why)) => {
+                        tracing::warn!(task.id = %submit.task_id, "an attachment is not here yet: {why}");
+                        sleep(AGAIN).await;
+                    }
+                }
+            }
+        }
+        Ok(submit)
     }
 
     /// Journals that the engine is about to start, however long the disk takes.

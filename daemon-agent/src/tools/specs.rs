@@ -110,6 +110,21 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &[],
         ),
+        "add_artifact" => (
+            "add_artifact",
+            "Hand something over to the people who gave the task: a report, a table, an image, a log. They see it beside the \
+             conversation and can open it. The same id again is a new version of it. Files that a command \
+             writes into $OPENVIBER_ARTIFACTS are handed over too.",
+            json!({
+                "id": text("Its name, unique in this task: letters, digits, `.`, `-` and `_`."),
+                "title": text("What people read."),
+                "type": text("Such as text/markdown, text/csv, application/json, text/html or image/png."),
+                "content": text("The whole text, when it is no file."),
+                "path": path("The file to hand over, when it is one"),
+                "ref": text("An address that is only shown, when it is neither."),
+            }),
+            &["id"],
+        ),
         _ => return None,
     };
     let parameters = json!({

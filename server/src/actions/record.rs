@@ -4,6 +4,7 @@
 //! done: states move, parts are completed, the session's next task gets its turn.
 
 mod announce;
+mod artifacts;
 mod effects;
 mod plans;
 mod run;

@@ -115,6 +115,7 @@ macro_rules! ids_are_args {
 }
 
 ids_are_args!(
+    protocol::ArtifactId,
     protocol::TeamId,
     protocol::OperatorId,
     protocol::LoginId,

@@ -1,9 +1,11 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
+use std::collections::HashSet;
+
 use protocol::{
-    AgentInfo, Command, EditId, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId, WorkspaceWrite, WriteOp,
-    limits,
+    AgentInfo, ArtifactRef, Command, EditId, Instant, Numbered, SessionId, TaskId, TaskSubmit, TeamId, ViberId,
+    WorkspaceWrite, WriteOp, limits,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +21,9 @@ use crate::{
 pub(super) const BATCH: u64 = 8;
 /// Earlier tasks read at a time.
 const PAGE: u64 = 16;
+/// Artifacts that a task is told of, and versions that are looked at for them.
+const ARTIFACTS: usize = 50;
+const ARTIFACTS_READ: u64 = 500;
 
 /// The next commands after `cmd_seq`, in order.
 pub(super) async fn next(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<Vec<Numbered>> {
@@ -171,7 +176,10 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         goal: task.goal.clone(),
         messages: history.finish(),
         plan,
-        artifacts: part("artifacts").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+        artifacts: match part("artifacts") {
+            Some(given) => serde_json::from_value(given).unwrap_or_default(),
+            None => artifacts(tx, team, &task.session_id, stored.created_at).await?,
+        },
         memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         context: part("context"),
         attachments: part("attachments").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
@@ -184,6 +192,25 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         deadline: None,
         payload_url: None,
     })
+}
+
+/// What the session has so far: of everything the newest version, the newest first.
+async fn artifacts(tx: &mut Tx, team: &TeamId, session: &SessionId, until: Instant) -> Result<Vec<ArtifactRef>> {
+    let known = db::artifacts::of_session(tx, team, session, None, ARTIFACTS_READ).await?;
+    let mut names = HashSet::new();
+    let newest = known.into_iter().filter(|one| one.created_at <= until && one.task_id.is_some());
+    let newest = newest.filter(|one| names.insert(one.name.clone())).take(ARTIFACTS);
+    let told = newest.map(|one| ArtifactRef {
+        id: one.name,
+        title: Some(one.title),
+        kind: Some(one.claimed).filter(|kind| !kind.is_empty()),
+        reference: Some(one.reference),
+        artifact_id: Some(one.id),
+        size: one.size,
+        sha256: one.sha256,
+        sniffed: Some(one.sniffed).filter(|kind| !kind.is_empty()),
+    });
+    Ok(told.collect())
 }
 
 /// Rows of parts, newest task first, as exchanges with their places.

@@ -29,6 +29,7 @@ const SHEET: &[&str] = &[
     include_str!("../../../static/css/files.css"),
     include_str!("../../../static/css/gate.css"),
     include_str!("../../../static/css/settings.css"),
+    include_str!("../../../static/css/artifacts.css"),
 ];
 
 /// One file, its address and what a browser is told about it.

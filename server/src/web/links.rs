@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{ApprovalId, EditId, SessionId, TaskId, ViberId};
+use protocol::{ApprovalId, ArtifactId, EditId, SessionId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -39,7 +39,22 @@ pub fn session(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}")
 }
 
-/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `messages`.
+/// One artifact.
+pub fn artifact(slug: &str, id: &ArtifactId) -> String {
+    format!("/t/{slug}/artifacts/{id}")
+}
+
+/// The bytes of an artifact (`download`, `view`, `sandbox`), or a verb on it (`withdraw`).
+pub fn artifact_verb(slug: &str, id: &ArtifactId, verb: &str) -> String {
+    format!("/t/{slug}/artifacts/{id}/{verb}")
+}
+
+/// What changed in an artifact since another version of it.
+pub fn artifact_diff(slug: &str, id: &ArtifactId, with: &ArtifactId) -> String {
+    format!("/t/{slug}/artifacts/{id}?with={with}#diff")
+}
+
+/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `messages`, `attachments`.
 pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
     format!("/t/{slug}/sessions/{id}/{verb}")
 }

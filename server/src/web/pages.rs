@@ -2,6 +2,7 @@
 //!
 //! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
 
+mod artifacts;
 mod dock;
 mod files;
 mod home;
@@ -36,6 +37,11 @@ use crate::{
     state::Board,
 };
 
+/// Those whose bodies are as large as a team allows.
+pub fn uploads() -> Router<Board> {
+    artifacts::uploads()
+}
+
 /// The pages' routes.
 pub fn routes() -> Router<Board> {
     let session = "/t/{team}/sessions/{id}";
@@ -57,6 +63,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/files", get(files::root))
         .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))
         .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
+        .merge(artifacts::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list))
         .route(session, get(session::show))

@@ -75,6 +75,7 @@ pub async fn serve(
     let mut session = Session {
         link,
         mesh,
+        identity,
         out,
         welcomed: None,
         closed: false,
@@ -103,6 +104,7 @@ pub async fn serve(
 struct Session<'a> {
     link: Link,
     mesh: &'a Mesh,
+    identity: &'a Identity,
     out: mpsc::Sender<Message>,
     welcomed: Option<std::time::Instant>,
     /// The Board closed the connection, not we.
@@ -324,9 +326,9 @@ impl Session<'_> {
                     let error = Some("too many requests at once".to_owned());
                     return self.send(FromDaemon::Response { id, ok: false, result: Value::Null, error }).await;
                 };
-                let (mesh, out) = (self.mesh.clone(), self.out.clone());
+                let (mesh, identity, out) = (self.mesh.clone(), self.identity.clone(), self.out.clone());
                 tokio::spawn(async move {
-                    let answer = requests::answer(&mesh, id, &method, &params).await;
+                    let answer = requests::answer(&mesh, &identity, id, &method, &params).await;
                     if let Ok(message) = encode(&answer) {
                         let _ = out.send(message).await;
                     }

@@ -2,10 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL};
+use protocol::{
+    ArtifactId, Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL,
+};
 use serde_json::{Value, json};
 
-use super::{super::After, choose, offer};
+use super::{
+    super::{After, artifacts},
+    choose, offer,
+};
 use crate::{
     db::{self, Tx},
     domain::{
@@ -111,7 +116,8 @@ impl Job {
             Some(id) => self.known_session(tx, id).await?,
             None => (self.new_session(tx).await?, 1, false),
         };
-        let task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        let mut task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
         // Read back: the contact of its viber is part of the answer.
         let (head, told) = (db::audit::head_ask(&self.team), db::tasks::load_ask(&self.team, &task.id));
@@ -235,6 +241,24 @@ impl Job {
             stopped_by: None,
             stop_confirmed_at: None,
         }
+    }
+
+    /// The files that were named, else all that wait for the session's next task, go with it.
+    async fn attach(&self, tx: &mut Tx, task: &mut Task) -> Result<()> {
+        let named = task.payload.get("attachments").and_then(Value::as_array).map(|named| {
+            let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
+            named.iter().map(id).collect::<Option<Vec<ArtifactId>>>()
+        });
+        let unknown = || Error::unacceptable("attachment_not_found", "name attachments by their ids, or as {id}");
+        let named = named.map(|named| named.ok_or_else(unknown)).transpose()?;
+        if self.submit.session.is_none() && named.as_ref().is_none_or(Vec::is_empty) {
+            return Ok(());
+        }
+        let attached = artifacts::with_task(tx, &self.team, &task.session_id, &task.id, named.as_deref()).await?;
+        if !attached.is_empty() {
+            task.payload["attachments"] = json!(attached);
+        }
+        Ok(())
     }
 
     async fn keep(&self, tx: &mut Tx, task: &Task) -> Result<()> {

@@ -3,6 +3,7 @@
 //! What a tab needs of the database is read into its `Held`, without ages and without a reader; its view is made of that.
 //! The pane's body and the strip are regions of the page's stream.
 
+pub mod artifacts;
 pub mod plan;
 
 use askama::Template;
@@ -27,16 +28,18 @@ const COUNTED: u64 = 20;
 pub enum Tab {
     #[default]
     Plan,
+    Artifacts,
 }
 
 impl Tab {
     /// In the order of the strip.
-    pub const ALL: &'static [Self] = &[Self::Plan];
+    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts];
 
     /// The word in the address.
     pub fn word(self) -> &'static str {
         match self {
             Self::Plan => "plan",
+            Self::Artifacts => "artifacts",
         }
     }
 
@@ -44,6 +47,7 @@ impl Tab {
     pub fn title(self) -> &'static str {
         match self {
             Self::Plan => "Plan",
+            Self::Artifacts => "Artifacts",
         }
     }
 
@@ -86,6 +90,7 @@ pub struct Held {
 #[derive(Clone, Debug)]
 enum Body {
     Plan(Box<plan::Held>),
+    Artifacts(artifacts::Held),
 }
 
 /// Numbers in the strip.
@@ -105,6 +110,7 @@ impl Held {
                 Box::pin(async move {
                     let body = match asked.tab {
                         Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
+                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session.id).await?),
                     };
                     let waiting = Some(ProposalState::Pending);
                     let (id, kind) = (&session.id, ProposalKind::Plan);
@@ -147,6 +153,7 @@ impl<'a> Pane<'a> {
     pub fn body(&self) -> Result<String> {
         match &self.held.body {
             Body::Plan(held) => render(&plan::PlanView::of(held, &self.place)),
+            Body::Artifacts(held) => render(&artifacts::ArtifactsView::of(held, &self.place)),
         }
     }
 
@@ -163,6 +170,7 @@ impl<'a> Pane<'a> {
             href: links::pane(&self.place.slug, &self.place.session, tab.word()),
             count: match tab {
                 Tab::Plan => self.held.counts.proposals,
+                Tab::Artifacts => 0,
             },
             // On a wide screen one tab is always open; on a narrow one only when the address names it.
             current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),
