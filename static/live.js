@@ -69,10 +69,31 @@
   const region = (html) => {
     for (const fresh of parse(html)) {
       const old = document.getElementById(fresh.id);
-      if (old) keeping(() => morph(old, fresh));
+      if (old && isHeld(old)) held.set(fresh.id, fresh);
+      else if (old) put(old, fresh);
       else if (fresh.tagName === "TR" && !location.search) row(fresh);
     }
   };
+  // What somebody fills in, or has open, stays as it is until they are done with it; then comes the newest of what waited.
+  const held = new Map();
+  const isHeld = (el) => {
+    if (el.dataset.hold === undefined) return false;
+    const at = el.contains(document.activeElement) ? document.activeElement : undefined;
+    return at?.matches("textarea, input:not([type=checkbox], [type=radio])") || el.querySelector("details.menu[open]")
+      || [...el.querySelectorAll("input[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
+  };
+  const put = (old, fresh) => {
+    held.delete(fresh.id);
+    keeping(() => morph(old, fresh));
+  };
+  const release = () => setTimeout(() => {
+    for (const [id, fresh] of held) {
+      const old = document.getElementById(id);
+      if (!old) held.delete(id);
+      else if (!isHeld(old)) put(old, fresh);
+    }
+  }, 300);
+  for (const name of ["focusout", "toggle", "change"]) document.addEventListener(name, release, true);
   // In place, so that nothing moves under the pointer.
   const morph = (old, fresh) => {
     if (!window.htmx || fresh.tagName === "TR") return replace(old, fresh);

@@ -9,9 +9,10 @@ use protocol::{TaskError, TaskResult, TaskSubmit};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    artifacts::Shelf,
     config::{Agent, Config},
     home::Home,
-    task::Sink,
+    task::{Approvals, Sink},
 };
 
 /// Everything an engine needs for one attempt.
@@ -21,8 +22,14 @@ pub struct Run {
     pub config: Arc<Config>,
     pub home: Home,
     pub sink: Sink,
+    /// What it produces.
+    pub shelf: Shelf,
     /// Cancelled when the task must end now: drop the model call, end every process, then return `Outcome::Stopped`.
     pub stop: CancellationToken,
+    /// Where it asks a person.
+    pub approvals: Approvals,
+    /// It began on this machine, not on the Board.
+    pub local: bool,
 }
 
 /// How an attempt ended. `task:completed`, `task:error` or `task:stopped` is appended by `task`, not by the engine.

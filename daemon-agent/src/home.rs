@@ -10,9 +10,12 @@ use std::{
         unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
+
+use crate::workspace::Hands;
 
 /// More of a key, a credential or `.env` is not read, bytes.
 const SMALL: u64 = 1024 * 1024;
@@ -21,6 +24,8 @@ const SMALL: u64 = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
+    /// Who changed the workspace: known to every clone.
+    hands: Arc<Hands>,
 }
 
 /// One daemon per home: held while the process lives, freed by the kernel when it dies.
@@ -32,7 +37,7 @@ pub struct Lock {
 impl Home {
     /// A home at `root`; nothing is touched.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), hands: Arc::default() }
     }
 
     /// The home that the environment names: `OPENVIBER_HOME`, else `~/.openviber`.
@@ -44,7 +49,7 @@ impl Home {
                 .ok_or_else(|| io::Error::other("neither OPENVIBER_HOME nor HOME is set"))?
                 .join(".openviber"),
         };
-        Ok(Self { root })
+        Ok(Self::at(root))
     }
 
     /// Creates the folders that are missing and closes those that only the daemon may read.
@@ -89,6 +94,11 @@ impl Home {
         self.root.join("workspace")
     }
 
+    /// What is remembered about the hands in the workspace.
+    pub(crate) fn hands(&self) -> &Arc<Hands> {
+        &self.hands
+    }
+
     /// Credential, journal, outbox, lock: the daemon's alone (0700).
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -127,6 +137,13 @@ impl Home {
     /// What a task produced.
     pub fn artifacts(&self, task: &str) -> PathBuf {
         self.root.join("artifacts").join(task)
+    }
+
+    /// A file that came with a task's goal, where the agent finds it; `None` when the name is no plain one.
+    pub fn attachment(&self, task: &str, name: &str) -> Option<PathBuf> {
+        let plain = !name.is_empty() && !name.starts_with('.') && name.len() <= 255;
+        let safe = plain && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'));
+        safe.then(|| self.workspace().join("attachments").join(task).join(name))
     }
 
     /// One line per completed part: `agents/{agent}/sessions/{session}.jsonl`.

@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use protocol::{Command, Numbered, Running, TaskSubmit};
+use protocol::{Command, EditId, Numbered, Running, TaskSubmit, WorkspaceWrite, WorkspaceWritten};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -43,6 +43,17 @@ pub struct Held {
     pub drained: bool,
     /// Attempts without an ending, in the order they came.
     pub attempts: Vec<HeldAttempt>,
+    /// Changes of files that are to be made, in the order they came.
+    pub writes: Vec<HeldWrite>,
+    /// What became of others, until the Board has heard it.
+    pub written: Vec<WorkspaceWritten>,
+}
+
+/// A change of a file that was asked for and is not made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldWrite {
+    pub cmd_seq: u64,
+    pub write: Box<WorkspaceWrite>,
 }
 
 /// An attempt that was asked for and is not over.
@@ -69,6 +80,10 @@ enum Entry {
     Command(Numbered),
     Begun(Running),
     Ended(Running),
+    /// What became of a change of a file.
+    Written(WorkspaceWritten),
+    /// The Board has heard it.
+    Heard(EditId),
     /// Where a compacted file starts, or where the Board goes on after this disk was lost.
     At {
         last_cmd_seq: u64,
@@ -110,6 +125,11 @@ impl Journal {
     /// What is not settled.
     pub fn held(&self) -> Held {
         self.inner().held.clone()
+    }
+
+    /// What became of changes of files and was not heard yet.
+    pub fn unheard(&self) -> Vec<WorkspaceWritten> {
+        self.inner().held.written.clone()
     }
 
     /// The number of the last command that is on the disk.
@@ -157,6 +177,19 @@ impl Journal {
         let known =
             attempts.iter().filter(|attempt| inner.held.attempts.iter().any(|held| held.attempt() == **attempt));
         let entries: Vec<Entry> = known.cloned().map(Entry::Ended).collect();
+        inner.write(entries, &self.path)
+    }
+
+    /// A change of a file was made, or will never be. Blocks.
+    pub fn written(&self, written: WorkspaceWritten) -> io::Result<()> {
+        self.inner().write(vec![Entry::Written(written)], &self.path)
+    }
+
+    /// The Board has heard what became of these changes. Blocks.
+    pub fn heard(&self, edits: &[EditId]) -> io::Result<()> {
+        let mut inner = self.inner();
+        let known = edits.iter().filter(|edit| inner.held.written.iter().any(|written| written.edit_id == **edit));
+        let entries: Vec<Entry> = known.cloned().map(Entry::Heard).collect();
         inner.write(entries, &self.path)
     }
 
@@ -211,6 +244,12 @@ impl Held {
                 }
             }
             Entry::Ended(attempt) => self.attempts.retain(|held| held.attempt() != attempt),
+            Entry::Written(written) => {
+                self.writes.retain(|held| held.write.edit_id != written.edit_id);
+                self.written.retain(|known| known.edit_id != written.edit_id);
+                self.written.push(written);
+            }
+            Entry::Heard(edit) => self.written.retain(|known| known.edit_id != edit),
             Entry::At { last_cmd_seq, drained } => (self.last_cmd_seq, self.drained) = (last_cmd_seq, drained),
         }
     }
@@ -231,7 +270,15 @@ impl Held {
                 self.stop(&reason, |held| target_agent_id == "*" || held.submit.agent_id == target_agent_id);
             }
             Command::Drain { drained } => self.drained = drained,
-            Command::Message { .. } => {}
+            Command::Write(write) => {
+                let edit = &write.edit_id;
+                let known = self.writes.iter().any(|held| held.write.edit_id == *edit)
+                    || self.written.iter().any(|written| written.edit_id == *edit);
+                if !known {
+                    self.writes.push(HeldWrite { cmd_seq, write });
+                }
+            }
+            Command::Message { .. } | Command::Approval(_) => {}
         }
     }
 
@@ -263,6 +310,13 @@ fn rewrite(path: &Path, held: &Held) -> io::Result<(File, u64)> {
         if attempt.begun {
             put(&Entry::Begun(Running { task_id, attempt: number }), &mut bytes)?;
         }
+    }
+    for HeldWrite { cmd_seq, write } in &held.writes {
+        let command = Command::Write(write.clone());
+        put(&Entry::Command(Numbered { cmd_seq: *cmd_seq, command }), &mut bytes)?;
+    }
+    for written in &held.written {
+        put(&Entry::Written(written.clone()), &mut bytes)?;
     }
     put(&Entry::At { last_cmd_seq: held.last_cmd_seq, drained: held.drained }, &mut bytes)?;
     write_private(path, &bytes)?;
@@ -317,6 +371,37 @@ mod tests {
             held.attempts.iter().map(|held| (held.attempt(), held.begun, held.stopped.is_some())).collect();
         assert_eq!(seen, [(first(&a), true, false), (first(&c), false, false), (first(&d), false, true)]);
         assert_eq!((held.last_cmd_seq, held.drained), (6, true));
+    }
+
+    #[test]
+    fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = || Journal::open(folder.path().join("journal")).expect("a journal");
+        let edits = [1, 2, 3].map(EditId::new);
+        let write = |n: usize| {
+            let write = serde_json::from_value(json!({"editId": edits[n], "path": "task.md", "content": "x"}));
+            Numbered { cmd_seq: n as u64 + 1, command: Command::Write(write.expect("a write")) }
+        };
+        let written = |n: usize| WorkspaceWritten {
+            edit_id: edits[n].clone(),
+            path: "task.md".to_owned(),
+            state: protocol::WriteState::Applied,
+            hash: None,
+            reason: None,
+        };
+        let journal = open();
+        journal.commands((0..3).map(write).collect()).expect("written");
+        journal.written(written(0)).expect("written");
+        journal.written(written(1)).expect("written");
+        journal.heard(&[edits[0].clone(), edits[2].clone()]).expect("written");
+        let held = journal.held();
+        drop(journal);
+        for _ in 0..2 {
+            assert_eq!(open().held(), held, "also after it was compacted");
+        }
+        let waiting: Vec<_> = held.writes.iter().map(|held| held.write.edit_id.clone()).collect();
+        assert_eq!((waiting, held.written), (vec![edits[2].clone()], vec![written(1)]));
+        assert_eq!(held.last_cmd_seq, 3);
     }
 
     #[test]

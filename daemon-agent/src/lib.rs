@@ -2,6 +2,7 @@
 //! and keeps all durable context as plain files under its home.
 
 pub mod adapters;
+pub mod artifacts;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -18,3 +19,4 @@ pub mod sandbox;
 pub mod session_log;
 pub mod task;
 pub mod tools;
+pub mod workspace;

@@ -4,18 +4,21 @@
 
 mod lives;
 mod recover;
+mod writes;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::Future,
     io,
+    path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use protocol::{
-    AgentEvent, AgentStreamEvent, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId, TaskSubmit,
+    AgentEvent, AgentStreamEvent, Attachment, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId,
+    TaskSubmit, WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -27,15 +30,19 @@ use crate::{
     home::Home,
     journal::{Journal, Refused},
     outbox::Outbox,
-    task::{Cause, StopSwitch},
+    task::{Approvals, Cause, StopSwitch},
+    workspace::Workspace,
 };
 
 /// Longest goal of an announced task, bytes: it fits an event whatever JSON makes of it.
 const ANNOUNCED: usize = 20 * 1024;
 
-/// Fetches a task that was too large for a frame, by its path below the Board's address.
-pub type Fetch =
-    Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<TaskSubmit, Unfetched>> + Send>> + Send + Sync>;
+/// Fetches what was too large for a frame, by its path below the Board's address.
+pub type Fetch = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, Unfetched>> + Send>> + Send + Sync>;
+
+/// Fetches a file that came with a goal to this place.
+pub type Carry =
+    Arc<dyn Fn(Attachment, PathBuf) -> Pin<Box<dyn Future<Output = Result<(), Unfetched>> + Send>> + Send + Sync>;
 
 /// Why a payload is not here.
 #[derive(Debug)]
@@ -59,6 +66,7 @@ pub struct Ground {
     pub journal: Arc<Journal>,
     pub files: watch::Receiver<Arc<Snapshot>>,
     pub fetch: Fetch,
+    pub carry: Carry,
 }
 
 struct Shared {
@@ -67,7 +75,11 @@ struct Shared {
     state: Mutex<State>,
     /// Rings when an attempt began or ended.
     changed: watch::Sender<u64>,
+    /// Rings when a change of a file was made.
+    written: watch::Sender<u64>,
     standing: watch::Sender<Standing>,
+    /// What tasks wait for a person's word for.
+    approvals: Approvals,
 }
 
 /// What `status` says about the Board.
@@ -84,6 +96,8 @@ pub struct Standing {
 #[derive(Default)]
 struct State {
     queue: VecDeque<TaskSubmit>,
+    /// Changes of files that are to be made, the first one is under way.
+    writes: VecDeque<Box<WorkspaceWrite>>,
     running: BTreeMap<Running, Live>,
     /// Attempts whose endings are being written.
     ending: BTreeSet<Running>,
@@ -108,9 +122,17 @@ impl Mesh {
     /// A mesh without attempts.
     pub fn new(ground: Ground) -> Self {
         let state = State { drained: ground.journal.held().drained, ..State::default() };
-        let (changed, standing) = (watch::Sender::new(0), watch::Sender::new(Standing::default()));
-        let shared = Shared { ground, tracker: TaskTracker::new(), state: Mutex::new(state), changed, standing };
+        let (changed, written) = (watch::Sender::new(0), watch::Sender::new(0));
+        let (tracker, state, standing) =
+            (TaskTracker::new(), Mutex::new(state), watch::Sender::new(Standing::default()));
+        let approvals = Approvals::default();
+        let shared = Shared { ground, tracker, state, changed, written, standing, approvals };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Where everything of this viber lies.
+    pub fn home(&self) -> &Home {
+        &self.shared.ground.home
     }
 
     /// The logs that adapters read.
@@ -121,6 +143,11 @@ impl Mesh {
     /// What the files say, now and whenever they change.
     pub fn files(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.shared.ground.files.clone()
+    }
+
+    /// The files that people, agents and the Board share.
+    pub fn workspace(&self) -> Workspace {
+        Workspace::open(&self.shared.ground.home)
     }
 
     /// The machine's clock.
@@ -168,6 +195,8 @@ impl Mesh {
                 self.ring();
                 self.pump();
             }
+            Command::Write(write) => self.write(write),
+            Command::Approval(response) => self.shared.approvals.answer(response),
             Command::Message { task_id, message_id, .. } => {
                 // Messages into a running task come later: the Board is told that this one was not taken.
                 let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };
@@ -215,6 +244,10 @@ impl Mesh {
             artifacts: Vec::new(),
             memory: Vec::new(),
             context: None,
+            attachments: Vec::new(),
+            plan_policy: protocol::Policy::Apply,
+            memory_policy: protocol::Policy::Propose,
+            approve_first: false,
             stream: protocol::Stream::Full,
             mode: None,
             limits: protocol::Limits::default(),

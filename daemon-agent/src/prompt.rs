@@ -47,9 +47,9 @@ pub async fn system(agent: &Agent, home: &Home, place: &Place) -> String {
 }
 
 /// History, context, goal.
-pub fn messages(submit: &TaskSubmit) -> Vec<Message> {
+pub fn messages(submit: &TaskSubmit, home: &Home) -> Vec<Message> {
     let mut messages = history::messages(&submit.messages);
-    messages.extend(history::context(submit).map(Message::User));
+    messages.extend(history::context(submit, home).map(Message::User));
     messages.push(Message::User(submit.goal.clone()));
     messages
 }

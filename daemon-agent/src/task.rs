@@ -2,6 +2,8 @@
 //!
 //! Owns the way of an attempt from *begun* to its ending. Refuses to decide which attempt runs when: that is `mesh`.
 
+pub mod approval;
+pub mod plan;
 mod report;
 
 use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
@@ -14,11 +16,15 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    artifacts::Shelf,
+    clock::Clock,
     config::{Agent, Snapshot},
     engine::{Engine, Outcome, Run},
     home::Home,
     outbox::{Outbox, Shaper},
+    tools,
 };
+pub use approval::Approvals;
 pub use report::Reporter;
 
 /// Longest an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
@@ -108,6 +114,9 @@ pub struct Ground {
     pub outbox: Outbox,
     pub files: Arc<Snapshot>,
     pub stop: StopSwitch,
+    pub approvals: Approvals,
+    /// It began on this machine.
+    pub local: bool,
 }
 
 /// Runs an attempt that was journalled as begun, up to the ending it should have. Reports go to the outbox.
@@ -127,15 +136,25 @@ pub async fn run(mut submit: TaskSubmit, ground: &Ground, now: Instant) -> Event
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, ground.outbox.clone(), shaper.clone(), done);
     let bound = bound(&submit, now);
+    let sink = reporter.sink();
+    let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone());
+    let readable = tools::Readable::of(&agent, &ground.home);
     let run = Run {
         submit,
         agent,
         config: ground.files.config.clone(),
         home: ground.home.clone(),
-        sink: reporter.sink(),
+        sink,
+        shelf: shelf.clone(),
         stop: ground.stop.token().clone(),
+        approvals: ground.approvals.clone(),
+        local: ground.local,
     };
-    let outcome = watched(engine, run, &ground.stop, bound).await;
+    let mut outcome = watched(engine, run, &ground.stop, bound).await;
+    match &mut outcome {
+        Some(Outcome::Completed(result)) => shelf.finish(result, |path| readable.open(path)).await,
+        _ => shelf.look().await,
+    }
     reporter.flush();
     match outcome {
         Some(Outcome::Completed(result)) => EventBody::Completed { result: shaper.result(result, now) },

@@ -15,17 +15,21 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    artifacts::Shelf,
     config::{Agent, Config},
     home::Home,
     model::ToolSpec,
-    task::Sink,
+    task::{Sink, plan::PlanDesk},
+    workspace::Workspace,
 };
 
 mod args;
+mod artifact;
 mod edit;
 mod fit;
 mod groups;
 mod paths;
+mod plan;
 mod read;
 mod search;
 mod shell;
@@ -38,7 +42,8 @@ use self::{paths::Roots, shell::Scratch, work::Work};
 pub use groups::{Opened, open_groups};
 
 /// Every tool that is built, in the order it is offered.
-pub const ALL: &[&str] = &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell"];
+pub const ALL: &[&str] =
+    &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell", "update_plan", "add_artifact"];
 
 /// What came of a call. A failure is told to the model, not to the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +86,8 @@ pub struct ToolContext {
     /// Commands find it and the task in their environment: what must not be done twice can tell its attempts apart.
     pub attempt: u32,
     pub sink: Sink,
+    /// Where what it produces is kept and told.
+    pub shelf: Shelf,
     /// Cancelled when the task must end now; a running call then ends everything it started and returns.
     pub stop: CancellationToken,
 }
@@ -92,17 +99,25 @@ pub struct Toolbox {
     hold: PathBuf,
     /// Made for the first command.
     scratch: Mutex<Option<Scratch>>,
+    /// Where the session's plan is changed; without it the tool for that is not offered.
+    plan: Option<PlanDesk>,
 }
 
 impl Toolbox {
     /// The tools of `context.agent`. Touches nothing yet.
     pub fn new(context: ToolContext) -> Self {
-        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None) }
+        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None), plan: None }
     }
 
     /// The same, with `program` as the supervisor of commands instead of the running program.
     pub fn with_hold(mut self, program: impl Into<PathBuf>) -> Self {
         self.hold = program.into();
+        self
+    }
+
+    /// The same, with the session's plan.
+    pub fn with_plan(mut self, plan: PlanDesk) -> Self {
+        self.plan = Some(plan);
         self
     }
 
@@ -118,8 +133,25 @@ impl Toolbox {
             let mine: Vec<_> = ALL.iter().filter(|tool| self.offers(tool)).copied().collect();
             return Outcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
         }
-        if name == "shell" {
-            return shell::run(self, call_id, args).await;
+        match name {
+            "shell" => {
+                let done = shell::run(self, call_id, args).await;
+                self.context.shelf.look().await;
+                return done;
+            }
+            "add_artifact" => return artifact::run(&self.context, args).await,
+            _ => {}
+        }
+        if let Some(plan) = self.plan.as_ref() {
+            if name == "update_plan" {
+                return plan::run(plan, args).await;
+            }
+            let hits = args["path"].as_str().is_some_and(|path| path.ends_with(plan.path()));
+            if hits && plan.proposes() && matches!(name, "write_file" | "edit_file") {
+                return Outcome::refused(
+                    "changes of this session's plan are proposed to the operators: use `update_plan`",
+                );
+            }
         }
         let work = Work::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
@@ -149,7 +181,8 @@ impl Toolbox {
     }
 
     fn offers(&self, name: &str) -> bool {
-        ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
+        let is_there = name != "update_plan" || self.plan.is_some();
+        is_there && ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }
 
     fn roots(&self) -> Roots {
@@ -167,9 +200,30 @@ impl Toolbox {
     }
 }
 
+/// What an agent may read, for those who open files in its name.
+pub struct Readable {
+    spaces: Vec<PathBuf>,
+    home: Home,
+}
+
+impl Readable {
+    /// What `agent` may read.
+    pub fn of(agent: &Agent, home: &Home) -> Self {
+        Self { spaces: agent.spaces.clone(), home: home.clone() }
+    }
+
+    /// Opens a regular file, and tells the name it has.
+    pub fn open(&self, path: &str) -> Result<(std::fs::File, String), String> {
+        let roots = Roots::open(&self.spaces, &self.home.workspace(), self.home.root());
+        let (file, found) = roots.read(path)?;
+        Ok((file, found.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))
+    }
+}
+
 /// Opened for every call: a space may come and go while a task runs.
 fn roots(context: &ToolContext) -> Roots {
-    Roots::open(&context.agent.spaces, &context.home.workspace(), context.home.root())
+    let workspace = Workspace::open(&context.home);
+    Roots::open(&context.agent.spaces, &context.home.workspace(), context.home.root()).told(workspace)
 }
 
 /// Whether calls of this tool change nothing, so that several may run side by side.

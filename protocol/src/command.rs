@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::{
     event::ArtifactRef,
-    ids::{MessageId, SessionId, TaskId},
+    files::WorkspaceWrite,
+    ids::{ApprovalId, ArtifactId, MessageId, SessionId, TaskId},
     instant::Instant,
 };
 
@@ -26,6 +27,12 @@ pub enum Command {
     /// `target_agent_id` is an agent or `*`.
     #[serde(rename = "interrupt")]
     Interrupt { target_agent_id: String, reason: String },
+    /// A change of a file, made on the Board. A stale base is reported as a conflict, never overwritten.
+    #[serde(rename = "workspace:write")]
+    Write(Box<WorkspaceWrite>),
+    /// A person has decided what an agent asked.
+    #[serde(rename = "approval:response")]
+    Approval(ApprovalResponse),
     /// No new tasks are begun until it is taken back.
     #[serde(rename = "viber:drain")]
     Drain { drained: bool },
@@ -51,6 +58,18 @@ pub struct TaskSubmit {
     pub memory: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub context: Option<Value>,
+    /// Files that came with the goal.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub attachments: Vec<Attachment>,
+    /// Whether the agent's changes of the plan are made at once.
+    #[serde(default)]
+    pub plan_policy: Policy,
+    /// Whether the agent's changes of `MEMORY.md` are made at once.
+    #[serde(default = "Policy::propose")]
+    pub memory_policy: Policy,
+    /// The agent plans first, and waits for a person before it does anything.
+    #[serde(default)]
+    pub approve_first: bool,
     #[serde(default)]
     pub stream: Stream,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -63,6 +82,65 @@ pub struct TaskSubmit {
     /// address from which the daemon fetches the whole `TaskSubmit` as JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub payload_url: Option<String>,
+}
+
+/// What an agent's change of a shared file becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// It is made at once.
+    #[default]
+    Apply,
+    /// A person accepts or rejects it.
+    Propose,
+}
+
+impl Policy {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Propose => "propose",
+        }
+    }
+
+    fn propose() -> Self {
+        Self::Propose
+    }
+}
+
+/// A file that came with a goal; the daemon fetches it from `/api/daemon/blobs/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    pub id: ArtifactId,
+    pub name: String,
+    pub size: u64,
+    pub sha256: String,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
+    pub kind: Option<String>,
+}
+
+/// What a person decided. `digest` names what they saw: for anything else it is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalResponse {
+    pub approval_id: ApprovalId,
+    pub digest: String,
+    pub decision: Decision,
+    /// What else it holds for: `once`, `task` or `rule`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scope: Option<String>,
+    /// What they say to the agent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub note: Option<String>,
+}
+
+/// Whether the agent may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    Allow,
+    Deny,
 }
 
 /// One turn of the conversation before the goal.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ids::{MessageId, SessionId},
+    ids::{ArtifactId, MessageId, SessionId},
     instant::Instant,
 };
 
@@ -130,8 +130,13 @@ pub enum AgentStreamEvent {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         reason: Option<String>,
     },
+    /// `{markdown, hash}` of the plan that is now in force, or `{proposal: markdown, base, note?}`.
     Plan {
         plan: Value,
+    },
+    /// `{proposal: markdown, base, note?}` for `MEMORY.md`, or `{path, hash}` of a memory file that was written.
+    Memory {
+        memory: Value,
     },
     Artifact {
         artifact: ArtifactRef,
@@ -245,7 +250,7 @@ pub enum UsageSource {
 }
 
 /// A pointer to something a task produced; the bytes stay on the viber.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactRef {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -254,6 +259,17 @@ pub struct ArtifactRef {
     pub kind: Option<String>,
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<String>,
+    /// The Board's name for it; `id` is the agent's, and unique in its task only.
+    #[serde(rename = "artifactId", skip_serializing_if = "Option::is_none", default)]
+    pub artifact_id: Option<ArtifactId>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sha256: Option<String>,
+    /// What the bytes look like, beside the type that was claimed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sniffed: Option<String>,
 }
 
 /// The one result of a task, complete on its own.

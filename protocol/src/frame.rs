@@ -9,7 +9,8 @@ use crate::{
     agent::{AgentInfo, JobInfo, ProviderInfo, SkillInfo},
     command::Command,
     event::Event,
-    ids::{BootId, TaskId, ViberId},
+    files::WorkspaceWritten,
+    ids::{BootId, EditId, TaskId, ViberId},
     instant::Instant,
     limits::MAX_FRAME,
 };
@@ -57,6 +58,8 @@ pub enum FromDaemon {
         #[serde(default)]
         by: String,
     },
+    #[serde(rename = "workspace:written")]
+    WorkspaceWritten(WorkspaceWritten),
     #[serde(rename = "req")]
     Request {
         id: u64,
@@ -102,6 +105,9 @@ pub enum ToDaemon {
     Welcome(Box<Welcome>),
     #[serde(rename = "ack:events")]
     AckEvents { acks: Vec<Acked> },
+    /// Outcomes of changes that the Board has: the daemon may forget them.
+    #[serde(rename = "ack:written")]
+    AckWritten { edit_ids: Vec<EditId> },
     /// The next seq that the Board can take.
     #[serde(rename = "nack")]
     Nack { task_id: TaskId, attempt: u32, expect: u64 },
@@ -289,6 +295,7 @@ const FROM_DAEMON: &[&str] = &[
     "heartbeat",
     "viber:state",
     "workspace:changed",
+    "workspace:written",
     "req",
     "res",
     "error",
@@ -298,6 +305,7 @@ const FROM_DAEMON: &[&str] = &[
 const TO_DAEMON: &[&str] = &[
     "welcome",
     "ack:events",
+    "ack:written",
     "nack",
     "heartbeat",
     "req",
@@ -310,9 +318,20 @@ const TO_DAEMON: &[&str] = &[
     "task:message",
     "interrupt",
     "viber:drain",
+    "workspace:write",
+    "approval:response",
 ];
 
-const COMMANDS: &[&str] = &["task:submit", "task:stop", "viber:stop", "task:message", "interrupt", "viber:drain"];
+const COMMANDS: &[&str] = &[
+    "task:submit",
+    "task:stop",
+    "viber:stop",
+    "task:message",
+    "interrupt",
+    "viber:drain",
+    "workspace:write",
+    "approval:response",
+];
 
 #[derive(Deserialize)]
 struct Typed<'a> {

@@ -102,6 +102,10 @@ ids! {
     ArtifactId = "art";
     /// A decision that waits for a person.
     ApprovalId = "apr";
+    /// A change of a workspace's file that somebody made on the Board.
+    EditId = "edt";
+    /// A change that an agent would like to be made.
+    ProposalId = "prp";
     /// A scheduled prompt on a viber.
     JobId = "job";
     /// An invitation to a team.

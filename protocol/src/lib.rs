@@ -6,19 +6,27 @@
 pub mod agent;
 pub mod command;
 pub mod event;
+pub mod files;
 pub mod frame;
 pub mod ids;
 pub mod instant;
 pub mod limits;
+pub mod path;
+pub mod plan;
+pub mod sniff;
 pub mod text;
 pub mod tokens;
 
 pub use agent::{AgentInfo, ConfigError, JobInfo, ProviderInfo, SkillInfo};
-pub use command::{Command, Injection, Limits, Mode, Stream, TaskSubmit, Turn, TurnPart, TurnRole};
+pub use command::{
+    ApprovalResponse, Attachment, Command, Decision, Injection, Limits, Mode, Policy, Stream, TaskSubmit, Turn,
+    TurnPart, TurnRole,
+};
 pub use event::{
     ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, Pause,
     PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
 };
+pub use files::{Entry, EntryKind, Listing, Piece, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
 pub use frame::{
     Acked, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, Numbered, OutboxRange, Running, ToDaemon, ViberState,
     Welcome, Window, parse_event,

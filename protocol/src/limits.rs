@@ -16,6 +16,18 @@ pub const MAX_RESULT_TEXT: usize = 96 * 1024;
 pub const MAX_INLINE_PAYLOAD: usize = 128 * 1024;
 /// Largest goal or message content, bytes.
 pub const MAX_GOAL: usize = 256 * 1024;
+/// Largest file of a workspace that is shown whole and can be edited, bytes.
+pub const MAX_TEXT_FILE: u64 = 1024 * 1024;
+/// Most bytes of a file in one answer.
+pub const MAX_PIECE: u64 = 128 * 1024;
+/// A larger change of a file is fetched over HTTP instead of riding in the command, bytes.
+pub const MAX_INLINE_WRITE: usize = 96 * 1024;
+/// Most entries of one folder in one answer.
+pub const MAX_ENTRIES: usize = 2_000;
+/// Most bytes that the entries of one answer take as JSON.
+pub const MAX_LISTING: usize = 192 * 1024;
+/// Longest path of a file in a workspace, bytes.
+pub const MAX_PATH: usize = 1024;
 /// Longest `result.summary`, characters.
 pub const MAX_SUMMARY: usize = 280;
 /// Longest title taken from a goal, characters.

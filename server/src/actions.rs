@@ -5,7 +5,10 @@
 pub mod accounts;
 mod after;
 pub mod answers;
+pub mod approvals;
+pub mod artifacts;
 pub mod enrol;
+pub mod files;
 pub mod invitations;
 pub mod members;
 mod offer;

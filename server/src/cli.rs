@@ -109,6 +109,10 @@ pub struct Serve {
     /// The daemon-agent build that work machines download [default: beside this program]
     #[arg(long, env = "VIBER_BOARD_DAEMON_BINARY", value_name = "FILE")]
     daemon_binary: Option<PathBuf>,
+    /// Where artifacts are kept once they were opened: file:///folder or s3://bucket/prefix?endpoint=…&region=…, keys in
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: a folder of the data folder]
+    #[arg(long, env = "VIBER_BOARD_ARTIFACTS", value_name = "URL")]
+    artifacts: Option<String>,
 }
 
 /// How a verb fails.
@@ -235,6 +239,7 @@ fn settle(store: Store, flags: Serve) -> Result<(Config, Option<LogForm>), Failu
     config.metrics_listen = flags.metrics_listen.or(file.metrics_listen);
     config.metrics_token = flags.metrics_token.or(file.metrics_token);
     config.daemon_binary = flags.daemon_binary.or(file.daemon_binary);
+    config.artifacts = flags.artifacts.or(file.artifacts);
     Ok((config, store.log.or(file.log)))
 }
 

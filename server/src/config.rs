@@ -29,6 +29,8 @@ pub struct Config {
     pub metrics_token: Option<String>,
     /// The `daemon-agent` build for work machines; beside this program when absent.
     pub daemon_binary: Option<PathBuf>,
+    /// Where blobs are kept: `file:///…` or `s3://…`; a folder of the data folder when absent.
+    pub artifacts: Option<String>,
 }
 
 /// Why a configuration is refused: exit code 78.
@@ -50,6 +52,7 @@ impl Config {
             metrics_listen: None,
             metrics_token: None,
             daemon_binary: None,
+            artifacts: None,
         }
     }
 

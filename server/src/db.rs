@@ -4,19 +4,27 @@
 //! but for those that `tests/it/tidy.rs` lists by name. A list ends in `LIMIT $n + 0`: SQLite plans a statement anew each
 //! time it runs when the bare parameter stands there.
 
+pub mod approvals;
+pub mod artifacts;
 pub mod attempts;
 pub mod audit;
 mod bell;
+pub mod blobs;
 pub mod board;
 pub mod commands;
+pub mod edits;
 pub mod events;
+pub mod files;
 pub mod idempotency;
 pub mod invitations;
 pub mod join_tokens;
+pub mod listings;
 pub mod logins;
 pub mod members;
 pub mod messages;
 pub mod operators;
+pub mod plans;
+pub mod proposals;
 pub mod teams;
 pub mod tokens;
 

@@ -1,20 +1,26 @@
 //! Pure data: what teams, sessions, tasks and vibers are, and which transitions they allow. No I/O.
 
 pub mod actor;
+pub mod artifact;
 pub mod assemble;
 pub mod committed;
+pub mod file;
 pub mod history;
 pub mod name;
 pub mod once;
 pub mod people;
+pub mod plan;
 pub mod session;
 pub mod task;
 pub mod viber;
 
 pub use actor::{Actor, By};
+pub use artifact::{Artifact, Kind, Origin, Place};
 pub use committed::{Committed, Item, Report};
+pub use file::{Edit, EditState, File, Heard, Text};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};
-pub use session::{Author, Message, Part, Session, SessionLine};
+pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
+pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
 

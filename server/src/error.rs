@@ -29,6 +29,15 @@ pub enum Error {
     /// A body of a kind that this call does not take (415): what it takes.
     #[error("send {0}")]
     WrongMedia(&'static str),
+    /// It was here and is no more (410).
+    #[error("{0}")]
+    Gone(&'static str),
+    /// A viber that has to be asked is away, since when (503 `viber_offline`).
+    #[error("the viber is offline since {since}")]
+    Offline { since: protocol::Instant },
+    /// It has no such bytes (416).
+    #[error("it has only {size} bytes")]
+    BadRange { size: u64 },
     /// Over a limit of size (413).
     #[error("{0}")]
     TooLarge(&'static str),

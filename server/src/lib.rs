@@ -1,6 +1,7 @@
 //! The Board: signs operators in, keeps teams apart, routes work to vibers, and keeps what they report.
 
 pub mod actions;
+pub mod artifacts;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -99,6 +99,7 @@ impl Duty for Sweep {
     async fn once(&mut self, board: &Board) -> Result<(), Error> {
         upkeep::forget_answers(board).await?;
         upkeep::forget_logins(board).await?;
-        upkeep::trim_events(board).await
+        upkeep::trim_events(board).await?;
+        upkeep::sweep_artifacts(board).await
     }
 }

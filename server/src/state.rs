@@ -5,6 +5,7 @@ use std::sync::Arc;
 use protocol::{LoginId, OperatorId};
 
 use crate::{
+    artifacts::{Address, Store},
     clock::Clock,
     config::Config,
     db::Db,
@@ -22,6 +23,7 @@ pub struct Board {
     pub clock: Clock,
     pub config: Arc<Config>,
     pub guard: Arc<Guard>,
+    pub store: Arc<Store>,
     pub shutdown: Lifecycle,
 }
 
@@ -63,7 +65,11 @@ impl Guard {
 impl Board {
     /// A Board over an open database. Starts nothing.
     pub fn new(config: Config, db: Db, keys: Keys, clock: Clock) -> Self {
+        // `serve` refuses an address that cannot be read before it comes here.
+        let address = config.artifacts.as_deref().and_then(|url| Address::parse(url).ok());
+        let address = address.unwrap_or_else(|| Address::beside(&config.data));
         Self {
+            store: Arc::new(Store::new(address, &config.data)),
             db,
             hub: Hub::default(),
             clock,

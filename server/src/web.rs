@@ -4,6 +4,8 @@ pub mod accounts;
 pub mod api;
 pub mod assets;
 pub mod authority;
+mod blobs;
+mod content;
 pub mod cookie;
 pub mod daemon;
 pub mod extract;
@@ -30,9 +32,11 @@ use crate::{error::Error, state::Board};
 
 /// Everything this Board answers to.
 pub fn router(board: Board) -> Router {
+    let (calls, uploads) = api::routes(&board);
+    let large = blobs::routes().merge(uploads).merge(pages::uploads());
     let routes = Router::new()
         .merge(accounts::routes())
-        .merge(api::routes(&board))
+        .merge(calls)
         .merge(assets::routes())
         .merge(health::routes())
         .merge(install::routes())
@@ -41,5 +45,5 @@ pub fn router(board: Board) -> Router {
         .merge(daemon::routes())
         .fallback(async || Rejection(Error::NotFound))
         .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
-    layers::around(routes, &board).with_state(board)
+    layers::around(routes, large, &board).with_state(board)
 }

@@ -8,7 +8,7 @@ mod input;
 mod login;
 mod teams;
 mod viber;
-mod watch;
+pub mod watch;
 
 /// Something that the API showed, without what has nothing to do with it: whether its viber is here right now.
 fn without_contact(mut value: serde_json::Value) -> serde_json::Value {

@@ -17,6 +17,7 @@ pub(crate) use on_both_databases;
 
 mod accounts;
 mod api;
+mod artifacts;
 mod attacks;
 mod authority;
 mod browser;
@@ -31,3 +32,4 @@ mod packaging;
 mod safety;
 mod stores;
 mod tidy;
+mod workspace;

@@ -11,7 +11,7 @@ use board_tests::{Engine, postgres::Database};
 use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
 use server::{
     db::{self, Db, Error, Tx, Work},
-    domain::{Author, Contact, ContactState, Delivery, Message, Session, Task, TaskState, Team},
+    domain::{Author, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState, Team},
 };
 
 /// When every story begins.
@@ -97,6 +97,7 @@ async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: I
         created_by: "op".into(),
         created_at: at,
         active_at: at,
+        policies: Policies::default(),
     };
     assert!(db::sessions::insert(tx, team, &session).await?);
     assert!(!db::sessions::insert(tx, team, &session).await?, "an id is given once");

@@ -14,7 +14,7 @@ const LONGEST: usize = 500;
 const FLOORS: &[&[&str]] = &[
     &["clock", "config", "fault", "lifecycle", "measure", "secret"],
     &["domain"],
-    &["db", "guard", "hub"],
+    &["artifacts", "db", "guard", "hub"],
     &["error"],
     &["state"],
     &["actions"],

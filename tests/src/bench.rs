@@ -13,6 +13,7 @@ pub mod proc;
 pub mod report;
 pub mod stage;
 
+mod artifacts;
 mod cold;
 mod events;
 mod fan_out;
@@ -39,6 +40,7 @@ const MEASURES: &[Measure] = &[
     ("idle", |scale| Box::pin(idle::measure(scale))),
     ("stalled", |scale| Box::pin(stalled::measure(scale))),
     ("page", |scale| Box::pin(page::measure(scale))),
+    ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

@@ -43,6 +43,8 @@ pub struct Board {
     pub database: Option<Database>,
     port: u16,
     flags: Vec<String>,
+    /// What its process finds in its environment beside the usual.
+    variables: Vec<(String, String)>,
     faults: Faults,
     process: Option<Process>,
     /// When the process was started.
@@ -109,6 +111,7 @@ impl Board {
             database,
             port,
             flags: flags.iter().map(ToString::to_string).collect(),
+            variables: Vec::new(),
             faults: Faults::in_folder(folder.path()),
             process: None,
             since: None,
@@ -118,10 +121,15 @@ impl Board {
         }
     }
 
+    /// The next process finds this in its environment.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Starts the process without waiting for anything.
     pub fn serve(&mut self) {
         let mut command = self.command(&["serve", "--listen", &format!("127.0.0.1:{}", self.port)]);
-        command.args(&self.flags);
+        command.args(&self.flags).envs(self.variables.iter().cloned());
         self.faults.give(&mut command);
         self.process = Some(Process::start(command, &self.log_file()));
         self.since = Some(Instant::now());

@@ -4,8 +4,10 @@
 
 pub mod address;
 pub mod backoff;
+mod blobs;
 pub mod credential;
 mod dial;
+mod files;
 pub mod link;
 pub mod machine;
 mod requests;
@@ -19,6 +21,7 @@ use protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use blobs::Uploads;
 pub use credential::Credential;
 pub use requests::status;
 
@@ -43,9 +46,11 @@ pub struct Board {
 }
 
 /// Who says hello.
+#[derive(Clone)]
 pub struct Identity {
     pub credential: Credential,
     pub boot_id: BootId,
+    pub uploads: Uploads,
 }
 
 impl Identity {

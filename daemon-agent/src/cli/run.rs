@@ -14,14 +14,14 @@ use super::{Failure, open, unusable};
 use crate::{
     adapters::{
         CommandCenterAdapter,
-        board::{Board, Credential, FAREWELL, Identity},
+        board::{Board, Credential, FAREWELL, Identity, Uploads},
         cli::Cli,
     },
     clock::Clock,
     config::{Snapshot, Variables, watch as files},
     home::{Home, Lock},
     journal::Journal,
-    mesh::{Fetch, Ground, Mesh, Unfetched},
+    mesh::{Carry, Fetch, Ground, Mesh, Unfetched},
     outbox::{Outbox, Quota},
 };
 
@@ -56,6 +56,16 @@ impl Daemon {
             Arc::new(Journal::open(home.state().join("journal")).map_err(|error| unusable("state/journal", &error))?);
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         tokio::spawn(files::follow(home.clone(), variables, sender));
+        let carrier = credential.clone();
+        let carry: Carry = Arc::new(move |attachment, file| {
+            let credential = carrier.clone();
+            Box::pin(async move {
+                match credential {
+                    Some(credential) => credential.carry(&attachment, &file).await,
+                    None => Err(Unfetched::Never("this viber has not joined a Board".to_owned())),
+                }
+            })
+        });
         let fetch: Fetch = Arc::new(move |path| {
             let credential = credential.clone();
             Box::pin(async move {
@@ -65,7 +75,8 @@ impl Daemon {
                 }
             })
         });
-        let ground = Ground { home: home.clone(), clock: clock.clone(), outbox, journal, files: receiver, fetch };
+        let ground =
+            Ground { home: home.clone(), clock: clock.clone(), outbox, journal, files: receiver, fetch, carry };
         Ok(Self { mesh: Mesh::new(ground), clock, _lock: lock })
     }
 }
@@ -87,8 +98,10 @@ pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
     let finish = CancellationToken::new();
     let local = Cli::listen(home.socket()).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
+    tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
-    let identity = Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()) };
+    let identity =
+        Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()), uploads: Uploads::default() };
     let board = Board { identity, once, folder: home.root().to_owned() };
     let mut board = tokio::spawn(board.serve(daemon.mesh.clone(), finish.clone()));
     let ended = tokio::select! {

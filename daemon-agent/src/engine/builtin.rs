@@ -13,6 +13,7 @@ use serde_json::json;
 mod ask;
 mod budget;
 mod calls;
+mod planned;
 
 use super::{Outcome, Run};
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
     model::{Answer, Finish, Message, Model, Request},
     prompt, sandbox,
     session_log::SessionLog,
+    task::plan::PlanDesk,
     tools::{ToolContext, Toolbox},
 };
 use budget::Budget;
@@ -40,6 +42,7 @@ pub async fn run(run: Run) -> Outcome {
         task_id: run.submit.task_id.clone(),
         attempt: run.submit.attempt,
         sink: run.sink.clone(),
+        shelf: run.shelf.clone(),
         stop: run.stop.clone(),
     };
     run_with(run, Toolbox::new(context)).await
@@ -91,12 +94,20 @@ struct Work {
     /// Ids of calls in the conversation: providers refuse a second one.
     ids: HashSet<String>,
     killed: u32,
+    /// The session's plan.
+    plan: PlanDesk,
+    /// Nothing is approved yet: it looks and plans.
+    planning: bool,
 }
 
 impl Work {
-    async fn begin(run: Run, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
+    async fn begin(mut run: Run, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
+        let plan = PlanDesk::open(&run.submit, &run.home, run.sink.clone(), run.local).await;
+        let tools = tools.with_plan(plan.clone());
+        // The machine's file goes before what the Board knew when it sent the task.
+        run.submit.plan = plan.shown().await;
         let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined, clock);
-        let messages = prompt::messages(&run.submit);
+        let messages = prompt::messages(&run.submit, &run.home);
         let ids = messages.iter().filter_map(|message| match message {
             Message::Tool { call_id, .. } => Some(call_id.clone()),
             _ => None,
@@ -124,6 +135,8 @@ impl Work {
             step: 0,
             ids,
             killed: 0,
+            plan,
+            planning: false,
         }
     }
 
@@ -141,6 +154,9 @@ impl Work {
     }
 
     async fn until_answered(&mut self) -> Result<TaskResult, Halt> {
+        if self.run.submit.approve_first {
+            self.plan_first().await?;
+        }
         loop {
             self.budget.take_step().map_err(Halt::Failed)?;
             let answer = self.ask().await?;
@@ -167,7 +183,9 @@ impl Work {
         }
         // All of it: whoever reports it cuts it to size and keeps the whole beside.
         let text = answer.message.text;
-        TaskResult { summary: summary(&text), text, usage: self.usage.clone(), ..TaskResult::default() }
+        self.take_plan(&text).await;
+        let plan = self.plan.result().await;
+        TaskResult { summary: summary(&text), text, plan, usage: self.usage.clone(), ..TaskResult::default() }
     }
 }
 

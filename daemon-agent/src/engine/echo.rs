@@ -108,6 +108,7 @@ async fn shell(run: &Run, n: usize, command: &str) -> Option<Outcome> {
         task_id: run.submit.task_id.clone(),
         attempt: run.submit.attempt,
         sink: run.sink.clone(),
+        shelf: run.shelf.clone(),
         stop: run.stop.clone(),
     });
     let (call_id, tool, args) = (format!("echo-{n}"), "shell".to_owned(), json!({ "command": command }));
@@ -116,6 +117,7 @@ async fn shell(run: &Run, n: usize, command: &str) -> Option<Outcome> {
     let begun = Instant::now();
     let done = tools.call(&call_id, &tool, &args).await;
     let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    run.shelf.look().await;
     let (ok, result) = (done.ok, done.result);
     run.sink.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms }).await;
     run.stop.is_cancelled().then_some(Outcome::Stopped { killed: done.killed })

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Between two tries at something that the disk or the network refused.
-const AGAIN: Duration = Duration::from_secs(2);
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
 
 impl Mesh {
     /// Begins what waits, as far as there is room: also asked when the files have changed how much there is.
@@ -44,7 +44,7 @@ impl Mesh {
 
     async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> EventBody {
         let token = stop.token().clone();
-        let fetched = token.run_until_cancelled(self.whole(submit)).await;
+        let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
         let submit = match fetched {
             Some(Ok(submit)) => submit,
             Some(Err(error)) => return EventBody::Error { error },
@@ -60,6 +60,8 @@ impl Mesh {
             outbox: self.outbox().clone(),
             files: self.shared.ground.files.borrow().clone(),
             stop,
+            approvals: self.shared.approvals.clone(),
+            local: self.state().running.get(attempt).is_some_and(|live| live.local),
         };
         tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
         fault::at("task::before_spawn");
@@ -74,10 +76,15 @@ impl Mesh {
         let Some(path) = submit.payload_url.clone() else { return Ok(submit) };
         loop {
             match (self.shared.ground.fetch)(path.clone()).await {
-                Ok(whole) if attempt_of(&whole) == attempt_of(&submit) => {
-                    return Ok(TaskSubmit { payload_url: None, ..whole });
+                Ok(bytes) => {
+                    return match serde_json::from_slice::<TaskSubmit>(&bytes) {
+                        Ok(whole) if attempt_of(&whole) == attempt_of(&submit) => {
+                            Ok(TaskSubmit { payload_url: None, ..whole })
+                        }
+                        Ok(_) => Err(not_fetched("the Board answered with another task")),
+                        Err(error) => Err(not_fetched(&format!("it is not understood: {error}"))),
+                    };
                 }
-                Ok(_) => return Err(not_fetched("the Board answered with another task")),
                 Err(Unfetched::Never(why)) => return Err(not_fetched(&why)),
                 Err(Unfetched::Later(why)) => {
                     tracing::warn!(task.id = %submit.task_id, "the task's content is not here yet: {why}");
@@ -85,6 +92,26 @@ impl Mesh {
                 }
             }
         }
+    }
+
+    /// The same with its files beside the workspace's own.
+    async fn carried(&self, submit: TaskSubmit) -> Result<TaskSubmit, TaskError> {
+        for file in &submit.attachments {
+            let place = self.home().attachment(submit.task_id.as_str(), &file.name).ok_or_else(|| {
+                not_fetched(&format!("an attachment has the name {:?}", protocol::text::head(&file.name, 100)))
+            })?;
+            loop {
+                match (self.shared.ground.carry)(file.clone(), place.clone()).await {
+                    Ok(()) => break,
+                    Err(Unfetched::Never(why)) => return Err(not_fetched(&why)),
+                    Err(Unfetched::Later(why)) => {
+                        tracing::warn!(task.id = %submit.task_id, "an attachment is not here yet: {why}");
+                        sleep(AGAIN).await;
+                    }
+                }
+            }
+        }
+        Ok(submit)
     }
 
     /// Journals that the engine is about to start, however long the disk takes.

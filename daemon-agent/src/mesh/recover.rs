@@ -19,6 +19,9 @@ impl Mesh {
             return self.acknowledged(acked).await;
         }
         let held = self.shared.ground.journal.held();
+        for waiting in held.writes {
+            self.write(waiting.write);
+        }
         for attempt in held.attempts.iter().map(|held| held.attempt()).filter(|one| self.outbox().is_refused(one)) {
             self.settle(&attempt).await;
         }

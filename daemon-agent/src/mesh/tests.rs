@@ -34,7 +34,8 @@ impl Desk {
         let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
         let journal = Arc::new(Journal::open(home.state().join("journal")).expect("a journal"));
         let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
-        (Mesh::new(Ground { home, clock, outbox, journal, files, fetch }), sender)
+        let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
+        (Mesh::new(Ground { home, clock, outbox, journal, files, fetch, carry }), sender)
     }
 
     /// The same home after the process was killed: what ran is gone, what is on the disk stays.

@@ -81,6 +81,7 @@ impl Shaper {
                 title: Some("The whole answer".to_owned()),
                 kind: Some("text/markdown".to_owned()),
                 reference: Some(reference),
+                ..ArtifactRef::default()
             }));
         }
         result.summary = result.summary.chars().take(MAX_SUMMARY).collect();
@@ -207,7 +208,8 @@ mod tests {
                     id: "a".into(),
                     title: Some(text.clone()),
                     kind: None,
-                    reference: Some(text.clone())
+                    reference: Some(text.clone()),
+                    ..ArtifactRef::default()
                 };
                 80
             ];

@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use protocol::{TaskSubmit, Turn, TurnPart, TurnRole, text::head_and_tail};
 use serde_json::{Value, json};
 
-use crate::model::{AssistantMessage, Message, ToolCall};
+use crate::{
+    home::Home,
+    model::{AssistantMessage, Message, ToolCall},
+};
 
 /// Longest id that every provider takes (OpenAI's limit is 40), with room for what makes it unique, characters.
 const LONGEST_ID: usize = 34;
@@ -88,7 +91,7 @@ impl Ids {
 }
 
 /// Plan, artifacts, memory and what the sender added, as one message; none when there is nothing of it.
-pub(super) fn context(submit: &TaskSubmit) -> Option<String> {
+pub(super) fn context(submit: &TaskSubmit, home: &Home) -> Option<String> {
     let shown = |value: &Value| match value {
         Value::String(text) => text.clone(),
         Value::Object(fields) if fields.get("markdown").is_some_and(Value::is_string) => {
@@ -101,10 +104,15 @@ pub(super) fn context(submit: &TaskSubmit) -> Option<String> {
             (artifact.title.as_deref().unwrap_or("untitled"), artifact.kind.as_deref().unwrap_or("file"));
         format!("- {title} ({kind}, {}) {}", artifact.id, artifact.reference.as_deref().unwrap_or(""))
     });
+    let attached = submit.attachments.iter().map(|file| {
+        let place = home.attachment(submit.task_id.as_str(), &file.name).unwrap_or_default();
+        format!("- {} ({} bytes)", place.display(), file.size)
+    });
     let memory = submit.memory.iter().map(|entry| format!("- {}", shown(entry)));
     let parts = [
         ("plan", submit.plan.as_ref().map(shown).unwrap_or_default()),
         ("artifacts", artifacts.collect::<Vec<_>>().join("\n")),
+        ("attachments", attached.collect::<Vec<_>>().join("\n")),
         ("memory", memory.collect::<Vec<_>>().join("\n")),
         ("context", submit.context.as_ref().map(shown).unwrap_or_default()),
     ];

@@ -52,6 +52,10 @@ fn home_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Home) {
     (folder, home)
 }
 
+fn messages(submit: &TaskSubmit) -> Vec<Message> {
+    super::messages(submit, &Home::at("/home/viber"))
+}
+
 #[tokio::test]
 async fn the_parts_stand_in_their_order_and_the_same_input_gives_the_same_prompt() {
     let (_folder, home) = home_with(&[

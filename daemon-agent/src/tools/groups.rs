@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn groups_and_single_tools_open_in_the_offered_order_once() {
         let opened = open_groups(&names(&["shell", "file", "plan", "read_file", "ask"])).expect("known names");
-        assert_eq!(opened.tools, ["read_file", "write_file", "edit_file", "list_files", "shell"]);
-        assert_eq!(opened.not_in_effect, ["plan", "ask"]);
+        assert_eq!(opened.tools, ["read_file", "write_file", "edit_file", "list_files", "shell", "update_plan"]);
+        assert_eq!(opened.not_in_effect, ["ask"]);
     }
 
     #[test]

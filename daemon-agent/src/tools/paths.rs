@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::sandbox::PRIVATE;
+use crate::{sandbox::PRIVATE, workspace::Workspace};
 
 mod write;
 
@@ -35,6 +35,8 @@ pub struct Roots {
     missing: Vec<PathBuf>,
     /// Whether the first declared space is there, or none was declared.
     starts: bool,
+    /// Told of what is written, so that a change of the workspace has the agent's name.
+    told: Option<Workspace>,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,7 @@ impl Roots {
             home: home.canonicalize().unwrap_or_else(|_| home.to_owned()),
             missing: Vec::new(),
             starts: true,
+            told: None,
         };
         for declared in spaces.iter().map(PathBuf::as_path).chain([workspace]) {
             match Root::open(declared) {
@@ -101,6 +104,11 @@ impl Roots {
             }
         }
         found
+    }
+
+    /// The same, of which this workspace hears.
+    pub fn told(self, workspace: Workspace) -> Self {
+        Self { told: Some(workspace), ..self }
     }
 
     /// The folder where relative paths start.

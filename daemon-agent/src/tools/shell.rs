@@ -32,6 +32,8 @@ const START: Duration = Duration::from_secs(10);
 /// What a command finds in its environment: whose it is.
 const TASK: &str = "OPENVIBER_TASK_ID";
 const ATTEMPT: &str = "OPENVIBER_ATTEMPT";
+/// Where it leaves what is for people.
+const ARTIFACTS: &str = "OPENVIBER_ARTIFACTS";
 /// With everything dead the output ends at once; if somebody outside still holds the pipe, it is left behind.
 const LAST_OUTPUT: Duration = Duration::from_secs(3);
 
@@ -171,12 +173,13 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     let scratch = toolbox.scratch().map_err(|error| format!("cannot make a temporary folder: {error}"))?;
     let roots: Roots = toolbox.roots();
     let mut write: Vec<PathBuf> = roots.paths().map(PathBuf::from).collect();
-    write.extend([artifacts, scratch.clone()]);
+    write.extend([artifacts.clone(), scratch.clone()]);
     write.extend(context.config.sandbox_write.iter().cloned());
     let rules = Rules { home: context.home.root().to_owned(), write };
     let mut env = place::environment(std::env::vars_os(), &context.agent.env, &scratch);
     env.push((TASK.into(), context.task_id.as_str().into()));
     env.push((ATTEMPT.into(), context.attempt.to_string().into()));
+    env.push((ARTIFACTS.into(), artifacts.into()));
     let options = Options { cwd: Some(call.cwd), scratch: Some(scratch), rules: Some(rules), argv: call.argv };
     Ok(Command { supervisor: toolbox.hold.clone(), options, env })
 }

@@ -83,6 +83,48 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &["command"],
         ),
+        "update_plan" => (
+            "update_plan",
+            "Keep the session's plan current; operators see it live. For work of several steps write the plan first, all \
+             of it in `steps`. Then tick as you go, by `step` and `status`: `working` when you begin a step, `done` when it \
+             is finished. Send `steps` again when the plan itself changes.",
+            json!({
+                "goal": text("What is to be achieved, in a sentence."),
+                "steps": {
+                    "type": "array",
+                    "description": "The whole plan, in order. Keep the ids of steps that stay.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "id": text("The step's id, when it has one."),
+                            "title": text("What is done in this step."),
+                            "status": text("pending, working, done, skipped or failed."),
+                        },
+                        "required": ["title"],
+                        "additionalProperties": false,
+                    },
+                },
+                "step": text("To tick one step: its id."),
+                "status": text("With `step`: pending, working, done, skipped or failed."),
+                "note": text("Why the plan changes, in a sentence."),
+            }),
+            &[],
+        ),
+        "add_artifact" => (
+            "add_artifact",
+            "Hand something over to the people who gave the task: a report, a table, an image, a log. They see it beside the \
+             conversation and can open it. The same id again is a new version of it. Files that a command \
+             writes into $OPENVIBER_ARTIFACTS are handed over too.",
+            json!({
+                "id": text("Its name, unique in this task: letters, digits, `.`, `-` and `_`."),
+                "title": text("What people read."),
+                "type": text("Such as text/markdown, text/csv, application/json, text/html or image/png."),
+                "content": text("The whole text, when it is no file."),
+                "path": path("The file to hand over, when it is one"),
+                "ref": text("An address that is only shown, when it is neither."),
+            }),
+            &["id"],
+        ),
         _ => return None,
     };
     let parameters = json!({

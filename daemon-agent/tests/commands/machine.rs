@@ -7,6 +7,8 @@ use std::{
 };
 
 use daemon_agent::{
+    artifacts::Shelf,
+    clock::Clock,
     config::{Agent, Config, Timeouts},
     home::Home,
     task::Sink,
@@ -78,8 +80,11 @@ impl Machine {
         });
         let stop = CancellationToken::new();
         let task = TaskId::new(1_700_000_000_000);
+        let home = Home::at(root.path().join("home"));
+        let shelf = Shelf::new(home.clone(), task.clone(), Clock::system(), sink.clone());
         let context = ToolContext {
-            home: Home::at(root.path().join("home")),
+            home,
+            shelf,
             agent: Arc::new(agent),
             config: Arc::new(Config::default()),
             task_id: task.clone(),

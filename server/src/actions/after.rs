@@ -7,6 +7,9 @@ use crate::{
     state::Board,
 };
 
+/// More files at once ring once for all of them: a listener is not to fall behind by a folder.
+const MANY_FILES: usize = 16;
+
 /// Collected inside a change, told after it.
 #[derive(Clone, Debug, Default)]
 pub struct After {
@@ -30,6 +33,14 @@ impl After {
     /// A viber changed.
     pub fn viber(&mut self, viber: &ViberId) {
         self.add(News::Viber(viber.clone()));
+    }
+
+    /// Files of a viber changed, or what waits for it did.
+    pub fn files(&mut self, viber: &ViberId, mut paths: Vec<String>) {
+        if paths.len() > MANY_FILES {
+            paths = vec![String::new()];
+        }
+        paths.into_iter().for_each(|path| self.add(News::File { viber: viber.clone(), path }));
     }
 
     /// A viber has a new command.

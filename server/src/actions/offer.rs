@@ -6,7 +6,7 @@ use serde_json::json;
 use super::After;
 use crate::{
     db::{self, Tx},
-    domain::Task,
+    domain::{Policies, Task},
     hub::First,
 };
 
@@ -20,16 +20,17 @@ pub(super) async fn command(
     after: &mut After,
 ) -> Result<bool, db::Error> {
     let Some(cmd_seq) = db::vibers::next_cmd_seq(tx, team, &task.viber_id).await? else { return Ok(false) };
-    numbered(tx, team, task, (attempt, cmd_seq), now, after).await?;
+    numbered(tx, team, task, (attempt, cmd_seq), None, now, after).await?;
     Ok(true)
 }
 
-/// Stores it under the number that was given for it.
+/// Stores it under the number that was given for it. `begun`: its session is as new as it is, with these policies.
 pub(super) async fn numbered(
     tx: &mut Tx,
     team: &TeamId,
     task: &Task,
     (attempt, cmd_seq): (u32, u64),
+    begun: Option<Policies>,
     now: Instant,
     after: &mut After,
 ) -> Result<(), db::Error> {
@@ -38,10 +39,9 @@ pub(super) async fn numbered(
     let new = db::commands::New { kind: "task:submit", attempt: Some((&task.id, attempt)), body };
     db::commands::put(tx, team, (&task.viber_id, cmd_seq), new, now).await?;
     db::attempts::set_cmd_seq(tx, team, &task.id, attempt, cmd_seq).await?;
-    if task.message_seq == 1 && attempt == 1 {
-        after.first(&task.viber_id, First { cmd_seq, task: Box::new(task.clone()) });
-    } else {
-        after.command(&task.viber_id);
+    match begun {
+        Some(policies) => after.first(&task.viber_id, First { cmd_seq, policies, task: Box::new(task.clone()) }),
+        None => after.command(&task.viber_id),
     }
     Ok(())
 }

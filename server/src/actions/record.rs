@@ -4,7 +4,9 @@
 //! done: states move, parts are completed, the session's next task gets its turn.
 
 mod announce;
+mod artifacts;
 mod effects;
+mod plans;
 mod run;
 
 use std::sync::Arc;

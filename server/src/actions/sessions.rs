@@ -7,7 +7,7 @@ use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE};
 use super::{After, tasks};
 use crate::{
     db,
-    domain::{By, Session, name},
+    domain::{By, PolicyChange, Session, name},
     error::{Error, Result},
     state::Board,
 };
@@ -25,6 +25,7 @@ enum Change {
     Unarchive,
     Pin,
     Unpin,
+    Policies(PolicyChange),
 }
 
 /// Gives it a title that later goals do not change.
@@ -55,6 +56,17 @@ pub async fn unpin(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Res
     change(board, team, by, id, Change::Unpin).await
 }
 
+/// How it treats what its agent changes, from the next task on.
+pub async fn set_policies(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    id: &SessionId,
+    policies: PolicyChange,
+) -> Result<Session> {
+    change(board, team, by, id, Change::Policies(policies)).await
+}
+
 async fn change(board: &Board, team: &TeamId, by: &By, id: &SessionId, change: Change) -> Result<Session> {
     let now = board.clock.now();
     let (team_id, by, id) = (team.clone(), by.clone(), id.clone());
@@ -73,6 +85,13 @@ async fn change(board: &Board, team: &TeamId, by: &By, id: &SessionId, change: C
                     Change::Archive => drop(db::sessions::set_archived(tx, &team, &id, Some(now)).await?),
                     Change::Unarchive => drop(db::sessions::set_archived(tx, &team, &id, None).await?),
                     Change::Pin => drop(db::sessions::set_pinned(tx, &team, &id, Some(now)).await?),
+                    Change::Policies(change) => {
+                        let policies = before.policies.with(*change);
+                        db::sessions::set_policies(tx, &team, &id, policies).await?;
+                        let (old, new) = (before.policies.words(), policies.words());
+                        let (old, new) = (Some(old.as_str()), Some(new.as_str()));
+                        db::audit::append(tx, &team, now, &by, "session.policies", id.as_str(), "", old, new).await?;
+                    }
                     Change::Unpin => drop(db::sessions::set_pinned(tx, &team, &id, None).await?),
                 }
                 db::sessions::load(tx, &team, &id).await?.ok_or(Error::NotFound)

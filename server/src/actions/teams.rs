@@ -13,6 +13,9 @@ use crate::{
 
 /// Longest slug, characters.
 const SLUG: usize = 40;
+const MIB: u64 = 1024 * 1024;
+/// The largest artifact that a team may allow, MiB.
+const MOST_MIB: u64 = 1024 * 1024;
 
 /// A team, not yet kept.
 pub fn new(now: Instant, slug: &str, name: &str) -> Team {
@@ -81,6 +84,33 @@ pub struct Change {
     pub name: String,
     pub lost_after_minutes: i64,
     pub retention_days: i64,
+}
+
+/// Changes how long artifacts are kept, and how large one may be.
+pub async fn bound_artifacts(board: &Board, by: &By, team: &Team, bounds: db::blobs::Bounds) -> Result<()> {
+    if !(0..=3650).contains(&bounds.days) {
+        return Err(Error::unacceptable("bad_retention", "Artifacts are kept for 0 (for ever) to 3650 days."));
+    }
+    if !(1..=MOST_MIB).contains(&(bounds.bytes / MIB)) {
+        return Err(Error::unacceptable("bad_size", "An artifact may have 1 to 1048576 MiB."));
+    }
+    let (id, slug, by, now) = (team.id.clone(), team.slug.clone(), by.clone(), board.clock.now());
+    board
+        .db
+        .write(move |tx| {
+            let (id, slug, by) = (id.clone(), slug.clone(), by.clone());
+            Box::pin(async move {
+                let before = db::blobs::bounds(tx, &id).await?.ok_or(Error::NotFound)?;
+                db::blobs::set_bounds(tx, &id, bounds).await?;
+                let words = |bounds: db::blobs::Bounds| {
+                    format!("artifacts kept {} days, at most {} MiB each", bounds.days, bounds.bytes / MIB)
+                };
+                let (old, new) = (words(before), words(bounds));
+                db::audit::append(tx, &id, now, &by, "team.artifacts", &slug, "", Some(&old), Some(&new)).await?;
+                Ok::<_, Error>(())
+            })
+        })
+        .await
 }
 
 /// Changes a team's name, slug and limits.
@@ -152,6 +182,9 @@ pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
             Box::pin(async move { db::teams::delete(tx, &id).await })
         })
         .await?;
+    if let Err(error) = board.store.remove_all(&team.id).await {
+        tracing::error!(team.id = %team.id, %error, "the team's blobs stay in the object store");
+    }
     // The team's audit went with it: this line is what remains.
     tracing::warn!(team.id = %team.id, team.slug = team.slug, actor = by.actor.id(), "team deleted");
     everyone_out(board, &team.id);

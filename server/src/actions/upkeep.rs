@@ -56,6 +56,11 @@ pub async fn forget_logins(board: &Board) -> Result<()> {
         .map(drop)
 }
 
+/// Takes away the artifacts that are kept too long.
+pub async fn sweep_artifacts(board: &Board) -> Result<()> {
+    super::artifacts::sweep(board).await
+}
+
 /// Takes away the events that are older than their team keeps them. Their parts stay, and a gap says what is missing.
 pub async fn trim_events(board: &Board) -> Result<()> {
     let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;

@@ -25,6 +25,7 @@ pub struct File {
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_token: Option<String>,
     pub daemon_binary: Option<PathBuf>,
+    pub artifacts: Option<String>,
     pub log: Option<LogForm>,
 }
 

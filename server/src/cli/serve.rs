@@ -13,6 +13,7 @@ use tokio::net::TcpSocket;
 use super::{Failure, console, open, serving};
 use crate::{
     actions,
+    artifacts::Address,
     clock::Clock,
     config::Config,
     measure, scheduler,
@@ -41,6 +42,9 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     let clock = Clock::System;
     let keys = open::keys(&config, &clock)?;
     let tls = tls(&config).await?;
+    if let Some(url) = &config.artifacts {
+        Address::parse(url).map_err(|bad| Failure::Config(format!("--artifacts {bad}")))?;
+    }
     let db = open::whole_database(&config).await?;
     let listener =
         bind(config.listen).map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
@@ -48,6 +52,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     config.listen = listener.local_addr()?;
     mark.tell(&config.base_url())?;
     let board = Board::new(config, db, keys, clock);
+    board.store.open().map_err(|error| Failure::Config(format!("--artifacts: {error}")))?;
     tokio::spawn({
         let lifecycle = board.shutdown.clone();
         async move {

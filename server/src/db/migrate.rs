@@ -14,12 +14,20 @@ use crate::fault;
 const STEP: i32 = 10;
 
 /// Version, name and both texts of every migration, oldest first.
-const ALL: &[(i64, &str, &str, &str)] = &[(
-    1,
-    "first",
-    include_str!("../../../migrations/sqlite/0001_first.sql"),
-    include_str!("../../../migrations/postgres/0001_first.sql"),
-)];
+const ALL: &[(i64, &str, &str, &str)] = &[
+    (
+        1,
+        "first",
+        include_str!("../../../migrations/sqlite/0001_first.sql"),
+        include_str!("../../../migrations/postgres/0001_first.sql"),
+    ),
+    (
+        2,
+        "workspace",
+        include_str!("../../../migrations/sqlite/0002_workspace.sql"),
+        include_str!("../../../migrations/postgres/0002_workspace.sql"),
+    ),
+];
 
 /// The schema version this binary speaks.
 pub fn newest() -> i64 {

@@ -115,6 +115,7 @@ macro_rules! ids_are_args {
 }
 
 ids_are_args!(
+    protocol::ArtifactId,
     protocol::TeamId,
     protocol::OperatorId,
     protocol::LoginId,
@@ -122,9 +123,12 @@ ids_are_args!(
     protocol::SessionId,
     protocol::TaskId,
     protocol::MessageId,
+    protocol::ApprovalId,
+    protocol::ProposalId,
     protocol::InvitationId,
     protocol::TokenId,
     protocol::JoinTokenId,
+    protocol::EditId,
     protocol::BootId
 );
 

@@ -1,17 +1,17 @@
 //! Sessions: the conversations of a team.
 
-use protocol::{Instant, OperatorId, SessionId, TeamId, ViberId};
+use protocol::{Instant, OperatorId, Policy, SessionId, TeamId, ViberId};
 
 use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
-    domain::{Brief, Contact, Session, SessionLine},
+    domain::{Brief, Contact, Policies, Session, SessionLine},
 };
 
 macro_rules! columns {
     () => {
         "s.session_id, s.viber_id, s.agent_id, s.title, s.renamed_at, s.pinned_at, s.archived_at, s.last_seq, \
-         s.created_by, s.created_at, s.active_at"
+         s.created_by, s.created_at, s.active_at, s.plan_policy, s.memory_policy, s.approve_first"
     };
 }
 
@@ -108,7 +108,8 @@ pub fn fold(title: &str) -> String {
 /// A new session, with the seqs that were given up to now.
 pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<bool, Error> {
     let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
-               created_at, active_at, last_seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9) ON CONFLICT DO NOTHING";
+               created_at, active_at, last_seq, plan_policy, memory_policy, approve_first) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
     let args = args![
         team,
         &session.id,
@@ -118,7 +119,10 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<boo
         fold(&session.title),
         &session.created_by,
         session.created_at,
-        session.last_seq
+        session.last_seq,
+        session.policies.plan.as_str(),
+        session.policies.memory.as_str(),
+        session.policies.approve_first
     ];
     Ok(tx.execute(sql, args).await? > 0)
 }
@@ -175,6 +179,20 @@ pub async fn set_pinned(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<I
     Ok(tx.execute(sql, args![team, id, at]).await? > 0)
 }
 
+/// How it treats what its agent changes.
+pub async fn set_policies(tx: &mut Tx, team: &TeamId, id: &SessionId, policies: Policies) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET plan_policy = $3, memory_policy = $4, approve_first = $5 \
+               WHERE team_id = $1 AND session_id = $2";
+    let (plan, memory) = (policies.plan.as_str(), policies.memory.as_str());
+    Ok(tx.execute(sql, args![team, id, plan, memory, policies.approve_first]).await? > 0)
+}
+
+/// Locked until the change ends: what is numbered within it is numbered once. Whether it is there.
+pub async fn lock(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2";
+    Ok(tx.execute(sql, args![team, id]).await? > 0)
+}
+
 /// Deletes it with its messages and tasks.
 pub async fn delete(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
     let sql = "DELETE FROM sessions WHERE team_id = $1 AND session_id = $2";
@@ -194,5 +212,19 @@ fn session(row: &Row) -> Result<Session, Error> {
         created_by: row.text("created_by")?,
         created_at: row.instant("created_at")?,
         active_at: row.instant("active_at")?,
+        policies: policies(row)?,
     })
+}
+
+/// The policies of a row that has them.
+pub(super) fn policies(row: &Row) -> Result<Policies, Error> {
+    Ok(Policies {
+        plan: policy(&row.text("plan_policy")?),
+        memory: policy(&row.text("memory_policy")?),
+        approve_first: row.flag("approve_first")?,
+    })
+}
+
+fn policy(word: &str) -> Policy {
+    if word == Policy::Propose.as_str() { Policy::Propose } else { Policy::Apply }
 }

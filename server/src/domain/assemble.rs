@@ -130,6 +130,7 @@ impl Assembler {
             AgentStreamEvent::ToolOutput { .. }
             | AgentStreamEvent::StateChange { .. }
             | AgentStreamEvent::Plan { .. }
+            | AgentStreamEvent::Memory { .. }
             | AgentStreamEvent::Usage(_)
             | AgentStreamEvent::Context(_)
             | AgentStreamEvent::ApprovalRequired(_)

@@ -1,6 +1,6 @@
 //! Sessions, their messages and the messages' parts.
 
-use protocol::{Instant, MessageId, NoticeLevel, SessionId, TaskId, ViberId};
+use protocol::{Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,6 +29,49 @@ pub struct Session {
     pub created_by: String,
     pub created_at: Instant,
     pub active_at: Instant,
+    pub policies: Policies,
+}
+
+/// How a session treats what its agent changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policies {
+    /// Changes of its plan.
+    pub plan: Policy,
+    /// Changes of `MEMORY.md`.
+    pub memory: Policy,
+    /// The agent plans first and waits for a person before it does anything.
+    pub approve_first: bool,
+}
+
+/// What somebody says about the policies; what is absent stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyChange {
+    pub plan: Option<Policy>,
+    pub memory: Option<Policy>,
+    pub approve_first: Option<bool>,
+}
+
+impl Policies {
+    /// For the audit.
+    pub fn words(self) -> String {
+        let first = if self.approve_first { "approve before work" } else { "work at once" };
+        format!("plan {}, memory {}, {first}", self.plan.as_str(), self.memory.as_str())
+    }
+
+    /// The policies with the change made.
+    pub fn with(self, change: PolicyChange) -> Self {
+        Self {
+            plan: change.plan.unwrap_or(self.plan),
+            memory: change.memory.unwrap_or(self.memory),
+            approve_first: change.approve_first.unwrap_or(self.approve_first),
+        }
+    }
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        Self { plan: Policy::Apply, memory: Policy::Propose, approve_first: false }
+    }
 }
 
 /// A session in a list, with what its line shows.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use super::Hub;
-use crate::domain::Task;
+use crate::domain::{Policies, Task};
 
 /// Orders that may wait for a link; a caller beyond that is told that the viber is busy.
 const ORDERS: usize = 64;
@@ -36,10 +36,12 @@ pub enum Order {
     Request { method: String, params: Value, reply: Reply },
 }
 
-/// A command that needs nothing from the database: the `task:submit` of a session's first task, which was just committed.
+/// A command that needs nothing from the database: the `task:submit` of a task that was just committed together with its
+/// session.
 #[derive(Clone, Debug)]
 pub struct First {
     pub cmd_seq: u64,
+    pub policies: Policies,
     pub task: Box<Task>,
 }
 

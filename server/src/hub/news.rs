@@ -17,6 +17,8 @@ pub enum News {
     Task { session: SessionId, task: TaskId },
     /// Contact, lists, name, labels, revocation.
     Viber(ViberId),
+    /// A file of a workspace, or what became of a change of it; an empty path: many of them.
+    File { viber: ViberId, path: String },
     /// The team itself: members, name, invitations, tokens.
     Team,
     /// Somebody lost access: streams that hold it end.

@@ -1,18 +1,23 @@
 //! What a connection has to do beside recording: one thing at a time, and what waits merges with its like.
 
-use std::{pin::Pin, time::Duration};
+use std::{collections::BTreeMap, pin::Pin, time::Duration};
 
-use protocol::{Numbered, Running, ViberState};
+use protocol::{EditId, Numbered, Running, ViberState, WorkspaceWritten};
 
 use super::compose;
 use crate::{
     actions::{
+        files,
         reconcile::{self, Verdict},
         record::Speaker,
     },
+    domain::Heard,
     error::Error,
     state::Board,
 };
+
+/// Changed files that may wait for the change in progress.
+const FILES: usize = 10_000;
 
 /// A change that the database refused for now is tried again after this time.
 pub const AGAIN: Duration = Duration::from_millis(500);
@@ -30,12 +35,18 @@ pub struct Chores {
     pub lists: Option<ViberState>,
     pub claims: Vec<Running>,
     pub settle: Vec<Running>,
+    /// Files that are others now, by path.
+    pub heard: BTreeMap<String, Heard>,
+    /// What became of changes of files.
+    pub written: Vec<WorkspaceWritten>,
 }
 
 /// What a chore came to.
 pub enum Chore {
     Done,
     Commands(Vec<Numbered>),
+    /// The Board has what became of these changes.
+    Written(Vec<EditId>),
     /// The database is away: once more.
     Again(Chores),
 }
@@ -45,6 +56,7 @@ impl Chores {
     /// there is no room for them.
     pub fn next(&mut self, board: &Board, speaker: &Speaker, sent: Option<u64>) -> Option<Task<Chore>> {
         let nothing = self.acked.is_none() && self.lists.is_none() && self.claims.is_empty() && self.settle.is_empty();
+        let nothing = nothing && self.heard.is_empty() && self.written.is_empty();
         if nothing && !(self.commands && sent.is_some()) {
             return None;
         }
@@ -84,6 +96,24 @@ impl Chores {
                 }
             }));
         }
+        if !self.written.is_empty() {
+            let written = std::mem::take(&mut self.written);
+            return Some(Box::pin(async move {
+                match files::written(&board, &who, &written).await {
+                    Ok(()) => Chore::Written(written.into_iter().map(|one| one.edit_id).collect()),
+                    Err(error) => again(error, Self { written, ..Self::default() }).await,
+                }
+            }));
+        }
+        if !self.heard.is_empty() {
+            let heard = std::mem::take(&mut self.heard);
+            return Some(Box::pin(async move {
+                match files::heard(&board, &who, heard.values().cloned().collect()).await {
+                    Ok(()) => Chore::Done,
+                    Err(error) => again(error, Self { heard, ..Self::default() }).await,
+                }
+            }));
+        }
         let sent = sent?;
         self.commands = false;
         Some(Box::pin(async move {
@@ -103,6 +133,13 @@ impl Chores {
         lists.providers = newer.providers.or(lists.providers.take());
     }
 
+    /// A file that changed again before it was kept is kept once. Too many are left out: whoever looks at one asks for it.
+    pub fn hear(&mut self, heard: Heard) {
+        if self.heard.len() < FILES || self.heard.contains_key(&heard.path) {
+            self.heard.insert(heard.path.clone(), heard);
+        }
+    }
+
     /// What could not be done, unless something newer of its kind waits by now.
     pub fn restore(&mut self, old: Self) {
         self.commands |= old.commands;
@@ -113,6 +150,10 @@ impl Chores {
         }
         self.claims.extend(old.claims);
         self.settle.extend(old.settle);
+        self.written.extend(old.written);
+        for (path, heard) in old.heard {
+            self.heard.entry(path).or_insert(heard);
+        }
     }
 }
 

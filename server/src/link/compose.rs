@@ -1,13 +1,18 @@
 //! Composing commands when they are sent: the row says which task, the conversation says the rest. What a command refers
 //! to never changes, so a resend says the same again.
 
-use protocol::{AgentInfo, Command, Numbered, SessionId, TaskId, TaskSubmit, TeamId, Turn, ViberId, limits};
-use serde_json::Value;
+use std::collections::HashSet;
+
+use protocol::{
+    AgentInfo, ArtifactRef, Command, EditId, Instant, Numbered, SessionId, TaskId, TaskSubmit, TeamId, Turn, ViberId,
+    WorkspaceWrite, WriteOp, limits,
+};
+use serde_json::{Value, json};
 
 use crate::{
     actions::{reconcile, record::Speaker},
     db::{self, Tx, commands::Stored},
-    domain::{Author, Delivery, Task, history::Exchange, history::History},
+    domain::{Author, Delivery, EditState, Policies, Task, history::Exchange, history::History},
     error::{Error, Result},
     hub::First,
     state::Board,
@@ -17,6 +22,9 @@ use crate::{
 pub(super) const BATCH: u64 = 8;
 /// Earlier tasks read at a time.
 const PAGE: u64 = 16;
+/// Artifacts that a task is told of, and versions that are looked at for them.
+const ARTIFACTS: usize = 50;
+const ARTIFACTS_READ: u64 = 500;
 
 /// The next commands after `cmd_seq`, in order.
 pub(super) async fn next(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<Vec<Numbered>> {
@@ -70,14 +78,38 @@ async fn one(
         ("task:stop", Some(id), Some(attempt)) => Command::Stop { task_id: id.clone(), attempt, reason },
         ("viber:stop", ..) => Command::StopAll { reason },
         ("viber:drain", ..) => Command::Drain { drained: body["drained"].as_bool().unwrap_or_default() },
+        ("approval:response", ..) => {
+            let response = serde_json::from_value(body).map_err(|error| Error::Internal(error.to_string()))?;
+            Command::Approval(response)
+        }
+        ("workspace:write", ..) => Command::Write(Box::new(write(tx, team, &body).await?)),
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
     })
 }
 
-/// The command of a session's first task, which has no history.
+/// The command of a task that began its session: there is neither history nor anything beside it.
 pub(super) fn first(first: First) -> Numbered {
-    let whole = submission(*first.task, Vec::new());
+    let beside = Beside { policies: first.policies, ..Beside::default() };
+    let whole = submission(*first.task, Vec::new(), beside);
     Numbered { cmd_seq: first.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
+}
+
+/// A change of a file. One that is over before it is sent (a daemon that lost its disk is told all commands again) is sent
+/// without its content, and so refused: the file may be what the author saw once more, but nobody means it any longer.
+async fn write(tx: &mut Tx, team: &TeamId, body: &Value) -> Result<WorkspaceWrite> {
+    let id: Option<EditId> = body["editId"].as_str().and_then(|id| id.parse().ok());
+    let id = id.ok_or_else(|| Error::Internal("a workspace:write names no edit".into()))?;
+    let edit = db::edits::load(tx, team, &id).await?;
+    let edit = edit.ok_or_else(|| Error::Internal(format!("{id} is not there any more")))?;
+    let open = edit.state == EditState::Queued;
+    let content = edit.content.filter(|_| open);
+    let fits = content
+        .as_ref()
+        .is_none_or(|text| serde_json::to_string(text).is_ok_and(|t| t.len() <= limits::MAX_INLINE_WRITE));
+    let content_url = (!fits).then(|| format!("/api/daemon/edits/{id}"));
+    let (op, to) = (if open { edit.op } else { WriteOp::Put }, edit.to.filter(|_| open));
+    let content = content.filter(|_| fits);
+    Ok(WorkspaceWrite { edit_id: id, path: edit.path, base_hash: edit.base_hash, op, content, content_url, to })
 }
 
 /// Everything that an attempt needs, however large: for the daemon that fetches it.
@@ -139,18 +171,37 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         let session = &task.session_id;
         page = exchanges(db::messages::history(tx, team, session, *below, stored.created_at, PAGE).await?);
     }
-    Ok(submission(task, history.finish()))
+    let (policies, plan) = db::plans::sent(tx, team, &task.session_id).await?.unwrap_or_default();
+    let plan = plan.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
+    let given = task.payload.get("artifacts").is_some_and(|given| !given.is_null());
+    let artifacts = if given { Vec::new() } else { artifacts(tx, team, &task.session_id, stored.created_at).await? };
+    Ok(submission(task, history.finish(), Beside { policies, plan, artifacts }))
 }
 
-fn submission(task: Task, messages: Vec<Turn>) -> TaskSubmit {
+/// What a session has beside its conversation.
+#[derive(Default)]
+struct Beside {
+    policies: Policies,
+    plan: Option<Value>,
+    artifacts: Vec<ArtifactRef>,
+}
+
+fn submission(task: Task, messages: Vec<Turn>, beside: Beside) -> TaskSubmit {
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
-    let list = |key: &str| part(key).and_then(|value| serde_json::from_value(value).ok());
     TaskSubmit {
         messages,
-        plan: part("plan"),
-        artifacts: list("artifacts").unwrap_or_default(),
+        // A plan that came with the task is for its first attempt: later ones go on with what became of it.
+        plan: part("plan").filter(|_| task.attempt == 1 || beside.plan.is_none()).or(beside.plan),
+        artifacts: match part("artifacts") {
+            Some(given) => serde_json::from_value(given).unwrap_or_default(),
+            None => beside.artifacts,
+        },
         memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         context: part("context"),
+        attachments: part("attachments").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
+        plan_policy: beside.policies.plan,
+        memory_policy: beside.policies.memory,
+        approve_first: beside.policies.approve_first,
         task_id: task.id,
         attempt: task.attempt,
         session_id: task.session_id,
@@ -162,6 +213,25 @@ fn submission(task: Task, messages: Vec<Turn>) -> TaskSubmit {
         deadline: None,
         payload_url: None,
     }
+}
+
+/// What the session has so far: of everything the newest version, the newest first.
+async fn artifacts(tx: &mut Tx, team: &TeamId, session: &SessionId, until: Instant) -> Result<Vec<ArtifactRef>> {
+    let known = db::artifacts::of_session(tx, team, session, None, ARTIFACTS_READ).await?;
+    let mut names = HashSet::new();
+    let newest = known.into_iter().filter(|one| one.created_at <= until && one.task_id.is_some());
+    let newest = newest.filter(|one| names.insert(one.name.clone())).take(ARTIFACTS);
+    let told = newest.map(|one| ArtifactRef {
+        id: one.name,
+        title: Some(one.title),
+        kind: Some(one.claimed).filter(|kind| !kind.is_empty()),
+        reference: Some(one.reference),
+        artifact_id: Some(one.id),
+        size: one.size,
+        sha256: one.sha256,
+        sniffed: Some(one.sniffed).filter(|kind| !kind.is_empty()),
+    });
+    Ok(told.collect())
 }
 
 /// Rows of parts, newest task first, as exchanges with their places.

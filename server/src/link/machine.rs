@@ -8,12 +8,16 @@ use std::{
 
 use protocol::{
     BadFrame, Events, FromDaemon, Hello, Instant, Metrics, Running, ToDaemon, ViberId, ViberState, Welcome, Window,
+    WorkspaceWritten,
     limits::{self, close},
 };
 use serde_json::Value;
 
 use super::rate::Rate;
-use crate::actions::{reconcile::Welcomed, record::Answers};
+use crate::{
+    actions::{reconcile::Welcomed, record::Answers},
+    domain::Heard,
+};
 
 /// An attempt that the daemon no longer names is settled after this time, milliseconds: its own report of the loss, or of
 /// the end, may be under way.
@@ -64,6 +68,10 @@ pub enum Work {
         outcome: Result<Value, String>,
     },
     Fares(Metrics),
+    /// A file of its workspace is another one now.
+    Heard(Heard),
+    /// What became of a change of a file.
+    Written(WorkspaceWritten),
 }
 
 /// What follows from a frame or a moment.
@@ -108,6 +116,20 @@ fn fingerprint(hello: &Hello) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_string(hello).unwrap_or_default().hash(&mut hasher);
     hasher.finish()
+}
+
+/// What a daemon says of a file, if it is one: a path that is none, a hash that is none, are not kept.
+fn heard(path: String, hash: Option<String>, size: u64, mtime: Option<Instant>, by: &str) -> Option<Heard> {
+    let known = |hash: &str| {
+        let digits = hash.strip_prefix('~').unwrap_or(hash);
+        matches!(digits.len(), 32 | 64) && digits.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    protocol::path::file(&path).ok()?;
+    if !hash.as_deref().is_none_or(known) {
+        return None;
+    }
+    let by = ["board", "agent"].into_iter().find(|word| *word == by).unwrap_or("file").to_owned();
+    Some(Heard { path, hash, size, mtime, by })
 }
 
 fn refusal(bad: BadFrame) -> Close {
@@ -238,8 +260,10 @@ impl Identified {
             FromDaemon::Unsupported { of } => {
                 tracing::warn!(of = protocol::text::head(&of, 64), "the daemon does not know a frame");
             }
-            // Files of the workspace are read when somebody looks at them.
-            FromDaemon::WorkspaceChanged { .. } => {}
+            FromDaemon::WorkspaceChanged { path, hash, size, mtime, by } => {
+                step.work.extend(heard(path, hash, size, mtime, &by).map(Work::Heard));
+            }
+            FromDaemon::WorkspaceWritten(written) => step.work.push(Work::Written(written)),
         }
         step
     }

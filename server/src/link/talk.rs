@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     actions::{
-        reconcile,
+        files, reconcile,
         record::{self, Answers, Speaker},
     },
     error::{Error, Result},
@@ -160,6 +160,7 @@ async fn meet(
     });
     link.queue.push(&welcome);
     link.queue.pump(sink).await.map_err(|_| gone())?;
+    link.board.shutdown.spawn(files::catch_up(link.board.clone(), link.speaker.clone()));
     tracing::info!(viber.id = %link.speaker.viber, epoch = link.speaker.epoch, "a viber is connected");
     Ok(link)
 }
@@ -344,6 +345,8 @@ impl Link {
                 Work::Lists(state) => self.chores.merge_lists(*state),
                 Work::Claims(claims) => self.chores.claims.extend(claims),
                 Work::Settle(lost) => self.chores.settle.extend(lost),
+                Work::Heard(heard) => self.chores.hear(heard),
+                Work::Written(written) => self.chores.written.push(written),
                 Work::Fares(metrics) => self.entrance.fares(metrics, self.board.clock.now().0),
                 Work::Answer { id, outcome } => {
                     if let Some(reply) = self.requests.remove(&id) {
@@ -399,6 +402,7 @@ impl Link {
                 self.chores.restore(chores);
                 Step::default()
             }
+            Chore::Written(edit_ids) => Step { send: vec![ToDaemon::AckWritten { edit_ids }], ..Step::default() },
             Chore::Commands(mut commands) => {
                 // There may be more; of those that come later the bell tells.
                 self.chores.commands |= commands.len() as u64 == compose::BATCH;

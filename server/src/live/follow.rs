@@ -346,7 +346,7 @@ impl Follower {
             News::Session(session) => self.shown.as_ref().is_none_or(|task| task.session_id == *session),
             News::Anything => true,
             // The task's own changes ring with the tail.
-            News::Task { .. } | News::Team | News::Revoked(_) => false,
+            News::Task { .. } | News::File { .. } | News::Team | News::Revoked(_) => false,
         }
     }
 }

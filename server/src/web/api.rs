@@ -1,16 +1,19 @@
 //! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them.
 
+mod approvals;
+mod artifacts;
 mod events;
 mod gate;
 pub(super) mod json;
 mod page;
-mod path;
+pub(super) mod path;
 mod people;
 mod query;
 mod sessions;
 pub mod shapes;
 mod tasks;
 mod vibers;
+pub(super) mod workspace;
 
 use std::sync::OnceLock;
 
@@ -33,11 +36,14 @@ pub const PREFIX: &str = "/api/v1";
 /// The one call that keeps its answer in the transaction of its change.
 const SUBMIT: &str = "/api/v1/tasks";
 
-/// The API's routes behind their gate, and the description, which anyone may read.
-pub fn routes(board: &Board) -> Router<Board> {
-    let (calls, _) = described().split_for_parts();
+/// The API's routes behind their gate, and the description, which anyone may read; and those whose bodies may be large.
+pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
     let gate = gate::Gate::new(board);
-    calls.route_layer(from_fn_with_state(gate, gate::pass)).route("/api/v1/openapi.json", get(description))
+    let gated = |calls: OpenApiRouter<Board>| {
+        calls.split_for_parts().0.route_layer(from_fn_with_state(gate.clone(), gate::pass))
+    };
+    let calls = gated(described()).route("/api/v1/openapi.json", get(description));
+    (calls, gated(artifacts::uploads()))
 }
 
 /// What a body names and the team does not have is as little there as what an address names: a page may say which of its
@@ -53,15 +59,18 @@ fn described() -> OpenApiRouter<Board> {
     OpenApiRouter::with_openapi(Description::openapi())
         // Whole paths, not nested ones: extractors tell an API call by its path.
         .merge(vibers::routes())
+        .merge(workspace::routes())
         .merge(sessions::routes())
         .merge(tasks::routes())
         .merge(people::routes())
+        .merge(approvals::routes())
+        .merge(artifacts::routes())
 }
 
 /// The whole description; the same for everybody.
 pub fn openapi() -> &'static utoipa::openapi::OpenApi {
     static DESCRIPTION: OnceLock<utoipa::openapi::OpenApi> = OnceLock::new();
-    DESCRIPTION.get_or_init(|| described().into_openapi())
+    DESCRIPTION.get_or_init(|| described().merge(artifacts::uploads()).into_openapi())
 }
 
 async fn description() -> Response {

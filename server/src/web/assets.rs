@@ -24,9 +24,12 @@ const SHEET: &[&str] = &[
     include_str!("../../../static/css/parts.css"),
     include_str!("../../../static/css/rail.css"),
     include_str!("../../../static/css/talk.css"),
+    include_str!("../../../static/css/pane.css"),
     include_str!("../../../static/css/pages.css"),
+    include_str!("../../../static/css/files.css"),
     include_str!("../../../static/css/gate.css"),
     include_str!("../../../static/css/settings.css"),
+    include_str!("../../../static/css/artifacts.css"),
 ];
 
 /// One file, its address and what a browser is told about it.

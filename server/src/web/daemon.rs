@@ -12,7 +12,7 @@ use axum::{
     routing::{get, post},
 };
 use protocol::{
-    TaskId, TeamId, ViberId,
+    EditId, TaskId, TeamId, ViberId,
     limits::{MAX_FRAME, SUBPROTOCOL},
 };
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,7 @@ pub fn routes() -> Router<Board> {
         .route("/ws/daemon", get(socket))
         .route("/api/daemon/join", post(join))
         .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
+        .route("/api/daemon/edits/{id}", get(edit))
 }
 
 /// The viber whose credential a request carries.
@@ -205,4 +206,15 @@ async fn payload(
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     let body = serde_json::to_vec(&whole).map_err(|error| Rejection(Error::Internal(error.to_string())))?;
     Ok((kind, body).into_response())
+}
+
+/// The text of a change that was too large for a frame.
+async fn edit(viber: ViberAuth, State(board): State<Board>, Path(id): Path<String>) -> Result<Response, Rejection> {
+    let id: EditId = id.parse().map_err(|_| Rejection(Error::NotFound))?;
+    let team = viber.team.clone();
+    let found = board.db.read(move |tx| Box::pin(async move { db::edits::load(tx, &team, &id).await })).await;
+    let found = found.map_err(|error| Rejection(error.into()))?.filter(|edit| edit.viber_id == viber.viber);
+    let text = found.and_then(|edit| edit.content).ok_or(Rejection(Error::NotFound))?;
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
+    Ok((kind, text).into_response())
 }

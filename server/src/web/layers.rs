@@ -49,8 +49,9 @@ impl Renewal {
     }
 }
 
-/// Puts all of them around the routes. The last one here is the first that a request meets.
-pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
+/// Puts all of them around the routes, and around those with `large` bodies, which bound these themselves. The last one
+/// here is the first that a request meets.
+pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Router<Board> {
     let mut own_pages = CsrfLayer::new();
     for origin in board.config.origins() {
         own_pages = own_pages.add_trusted_origin(&origin).expect("the configuration was checked");
@@ -60,6 +61,7 @@ pub fn around(routes: Router<Board>, board: &Board) -> Router<Board> {
         .layer(middleware::from_fn(limits::pace))
         .layer(RequestBodyLimitLayer::new(limits::MOST))
         .layer(middleware::from_fn(limits::swallow))
+        .merge(large.layer(middleware::from_fn(limits::pace)))
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
         .layer(middleware::from_fn_with_state(board.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))

@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{SessionId, TaskId, ViberId};
+use protocol::{ApprovalId, ArtifactId, EditId, SessionId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -39,9 +39,34 @@ pub fn session(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}")
 }
 
-/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `messages`.
+/// One artifact.
+pub fn artifact(slug: &str, id: &ArtifactId) -> String {
+    format!("/t/{slug}/artifacts/{id}")
+}
+
+/// The bytes of an artifact (`download`, `view`, `sandbox`), or a verb on it (`withdraw`).
+pub fn artifact_verb(slug: &str, id: &ArtifactId, verb: &str) -> String {
+    format!("/t/{slug}/artifacts/{id}/{verb}")
+}
+
+/// What changed in an artifact since another version of it.
+pub fn artifact_diff(slug: &str, id: &ArtifactId, with: &ArtifactId) -> String {
+    format!("/t/{slug}/artifacts/{id}?with={with}#diff")
+}
+
+/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `messages`, `attachments`.
 pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
     format!("/t/{slug}/sessions/{id}/{verb}")
+}
+
+/// A session with a tab of its pane: `plan`, `artifacts`, `files`, `memory`.
+pub fn pane(slug: &str, id: &SessionId, tab: &str) -> String {
+    format!("/t/{slug}/sessions/{id}?pane={tab}")
+}
+
+/// A place in a tab of a session's pane; an empty one is the tab's front.
+pub fn pane_at(slug: &str, id: &SessionId, tab: &str, at: &str) -> String {
+    if at.is_empty() { pane(slug, id, tab) } else { format!("/t/{slug}/sessions/{id}?pane={tab}&at={}", escape(at)) }
 }
 
 /// A session's conversation as Markdown.
@@ -70,6 +95,11 @@ pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
     format!("/t/{slug}/tasks/{id}/{verb}")
 }
 
+/// A word about what an agent waits for.
+pub fn approval(slug: &str, id: &ApprovalId) -> String {
+    format!("/t/{slug}/approvals/{id}")
+}
+
 /// The fleet.
 pub fn vibers(slug: &str) -> String {
     format!("/t/{slug}/vibers")
@@ -88,6 +118,32 @@ pub fn viber(slug: &str, id: &ViberId) -> String {
 /// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`.
 pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
+}
+
+/// A folder of a viber's workspace; empty for its root.
+pub fn folder(slug: &str, id: &ViberId, path: &str) -> String {
+    let base = format!("/t/{slug}/vibers/{id}/files");
+    if path.is_empty() { base } else { format!("{base}/{}/", escape(path)) }
+}
+
+/// A file of a viber's workspace.
+pub fn file(slug: &str, id: &ViberId, path: &str) -> String {
+    format!("/t/{slug}/vibers/{id}/files/{}", escape(path))
+}
+
+/// The same in an editor.
+pub fn file_edit(slug: &str, id: &ViberId, path: &str) -> String {
+    format!("{}?edit=1", file(slug, id, path))
+}
+
+/// What was done here to a file.
+pub fn file_history(slug: &str, id: &ViberId, path: &str) -> String {
+    format!("{}?history=1", file(slug, id, path))
+}
+
+/// One change that somebody made here.
+pub fn edit(slug: &str, id: &ViberId, edit: &EditId) -> String {
+    format!("/t/{slug}/vibers/{id}/edits/{edit}")
 }
 
 /// A team's settings.

@@ -2,11 +2,15 @@
 //!
 //! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
 
+mod artifacts;
 mod dock;
+mod files;
 mod home;
 mod join;
 mod live;
 mod ops;
+mod pane;
+mod plan;
 mod preflight;
 mod read;
 mod session;
@@ -33,6 +37,11 @@ use crate::{
     state::Board,
 };
 
+/// Those whose bodies are as large as a team allows.
+pub fn uploads() -> Router<Board> {
+    artifacts::uploads()
+}
+
 /// The pages' routes.
 pub fn routes() -> Router<Board> {
     let session = "/t/{team}/sessions/{id}";
@@ -51,6 +60,10 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/stop", post(viber::stop))
         .route("/t/{team}/vibers/{id}/test", post(viber::test))
         .route("/t/{team}/vibers/{id}/revoke", get(viber::confirm_revoke).post(viber::revoke))
+        .route("/t/{team}/vibers/{id}/files", get(files::root))
+        .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))
+        .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
+        .merge(artifacts::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list))
         .route(session, get(session::show))
@@ -60,12 +73,14 @@ pub fn routes() -> Router<Board> {
         .route(&at("unarchive"), post(session::unarchive))
         .route(&at("pin"), post(session::pin))
         .route(&at("unpin"), post(session::unpin))
+        .route(&at("policies"), post(plan::policies))
         .route(&at("seen"), post(session::seen))
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))
         .route(&at("messages/{seq}/calls/{call}"), get(transcript::output))
         .route("/t/{team}/tasks/{id}/stop", post(session::stop))
         .route("/t/{team}/tasks/{id}/retry", post(session::retry))
+        .route("/t/{team}/approvals/{id}", post(plan::approve))
 }
 
 /// Whether the whole page is wanted, or htmx asks for the part that changes.

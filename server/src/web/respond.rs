@@ -47,10 +47,12 @@ pub fn status(error: &Error) -> StatusCode {
         Error::Malformed(_) => StatusCode::BAD_REQUEST,
         Error::Unacceptable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Error::Conflict { .. } => StatusCode::CONFLICT,
+        Error::Gone(_) => StatusCode::GONE,
+        Error::BadRange { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
         Error::WrongMedia(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         Error::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Error::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Unavailable { .. } | Error::Offline { .. } => StatusCode::SERVICE_UNAVAILABLE,
         Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -64,6 +66,9 @@ pub fn code(error: &Error) -> &'static str {
         Error::CsrfFailed => "csrf_failed",
         Error::Malformed(_) => "malformed",
         Error::Unacceptable { code, .. } | Error::Conflict { code, .. } => code,
+        Error::Gone(_) => "gone",
+        Error::BadRange { .. } => "bad_range",
+        Error::Offline { .. } => "viber_offline",
         Error::WrongMedia(_) => "unsupported_media_type",
         Error::TooLarge(_) => "too_large",
         Error::Throttled { .. } => "throttled",
@@ -134,6 +139,12 @@ pub async fn render(request: Request, next: Next) -> Response {
     if let Some(seconds) = told.retry_after {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    if let Some(Refused(error)) = &refused
+        && let Error::BadRange { size } = &**error
+        && let Ok(range) = HeaderValue::from_str(&format!("bytes */{size}"))
+    {
+        answer.headers_mut().insert(header::CONTENT_RANGE, range);
+    }
     if status == StatusCode::UNAUTHORIZED && reader == Reader::Program {
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
@@ -170,6 +181,7 @@ impl Told {
             Error::Throttled { retry_after } | Error::Unavailable { retry_after, .. } => {
                 told.retry_after = Some(*retry_after);
             }
+            Error::Offline { .. } => told.retry_after = Some(30),
             Error::Internal(_) => told.detail = String::new(),
             _ => {}
         }
@@ -187,6 +199,7 @@ impl Told {
             409 => ("conflict", "Something else happened meanwhile"),
             410 => ("gone", "No longer here"),
             413 => ("too_large", "Too large"),
+            416 => ("bad_range", "It has no such bytes"),
             415 => ("unsupported_media_type", "This address does not take that kind of body"),
             421 => ("misdirected", "This Board does not answer to that name"),
             422 => ("unacceptable", "That cannot be done"),
@@ -204,6 +217,7 @@ impl Told {
         match self.code {
             "not_found" => "It does not exist, or it is not in a team of yours.",
             "csrf_failed" => "Reload the page that you came from and try again.",
+            "viber_offline" => "It comes when the viber is connected again.",
             "throttled" | "unavailable" => "Nothing was changed. Wait a moment, then try again.",
             "internal" => "Nothing was changed, or all of it was. The Board's log has the details under this number.",
             _ => "",

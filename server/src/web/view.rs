@@ -2,13 +2,33 @@
 //!
 //! Owns no URL and no query of its own; pages fill it.
 
+mod ansi;
 pub mod badge;
 pub mod call;
+pub mod diff;
 pub mod filters;
 pub mod lanes;
 pub mod message;
+pub mod preview;
 pub mod shell;
 pub mod time;
 
 pub use badge::Badge;
 pub use shell::{Frame, Place, Shell};
+
+/// Text between tags. Spaces stay spaces: what ammonia makes of a log takes five times its size.
+fn escape(text: &str) -> String {
+    let mut html = String::with_capacity(text.len() + text.len() / 8);
+    for c in text.chars() {
+        match c {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            '\0' => html.push('\u{fffd}'),
+            c => html.push(c),
+        }
+    }
+    html
+}

@@ -1,15 +1,17 @@
 //! Who this viber is on its Board: `state/credential` (0600), and how it gets there.
 
-use std::{collections::BTreeMap, fmt, io, time::Duration};
+use std::{collections::BTreeMap, fmt, fs::File, io, path::Path, time::Duration};
 
-use protocol::{TaskSubmit, ViberId};
+use protocol::{Attachment, ViberId};
 use reqwest::{StatusCode, Url, redirect};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 use super::address;
 use crate::{
-    home::{Home, open_to_others, read_plain, write_private},
+    artifacts::measure,
+    home::{Home, open_to_others, private_folder, read_plain, write_private},
     mesh::Unfetched,
 };
 
@@ -126,8 +128,48 @@ impl Credential {
         })
     }
 
-    /// Fetches a task that was too large for a frame.
-    pub async fn fetch(&self, path: &str) -> Result<TaskSubmit, Unfetched> {
+    /// Fetches a file that came with a goal, unless it is there already; what arrives is verified before it has its name.
+    pub async fn carry(&self, attachment: &Attachment, place: &Path) -> Result<(), Unfetched> {
+        let there = File::open(place).ok().and_then(|file| measure(&file).ok());
+        if there.is_some_and(|there| there.sha256 == attachment.sha256) {
+            return Ok(());
+        }
+        let url =
+            address::join(&self.board().map_err(Unfetched::Never)?, &format!("api/daemon/blobs/{}", attachment.id));
+        let call = blob_client().map_err(Unfetched::Later)?.get(url).bearer_auth(&self.credential);
+        let mut answer = call.send().await.map_err(|error| Unfetched::Later(causes(&error)))?;
+        check(answer.status())?;
+        let disk = |error: io::Error| Unfetched::Later(format!("{}: {error}", place.display()));
+        let folder = place.parent().unwrap_or(place).to_owned();
+        private_folder(&folder).map_err(disk)?;
+        let new = folder.join(format!(".{}.new", attachment.id));
+        let mut file = tokio::fs::File::create(&new).await.map_err(disk)?;
+        let mut left = attachment.size;
+        while let Some(piece) = answer.chunk().await.map_err(|error| Unfetched::Later(causes(&error)))? {
+            left = left
+                .checked_sub(piece.len() as u64)
+                .ok_or_else(|| Unfetched::Never("it is larger than it was said to be".into()))?;
+            file.write_all(&piece).await.map_err(disk)?;
+        }
+        file.sync_all().await.map_err(disk)?;
+        let (written, named) = (new.clone(), place.to_owned());
+        let sha256 = attachment.sha256.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let found = measure(&File::open(&written)?)?;
+            if found.sha256 != sha256 {
+                return Ok(false);
+            }
+            std::fs::rename(&written, &named).map(|()| true)
+        });
+        match kept.await.map_err(io::Error::other).flatten() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Unfetched::Never(format!("{:?} did not arrive as it was sent", attachment.name))),
+            Err(error) => Err(disk(error)),
+        }
+    }
+
+    /// Fetches what was too large for a frame.
+    pub async fn fetch(&self, path: &str) -> Result<Vec<u8>, Unfetched> {
         let url = self.board().map_err(Unfetched::Never)?;
         // Only below the Board's own address: the credential goes nowhere else.
         if !path.starts_with('/') || path.starts_with("//") {
@@ -138,17 +180,7 @@ impl Credential {
         url.set_query(query);
         let call = client().map_err(Unfetched::Later)?.get(url).bearer_auth(&self.credential);
         let mut answer = call.send().await.map_err(|error| Unfetched::Later(causes(&error)))?;
-        match answer.status() {
-            StatusCode::OK => {}
-            status
-                if status.is_server_error()
-                    || status == StatusCode::TOO_MANY_REQUESTS
-                    || status == StatusCode::UNAUTHORIZED =>
-            {
-                return Err(Unfetched::Later(format!("the Board answered {status}")));
-            }
-            status => return Err(Unfetched::Never(format!("the Board answered {status}"))),
-        }
+        check(answer.status())?;
         let mut bytes = Vec::new();
         while let Some(more) = answer.chunk().await.map_err(|error| Unfetched::Later(causes(&error)))? {
             if bytes.len() + more.len() > MAX_ANSWER {
@@ -156,8 +188,27 @@ impl Credential {
             }
             bytes.extend_from_slice(&more);
         }
-        serde_json::from_slice(&bytes).map_err(|error| Unfetched::Never(format!("it is not understood: {error}")))
+        Ok(bytes)
     }
+}
+
+fn check(status: StatusCode) -> Result<(), Unfetched> {
+    let said = format!("the Board answered {status}");
+    match status {
+        StatusCode::OK => Ok(()),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED => Err(Unfetched::Later(said)),
+        status if status.is_server_error() => Err(Unfetched::Later(said)),
+        _ => Err(Unfetched::Never(said)),
+    }
+}
+
+/// For what may be large: it may take as long as it moves.
+pub fn blob_client() -> Result<reqwest::Client, String> {
+    let builder = reqwest::Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(10))
+        .read_timeout(PATIENCE);
+    builder.build().map_err(|error| format!("no HTTP client: {error}"))
 }
 
 /// Redirects are not followed: a credential stays with the address it was made for.

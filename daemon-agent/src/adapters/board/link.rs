@@ -8,7 +8,7 @@ use std::{
 };
 
 use protocol::{
-    Acked, Events, FromDaemon, Hello, Numbered, Running, ToDaemon, Welcome, Window,
+    Acked, EditId, Events, FromDaemon, Hello, Numbered, Running, ToDaemon, Welcome, Window,
     limits::{WINDOW_BYTES, WINDOW_EVENTS, close},
 };
 use serde_json::Value;
@@ -57,6 +57,8 @@ pub enum Step {
     Command(Numbered),
     /// These events are the Board's now.
     Acked(Vec<(Running, u64)>),
+    /// The Board knows what became of these changes of files.
+    Heard(Vec<EditId>),
     /// The Board will never take what these attempts have to say.
     Refused(Vec<Running>),
     Answer {
@@ -158,6 +160,7 @@ impl Link {
             (true, ToDaemon::Welcome(welcome)) if Some(welcome.conn_epoch) == self.epoch => Vec::new(),
             (true, ToDaemon::Welcome(_)) => vec![broken("a second welcome".to_owned())],
             (true, ToDaemon::AckEvents { acks }) => vec![Step::Acked(self.acked(acks))],
+            (true, ToDaemon::AckWritten { edit_ids }) => vec![Step::Heard(edit_ids)],
             (true, ToDaemon::Nack { task_id, attempt, expect }) => {
                 self.nacked(Running { task_id, attempt }, expect, now)
             }

@@ -1,15 +1,18 @@
-//! What the Board may ask: `status` and `provider.test`.
+//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, and the files of the workspace.
 
 use protocol::FromDaemon;
 use serde_json::{Value, json};
 
+use super::{Identity, blobs, files};
 use crate::{mesh::Mesh, model};
 
 /// Answers one request. Requests are not durable: a lost connection fails them.
-pub async fn answer(mesh: &Mesh, id: u64, method: &str, params: &Value) -> FromDaemon {
+pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, params: &Value) -> FromDaemon {
     let answer = match method {
         "status" => Ok(status(mesh)),
+        "workspace.list" | "workspace.read" | "workspace.hashes" => files::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,
+        "artifact.offer" => blobs::offer(mesh, identity, params).await,
         _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
     };
     match answer {

@@ -1,10 +1,14 @@
 //! One connection: the loop that does the I/O for `link`.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{FutureExt, SinkExt, StreamExt, stream::SplitSink};
 use protocol::{
-    BadFrame, FromDaemon, Numbered, ToDaemon,
+    BadFrame, EditId, FromDaemon, Numbered, ToDaemon,
     limits::{HEARTBEAT_SECONDS, SILENCE_SECONDS, close},
 };
 use serde_json::Value;
@@ -26,7 +30,7 @@ use super::{
     machine::Gauge,
     requests,
 };
-use crate::{journal::Refused, mesh::Mesh};
+use crate::{journal::Refused, mesh::Mesh, workspace::Changed};
 
 /// Frames that may wait for the socket.
 const OUT: usize = 16;
@@ -39,6 +43,8 @@ const TOGETHER: usize = 64;
 /// Commands that may wait for an earlier one, and how long, before the connection is given up: the Board sends all of
 /// them again on the next one.
 const EARLY: (usize, Duration) = (64, Duration::from_secs(5));
+/// Changed files that are told at once, and how long until the next ones: events of tasks go between.
+const FILES: (usize, Duration) = (OUT / 2, Duration::from_millis(5));
 /// Requests of the Board that are worked on at once.
 const REQUESTS: usize = 8;
 
@@ -69,12 +75,14 @@ pub async fn serve(
     let mut session = Session {
         link,
         mesh,
+        identity,
         out,
         welcomed: None,
         closed: false,
         early: BTreeMap::new(),
         since: Instant::now(),
         requests,
+        told: BTreeSet::new(),
         gauge,
     };
     let end = session.run(&mut stream, hello, &gone, finish).await;
@@ -96,6 +104,7 @@ pub async fn serve(
 struct Session<'a> {
     link: Link,
     mesh: &'a Mesh,
+    identity: &'a Identity,
     out: mpsc::Sender<Message>,
     welcomed: Option<std::time::Instant>,
     /// The Board closed the connection, not we.
@@ -104,6 +113,8 @@ struct Session<'a> {
     early: BTreeMap<u64, Numbered>,
     since: Instant,
     requests: Arc<Semaphore>,
+    /// Changes of files whose outcome was told on this connection.
+    told: BTreeSet<EditId>,
     gauge: &'a mut Gauge,
 }
 
@@ -121,6 +132,7 @@ impl Session<'_> {
             return end;
         }
         let mut bell = self.mesh.outbox().bell();
+        let (mut written, mut changed) = (self.mesh.written_bell(), self.mesh.workspace().news_bell());
         let mut files = self.mesh.files();
         files.mark_unchanged();
         let mut beat = interval(Duration::from_secs(HEARTBEAT_SECONDS));
@@ -132,6 +144,10 @@ impl Session<'_> {
             if let Err(end) = self.events().await {
                 return end;
             }
+            let more_files = match self.files().await {
+                Ok(more) => more,
+                Err(end) => return end,
+            };
             if let Some(until) = last_words
                 && (Instant::now() >= until || self.link.is_settled(self.mesh.outbox()))
             {
@@ -162,6 +178,9 @@ impl Session<'_> {
                     Err(_) => Err(End::Lost("the daemon ends".to_owned())),
                 },
                 _ = bell.changed(), if more => Ok(()),
+                _ = written.changed(), if more => Ok(()),
+                _ = changed.changed(), if more => Ok(()),
+                () = tokio::time::sleep(FILES.1), if more_files => Ok(()),
             };
             if let Err(end) = step {
                 return end;
@@ -176,6 +195,28 @@ impl Session<'_> {
             self.send(FromDaemon::Events(events)).await?;
         }
         Ok(())
+    }
+
+    /// Tells of changes of files, and of what became of those that the Board asked for; whether there is more to tell.
+    async fn files(&mut self) -> Result<bool, End> {
+        if !self.link.is_open() {
+            return Ok(false);
+        }
+        for written in self.mesh.written() {
+            if self.told.insert(written.edit_id.clone()) {
+                self.send(FromDaemon::WorkspaceWritten(written)).await?;
+            }
+        }
+        if self.out.capacity() <= OUT / 2 {
+            return Ok(true);
+        }
+        let news = self.mesh.workspace().take_news(FILES.0);
+        let more = news.len() == FILES.0;
+        for Changed { path, hash, size, mtime, by } in news {
+            let by = by.as_str().to_owned();
+            self.send(FromDaemon::WorkspaceChanged { path, hash, size, mtime, by }).await?;
+        }
+        Ok(more)
     }
 
     /// Takes a frame and those that came with it.
@@ -276,6 +317,7 @@ impl Session<'_> {
             }
             Step::Command(numbered) => commands.push(numbered),
             Step::Acked(acked) => self.mesh.acknowledged(acked).await,
+            Step::Heard(edits) => self.mesh.heard(edits).await,
             Step::Refused(attempts) => self.mesh.refused(attempts).await,
             Step::Send(frame) => self.send(frame).await?,
             Step::Close { code, reason } => return Err(End::Closed { code, reason }),
@@ -284,9 +326,9 @@ impl Session<'_> {
                     let error = Some("too many requests at once".to_owned());
                     return self.send(FromDaemon::Response { id, ok: false, result: Value::Null, error }).await;
                 };
-                let (mesh, out) = (self.mesh.clone(), self.out.clone());
+                let (mesh, identity, out) = (self.mesh.clone(), self.identity.clone(), self.out.clone());
                 tokio::spawn(async move {
-                    let answer = requests::answer(&mesh, id, &method, &params).await;
+                    let answer = requests::answer(&mesh, &identity, id, &method, &params).await;
                     if let Ok(message) = encode(&answer) {
                         let _ = out.send(message).await;
                     }

@@ -27,7 +27,7 @@ use crate::{
     config::{Snapshot, Variables},
     home::Home,
     journal::Journal,
-    mesh::{Fetch, Ground, Unfetched},
+    mesh::{Carry, Fetch, Ground, Unfetched},
     outbox::{Outbox, Quota},
 };
 
@@ -51,7 +51,8 @@ fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<Snapshot>>) {
     let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
     let journal = Arc::new(Journal::open(home.state().join("journal")).expect("a journal"));
     let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
-    (Mesh::new(Ground { home, clock, outbox, journal, files, fetch }), sender)
+    let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
+    (Mesh::new(Ground { home, clock, outbox, journal, files, fetch, carry }), sender)
 }
 
 impl Desk {
@@ -69,7 +70,7 @@ impl Desk {
         };
         let (mesh, files) = mesh(folder.path());
         let finish = CancellationToken::new();
-        let identity = Identity { credential, boot_id: BootId::new(1) };
+        let identity = Identity { credential, boot_id: BootId::new(1), uploads: Uploads::default() };
         let board = Board { identity, once, folder: folder.path().to_owned() };
         let running = tokio::spawn(board.serve(mesh.clone(), finish.clone()));
         Self { _folder: folder, listener, mesh, finish, running, _files: files }

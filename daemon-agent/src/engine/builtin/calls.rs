@@ -65,6 +65,9 @@ impl Work {
             (Err(_), _) => refused(
                 "Nothing was executed: the arguments are not a JSON object. Send the call again with valid arguments.",
             ),
+            (Ok(_), _) if !self.may_call(&call.name) => {
+                refused("Nothing was executed: no plan is approved yet. Look around, then answer with the plan.")
+            }
             (Ok(args), _) => self.tools.call(&call.id, &call.name, args).await,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);

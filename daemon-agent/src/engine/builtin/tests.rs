@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
+    artifacts::Shelf,
     config::{Agent, Api, Config, Timeouts},
     home::Home,
     model::endpoint::{Endpoint, Reply},
     outbox::Shaper,
-    task::Sink,
+    task::{Approvals, Sink},
     tools,
 };
 
@@ -77,17 +78,21 @@ impl Stage {
     fn run(&self, goal: &str) -> Run {
         let (events, reported) = (self.events.clone(), self.reported.clone());
         let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": goal, "limits": self.limits });
+        let sink = Sink::new(move |event| {
+            events.lock().expect("no test panics with it").push(event);
+            reported.notify_one();
+            async {}
+        });
         Run {
             submit: serde_json::from_value(base).expect("a task"),
             agent: Arc::new(self.agent.clone()),
             config: Arc::new(self.config.clone()),
             home: self.home.clone(),
-            sink: Sink::new(move |event| {
-                events.lock().expect("no test panics with it").push(event);
-                reported.notify_one();
-                async {}
-            }),
+            shelf: Shelf::new(self.home.clone(), TaskId::new(1), Clock::system(), sink.clone()),
+            sink,
             stop: self.stop.clone(),
+            approvals: Approvals::default(),
+            local: false,
         }
     }
 

@@ -78,6 +78,9 @@ impl Roots {
         let draft = format!(".viber-{}.tmp", uuid::Uuid::now_v7().simple());
         let done = write_draft(target, &draft, content)
             .and_then(|()| Ok(rustix::fs::renameat(&target.folder, &draft, &target.folder, &target.name)?));
+        if let (Ok(()), Some(workspace)) = (&done, &self.told) {
+            workspace.noted(&target.path, content);
+        }
         done.map_err(|error| {
             // Only there when it was made; then it is ours.
             let _ = rustix::fs::unlinkat(&target.folder, &draft, AtFlags::empty());

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{super::tasks::question, Book, Speaker};
 use crate::{
     db::{self, Tx, attempts::Held},
-    domain::{Author, Contact, ContactState, Delivery, Message, Part, Report, Session, Task, TaskState},
+    domain::{Author, Contact, ContactState, Delivery, Message, Part, Policies, Report, Session, Task, TaskState},
     error::Result,
 };
 
@@ -41,6 +41,7 @@ pub(super) async fn announced(
         created_by: who.viber.to_string(),
         created_at: now,
         active_at: now,
+        policies: Policies::default(),
     };
     let known = db::sessions::load(tx, &who.team, &session_id).await?;
     let ours = match known {

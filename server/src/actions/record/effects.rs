@@ -7,7 +7,7 @@ use protocol::{
     TaskResult, limits::MAX_SUMMARY, text,
 };
 
-use super::{super::offer, Book, Run, Speaker};
+use super::{super::offer, Book, Run, Speaker, artifacts, plans};
 use crate::{
     db::{
         self, Tx,
@@ -56,9 +56,11 @@ pub(super) async fn apply(
     if !parts.is_empty() {
         book.after.session(&held.session_id);
     }
+    artifacts::keep(tx, who, at, held, run, now, book).await?;
     if run.from == 1 {
         book.answers.held.push(Running { task_id: at.0.clone(), attempt: at.1 });
     }
+    plans::keep(tx, who, at, held, run, now, book).await?;
     if newest {
         moves(tx, who, at, held, run, started.as_deref(), now, book).await?;
     }

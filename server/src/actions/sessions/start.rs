@@ -8,7 +8,7 @@ use super::MAX_GIVEN_TITLE;
 use crate::{
     actions::{After, tasks::choose},
     db,
-    domain::{By, Session, name},
+    domain::{By, Policies, PolicyChange, Session, name},
     error::{Error, Result},
     state::Board,
 };
@@ -26,6 +26,7 @@ pub struct Start {
     pub agent: Option<String>,
     /// Its first goal names it when absent.
     pub title: Option<String>,
+    pub policies: PolicyChange,
 }
 
 /// Starts a session.
@@ -53,6 +54,7 @@ pub async fn create(board: &Board, team: &TeamId, by: &By, start: Start) -> Resu
                     created_by: by.actor.id().to_owned(),
                     created_at: now,
                     active_at: now,
+                    policies: Policies::default().with(start.policies),
                 };
                 if !db::sessions::insert(tx, &team, &session).await? {
                     return Err(Error::Internal("a new session's id is taken".into()));

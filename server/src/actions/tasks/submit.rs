@@ -2,14 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL};
+use protocol::{
+    ArtifactId, Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL,
+};
 use serde_json::{Value, json};
 
-use super::{super::After, choose, offer};
+use super::{
+    super::{After, artifacts},
+    choose, offer,
+};
 use crate::{
     db::{self, Tx},
     domain::{
-        Author, By, Contact, ContactState, Delivery, Message, Part, Session, Task, TaskState,
+        Author, By, Contact, ContactState, Delivery, Message, Part, Policies, PolicyChange, Session, Task, TaskState,
         once::{Earlier, Kept, Once},
     },
     error::{Error, Result},
@@ -37,6 +42,8 @@ pub struct Submit {
     pub limits: Limits,
     /// `{plan?, artifacts?, memory?, context?, attachments?}`.
     pub payload: Option<Value>,
+    /// The session's from here on.
+    pub policies: PolicyChange,
     /// The same call again is answered with the same task.
     pub once: Option<Once>,
 }
@@ -53,7 +60,7 @@ struct Job {
 
 /// Gives a task to a viber. An answer means that it is kept, whatever happens to the Board or the viber.
 pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Result<Task> {
-    check(&submit)?;
+    let submit = check(submit)?;
     let now = board.clock.now();
     let job = Arc::new(Job {
         team: team.clone(),
@@ -77,7 +84,8 @@ pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Re
     Ok(task)
 }
 
-fn check(submit: &Submit) -> Result<()> {
+/// A submit that can be kept; its plan is Markdown from here on.
+fn check(mut submit: Submit) -> Result<Submit> {
     let goal = |message| Error::unacceptable("bad_goal", message);
     if submit.goal.trim().is_empty() {
         return Err(goal("say what is to be done"));
@@ -91,7 +99,11 @@ fn check(submit: &Submit) -> Result<()> {
     if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD) {
         return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));
     }
-    Ok(())
+    if let Some(plan) = submit.payload.as_mut().and_then(|payload| payload.get_mut("plan")) {
+        let markdown = protocol::plan::markdown_of(plan, "");
+        *plan = json!({ "markdown": markdown.map_err(|why| Error::unacceptable("bad_plan", why.to_string()))? });
+    }
+    Ok(submit)
 }
 
 impl Job {
@@ -105,6 +117,7 @@ impl Job {
             None => (self.new_session(tx).await?, 1, false),
         };
         let mut task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
         // The contact of its viber is part of the answer.
         db::audit::lock(tx, &self.team).await?;
@@ -119,7 +132,8 @@ impl Job {
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
             let number;
             (number, task.contact) = given.ok_or_else(revoked)?;
-            offer::numbered(tx, &self.team, &task, (task.attempt, number), self.now, &mut after).await?;
+            let begun = self.submit.session.is_none().then_some(session.policies);
+            offer::numbered(tx, &self.team, &task, (task.attempt, number), begun, self.now, &mut after).await?;
             head
         };
         let (id, goal) = (task.id.as_str(), Some(task.goal.as_str()));
@@ -166,6 +180,10 @@ impl Job {
             let title = protocol::text::title(&self.submit.goal);
             db::sessions::entitle(tx, &self.team, id, &title).await?;
         }
+        let policies = session.policies.with(self.submit.policies);
+        if policies != session.policies {
+            db::sessions::set_policies(tx, &self.team, id, policies).await?;
+        }
         if session.archived_at.is_some() {
             db::sessions::set_archived(tx, &self.team, id, None).await?;
         }
@@ -187,6 +205,7 @@ impl Job {
             created_by: self.by.actor.id().to_owned(),
             created_at: self.now,
             active_at: self.now,
+            policies: Policies::default().with(self.submit.policies),
         };
         if !db::sessions::insert(tx, &self.team, &session).await? {
             return Err(Error::Internal("a new session's id is taken".into()));
@@ -225,6 +244,24 @@ impl Job {
             stopped_by: None,
             stop_confirmed_at: None,
         }
+    }
+
+    /// The files that were named, else all that wait for the session's next task, go with it.
+    async fn attach(&self, tx: &mut Tx, task: &mut Task) -> Result<()> {
+        let named = task.payload.get("attachments").and_then(Value::as_array).map(|named| {
+            let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
+            named.iter().map(id).collect::<Option<Vec<ArtifactId>>>()
+        });
+        let unknown = || Error::unacceptable("attachment_not_found", "name attachments by their ids, or as {id}");
+        let named = named.map(|named| named.ok_or_else(unknown)).transpose()?;
+        if self.submit.session.is_none() && named.as_ref().is_none_or(Vec::is_empty) {
+            return Ok(());
+        }
+        let attached = artifacts::with_task(tx, &self.team, &task.session_id, &task.id, named.as_deref()).await?;
+        if !attached.is_empty() {
+            task.payload["attachments"] = json!(attached);
+        }
+        Ok(())
     }
 
     async fn keep(&self, tx: &mut Tx, task: &Task) -> Result<()> {

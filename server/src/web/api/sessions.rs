@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{Instant, SessionId, ViberId};
+use protocol::{Instant, Policy, SessionId, ViberId};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     actions, db,
+    domain::PolicyChange,
     error::Error,
     state::Board,
     web::{Operating, Rejection, Viewing},
@@ -100,6 +101,14 @@ pub struct Start {
     /// `default` when absent.
     agent_id: Option<String>,
     title: Option<String>,
+    /// `apply` (at once) or `propose`: the agent's changes of the plan.
+    #[schema(value_type = Option<String>)]
+    plan_policy: Option<Policy>,
+    /// The same for `MEMORY.md`.
+    #[schema(value_type = Option<String>)]
+    memory_policy: Option<Policy>,
+    /// The agent plans first and waits for an approval.
+    approve_first: Option<bool>,
 }
 
 /// Starts a session without a task.
@@ -115,6 +124,11 @@ async fn create(
         labels: start.labels,
         agent: start.agent_id,
         title: start.title,
+        policies: PolicyChange {
+            plan: start.plan_policy,
+            memory: start.memory_policy,
+            approve_first: start.approve_first,
+        },
     };
     let session =
         actions::sessions::create(&board, &caller.team.id, &caller.by, start).await.map_err(super::foreign)?;
@@ -137,13 +151,21 @@ async fn read(
 
 /// What changes of a session; what is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Change {
     title: Option<String>,
     /// Kept on top of the list.
     pinned: Option<bool>,
     /// Put away.
     archived: Option<bool>,
+    /// `apply` (at once) or `propose`: the agent's changes of the plan.
+    #[schema(value_type = Option<String>)]
+    plan_policy: Option<Policy>,
+    /// The same for `MEMORY.md`.
+    #[schema(value_type = Option<String>)]
+    memory_policy: Option<Policy>,
+    /// The agent plans first and waits for an approval.
+    approve_first: Option<bool>,
 }
 
 /// Renames a session, pins it or puts it away.
@@ -158,6 +180,11 @@ async fn change(
     let (team, by) = (&caller.team.id, &caller.by);
     if let Some(title) = &change.title {
         actions::sessions::rename(&board, team, by, &id, title).await?;
+    }
+    let policies =
+        PolicyChange { plan: change.plan_policy, memory: change.memory_policy, approve_first: change.approve_first };
+    if policies != PolicyChange::default() {
+        actions::sessions::set_policies(&board, team, by, &id, policies).await?;
     }
     match change.pinned {
         Some(true) => drop(actions::sessions::pin(&board, team, by, &id).await?),

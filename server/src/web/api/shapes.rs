@@ -1,10 +1,12 @@
 //! The JSON of the API: what stands in answers, with its schema. Built from the domain, never the other way round.
 
+pub mod artifact;
 pub mod people;
 pub mod session;
 pub mod task;
 pub mod viber;
 
+pub use artifact::Artifact;
 pub use people::{AuditEntry, Invitation, Member, Token};
 pub use session::{Message, Session};
 pub use task::Task;

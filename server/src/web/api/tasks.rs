@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{Limits, Mode, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL};
+use protocol::{Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -74,6 +74,14 @@ pub struct Submit {
     /// `{steps?, toolCalls?, tokens?, costUsd?, minutes?}`.
     #[schema(value_type = Option<Object>)]
     limits: Option<Limits>,
+    /// The session's from here on: `apply` (at once) or `propose`: the agent's changes of the plan.
+    #[schema(value_type = Option<String>)]
+    plan_policy: Option<Policy>,
+    /// The same for `MEMORY.md`.
+    #[schema(value_type = Option<String>)]
+    memory_policy: Option<Policy>,
+    /// The agent plans first and waits for an approval.
+    approve_first: Option<bool>,
 }
 
 impl Submit {
@@ -117,6 +125,11 @@ async fn submit(
         mode: asked.mode,
         limits: asked.limits.unwrap_or_default(),
         payload,
+        policies: domain::PolicyChange {
+            plan: asked.plan_policy,
+            memory: asked.memory_policy,
+            approve_first: asked.approve_first,
+        },
         once: once.map(|Extension(once)| once),
     };
     let task = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await.map_err(super::foreign)?;

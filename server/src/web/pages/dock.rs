@@ -37,6 +37,8 @@ pub struct TaskView {
     pub failure: Option<Failure>,
     pub stop: Option<String>,
     pub retry: Option<String>,
+    /// It waits for a word: where that is said.
+    pub review: Option<String>,
 }
 
 /// A piece of the sentence that says why it is so.
@@ -101,6 +103,8 @@ impl TaskView {
         let Some(task) = &talk.current else { return Self::empty() };
         let viber = talk.viber.as_ref().map_or("its viber, which was removed", |viber| viber.name.as_str());
         let verb = |verb| acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, verb));
+        let asks = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Approval);
+        let review = asks && task.state == TaskState::Running;
         let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && talk.viber.is_some();
         Self {
             state: Some(task.state),
@@ -111,6 +115,7 @@ impl TaskView {
             failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(Failure::of),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
             retry: again.then(|| verb("retry")).flatten(),
+            review: review.then(|| links::pane(&caller.team.slug, &talk.session.id, "plan")),
         }
     }
 
@@ -124,6 +129,7 @@ impl TaskView {
             failure: None,
             stop: None,
             retry: None,
+            review: None,
         }
     }
 }
@@ -158,6 +164,9 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
             ]
         }
         TaskState::Running => match &task.waiting {
+            Some(waiting) if waiting.cause == WaitingFor::Approval => {
+                vec![words("The agent has a question: it goes on when somebody answers.")]
+            }
             Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
                 Some(until) => vec![words("Waits for the provider, tries again in "), Cause::Left(until)],
                 None => vec![words("Waits for the provider")],

@@ -7,12 +7,13 @@ use axum::{
     http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
+use protocol::Policy;
 use serde::Deserialize;
 
 use super::{busy, join::Joining, nonce, once, preflight::Choice, sessions::Line};
 use crate::{
     actions, db,
-    domain::Role,
+    domain::{PolicyChange, Role},
     error::{Error, Result},
     state::Board,
     web::{
@@ -36,6 +37,8 @@ struct Page {
     slug: String,
     goal: String,
     key: String,
+    first: bool,
+    propose: bool,
     error: Option<String>,
     choice: Choice,
     recent: Vec<Line>,
@@ -49,6 +52,9 @@ pub struct Start {
     goal: Option<String>,
     viber: Option<String>,
     agent: Option<String>,
+    /// There when they are on.
+    first: Option<String>,
+    propose: Option<String>,
 }
 
 /// `GET /t/{team}`
@@ -79,6 +85,8 @@ async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String
         slug,
         goal: start.goal.unwrap_or_default(),
         key: nonce(board),
+        first: start.first.is_some(),
+        propose: start.propose.is_some(),
         error,
         choice,
         recent: recent.into_iter().map(Line::from).collect(),
@@ -108,6 +116,18 @@ pub struct Goal {
     agent: String,
     #[serde(default)]
     key: String,
+    /// The agent plans first, and waits.
+    first: Option<String>,
+    /// Its changes of the plan are proposed.
+    propose: Option<String>,
+}
+
+impl Goal {
+    /// What the form starts with when it comes back.
+    fn again(self) -> Start {
+        let (goal, viber, agent) = (Some(self.goal), Some(self.viber), Some(self.agent));
+        Start { goal, viber, agent, first: self.first, propose: self.propose }
+    }
 }
 
 /// `POST /t/{team}/tasks`: a new session with its first task.
@@ -124,20 +144,35 @@ pub async fn submit(
         goal: form.goal.replace("\r\n", "\n"),
         viber,
         agent: (!form.agent.is_empty()).then(|| form.agent.clone()),
-        once: once(&form.key, &[&form.goal, &form.viber, &form.agent]),
+        once: once(
+            &form.key,
+            &[
+                &form.goal,
+                &form.viber,
+                &form.agent,
+                form.first.as_deref().unwrap_or(""),
+                form.propose.as_deref().unwrap_or(""),
+            ],
+        ),
+        policies: PolicyChange {
+            plan: form.propose.as_ref().map(|_| Policy::Propose),
+            memory: None,
+            approve_first: form.first.as_ref().map(|_| true),
+        },
         ..Default::default()
     };
     match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
         Ok(task) => Ok(Redirect::to(&links::session(&caller.team.slug, &task.session_id)).into_response()),
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
-            let start = Start { goal: Some(form.goal), viber: Some(form.viber), agent: Some(form.agent) };
+            let start = form.again();
             html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(&board, &caller, start, Some(message)).await?)
         }
         Err(Error::Unavailable { what, retry_after }) => {
             // What was written is not lost with it; the same key, should it have arrived after all.
-            let start = Start { goal: Some(form.goal), viber: Some(form.viber), agent: Some(form.agent) };
+            let key = form.key.clone();
+            let start = form.again();
             let mut page = page(&board, &caller, start, Some(busy(what))).await?;
-            page.key = form.key;
+            page.key = key;
             let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
             Ok(([(header::RETRY_AFTER, retry_after.to_string())], answer).into_response())
         }

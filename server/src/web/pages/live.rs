@@ -25,7 +25,7 @@ use protocol::{JoinTokenId, SessionId, ViberId};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::{join::JoinLive, ops, viber::StateView, vibers};
+use super::{files, join::JoinLive, ops, pane, talk::Talk, viber::StateView, vibers};
 use crate::{
     db,
     error::{Error, Result},
@@ -56,6 +56,7 @@ enum View {
     Viber(ViberId),
     Joining(JoinTokenId),
     Session(SessionId),
+    Files { viber: ViberId, how: String, path: String },
 }
 
 impl View {
@@ -67,8 +68,29 @@ impl View {
             Some(("viber", id)) => Self::Viber(id.parse().ok()?),
             Some(("join", id)) => Self::Joining(id.parse().ok()?),
             Some(("session", id)) => Self::Session(id.parse().ok()?),
+            Some(("files", rest)) => {
+                let mut parts = rest.splitn(3, ':');
+                let (viber, how) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
+                Self::Files { viber, how, path: parts.next()?.to_owned() }
+            }
             _ => return None,
         })
+    }
+}
+
+impl View {
+    /// Whether a file that changed is among what is shown: the file itself, or another one in the folder beside it.
+    fn shows(&self, of: &ViberId, changed: &str) -> bool {
+        let above = |path: &str| path.rsplit_once('/').map_or_else(String::new, |(above, _)| above.to_owned());
+        match self {
+            Self::Files { viber, .. } if viber != of => false,
+            Self::Files { .. } if changed.is_empty() => true,
+            Self::Files { how, path, .. } if how == "folder" => {
+                path.is_empty() || changed.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            }
+            Self::Files { path, .. } => path == changed || above(path) == above(changed),
+            _ => false,
+        }
     }
 }
 
@@ -79,6 +101,9 @@ pub struct Asked {
     /// `{task}:{attempt}.{seq}`; `Last-Event-ID` goes before it.
     #[serde(default)]
     cursor: String,
+    /// The tab of the pane that the page shows.
+    #[serde(default)]
+    pane: Option<String>,
     /// The newest message that the page shows.
     #[serde(default)]
     last: u64,
@@ -110,6 +135,7 @@ pub async fn watch(
         board,
         caller: caller.0,
         view,
+        pane: pane::Asked::of(asked.pane.as_deref(), None),
         news,
         gone,
         talk,
@@ -154,6 +180,8 @@ struct Watcher {
     board: Board,
     caller: Caller,
     view: View,
+    /// Of a session: the tab beside the conversation.
+    pane: pane::Asked,
     news: Listener,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     talk: Option<talk::Watched>,
@@ -209,6 +237,7 @@ impl Watcher {
                 (true, ours(id) || matches!(self.view, View::Vibers | View::Viber(_)))
             }
             News::Viber(_) => (true, true),
+            News::File { viber, path } => (false, self.view.shows(viber, path)),
             News::Team => (true, false),
             News::Revoked(_) => (false, false),
             News::Anything => (true, true),
@@ -260,6 +289,9 @@ impl Watcher {
                     let html = render(&place)?;
                     self.region("where", html.clone(), &html);
                 }
+                if let Some(talk) = found.talk {
+                    self.show_pane(&talk).await?;
+                }
             } else {
                 self.stale.place = true;
             }
@@ -274,6 +306,17 @@ impl Watcher {
         Ok(())
     }
 
+    /// The tab beside the conversation, and the strip with its numbers.
+    async fn show_pane(&mut self, talk: &Talk) -> Result<()> {
+        let held = pane::Held::load(&self.board, &self.caller.team.id, &talk.session, &self.pane).await?;
+        let asked = self.pane.clone();
+        let pane = pane::Pane::of(&asked, &held, talk, &self.caller, self.board.clock.now());
+        let (body, ageless, strip) = (pane.body()?, pane.ageless()?, pane.strip()?);
+        self.region("pane", body, &ageless);
+        self.region("strip", strip.clone(), &strip);
+        Ok(())
+    }
+
     fn here(&self) -> crate::web::view::Place {
         use crate::web::view::Place;
         match &self.view {
@@ -283,6 +326,7 @@ impl Watcher {
             View::Viber(id) => Place::Viber(id.clone()),
             View::Joining(id) => Place::Joining(id.clone()),
             View::Session(id) => Place::Session(id.clone()),
+            View::Files { viber, how, path } => Place::Files(viber.clone(), how.clone(), path.clone()),
         }
     }
 
@@ -316,6 +360,11 @@ impl Watcher {
                 let viber = read.await?.ok_or(Error::NotFound)?;
                 let html = render(&StateView::of(&self.board, viber))?;
                 self.region("viber", html.clone(), &html);
+            }
+            View::Files { viber, how, path } => {
+                for (name, html) in files::regions(&self.board, &self.caller, &viber, &how, &path).await? {
+                    self.region(name, html.clone(), &html);
+                }
             }
             View::Joining(id) => {
                 let joining = JoinLive::load(&self.board, &self.caller, &id).await?.ok_or(Error::NotFound)?;

@@ -10,7 +10,7 @@ use std::{
 
 use protocol::{OperatorId, SessionId, TeamId};
 
-use super::talk::Talk;
+use super::{pane, talk::Talk};
 use crate::{
     db,
     domain::Role,
@@ -33,6 +33,8 @@ pub struct Read {
     pub messages: Vec<String>,
     /// The seq of the first one.
     pub first: u64,
+    /// What the pane beside it shows.
+    pub pane: pane::Held,
 }
 
 /// Whose eyes they are: two that share it are shown the same.
@@ -42,6 +44,7 @@ struct Key {
     slug: String,
     session: SessionId,
     before: Option<u64>,
+    pane: pane::Asked,
     reader: Option<OperatorId>,
     may_send: bool,
     /// The rail puts sessions below days.
@@ -67,12 +70,19 @@ impl<T> Default for Shelf<T> {
 
 impl Read {
     /// The newest page of a conversation, or the one before the message `before`.
-    pub async fn load(board: &Board, caller: &Caller, id: &SessionId, before: Option<u64>) -> Result<Arc<Self>> {
+    pub async fn load(
+        board: &Board,
+        caller: &Caller,
+        id: &SessionId,
+        before: Option<u64>,
+        pane: &pane::Asked,
+    ) -> Result<Arc<Self>> {
         let key = Key {
             team: caller.team.id.clone(),
             slug: caller.team.slug.clone(),
             session: id.clone(),
             before,
+            pane: pane.clone(),
             reader: caller.operator.as_ref().map(|operator| operator.id.clone()),
             may_send: caller.role >= Role::Operator,
             day: Shell::day(board.clock.now()),
@@ -87,7 +97,8 @@ impl Read {
         let frame = Frame::load(board, caller).await?;
         let (messages, first) = talk.views(caller);
         let bytes = messages.iter().map(String::len).sum();
-        let read = Arc::new(Self { talk, frame, messages, first });
+        let pane = pane::Held::load(board, &caller.team.id, &talk.session, pane).await?;
+        let read = Arc::new(Self { talk, frame, messages, first, pane });
         shelf().put(key, version, read.clone(), bytes);
         Ok(read)
     }
@@ -118,7 +129,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let db = db::Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
         let (team, slug, session) = (TeamId::new(1), "home".to_owned(), SessionId::new(1));
-        let key = Key { team, slug, session, before: None, reader: None, may_send: true, day: 1 };
+        let key = Key {
+            team,
+            slug,
+            session,
+            before: None,
+            pane: pane::Asked::default(),
+            reader: None,
+            may_send: true,
+            day: 1,
+        };
         let version = db.version().await.expect("a version");
         let mut shelf = Shelf::default();
         shelf.put(key.clone(), version.clone(), Arc::new("a page"), 1);

@@ -10,7 +10,15 @@ use axum::{
 use protocol::{SessionId, TaskId};
 use serde::Deserialize;
 
-use super::{Wants, busy, dock::DockView, nonce, once, parse, read::Read, talk::Talk};
+use super::{
+    Wants, busy,
+    dock::DockView,
+    nonce, once,
+    pane::{Asked, Pane},
+    parse,
+    read::Read,
+    talk::Talk,
+};
 use crate::{
     actions,
     domain::Role,
@@ -38,6 +46,10 @@ struct Page<'a> {
     dock: DockView,
     composer: Composer,
     may_send: bool,
+    /// `talk` or `pane`: what a narrow screen shows.
+    view: &'static str,
+    strip: String,
+    pane: String,
 }
 
 impl Page<'_> {
@@ -105,6 +117,14 @@ struct Sent {
 pub struct At {
     before: Option<u64>,
     edit: Option<u64>,
+    pane: Option<String>,
+    at: Option<String>,
+}
+
+impl At {
+    fn pane(&self) -> Asked {
+        Asked::of(self.pane.as_deref(), self.at.as_deref())
+    }
 }
 
 /// What somebody wrote.
@@ -141,19 +161,22 @@ pub async fn show(
     Query(at): Query<At>,
 ) -> Result<Html<String>, Rejection> {
     let id = parse(&id)?;
-    let read = Read::load(&board, &caller, &id, at.before).await?;
+    let read = Read::load(&board, &caller, &id, at.before, &at.pane()).await?;
     html(&page(&board, &caller, &id, &at, &read).await?)
 }
 
 async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read: &'a Read) -> Result<Page<'a>> {
     let (talk, first) = (&read.talk, read.first);
-    let shell = Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone()));
+    let asked = at.pane();
+    let shell =
+        Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone())).with_pane(asked.tab.word());
     let shell = if at.before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
     let mut composer = Composer::of(board, talk, caller);
     if let Some(seq) = at.edit {
         composer.content = said(board, caller, id, seq).await?;
         composer.draft = format!("{id}:{seq}");
     }
+    let pane = Pane::of(&asked, &read.pane, talk, caller, shell.now);
     Ok(Page {
         slug: caller.team.slug.clone(),
         place: Where::of(talk, &caller.team.slug),
@@ -161,6 +184,9 @@ async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read:
         before: at.before,
         dock: DockView::of(talk, caller, shell.now),
         may_send: caller.role >= Role::Operator,
+        view: asked.view(),
+        strip: pane.strip()?,
+        pane: pane.body()?,
         shell,
         talk,
         messages: &read.messages,
@@ -205,7 +231,7 @@ pub async fn say(
             Ok(html(&Sent { composer: Composer::of(&board, &talk, &caller), dock })?.into_response())
         }
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
-            let read = Read::load(&board, &caller, &id, None).await?;
+            let read = Read::load(&board, &caller, &id, None, &Asked::default()).await?;
             let mut page = page(&board, &caller, &id, &At::default(), &read).await?;
             (page.composer.content, page.composer.error) = (words.content, Some(message));
             match wants {
@@ -215,7 +241,7 @@ pub async fn say(
         }
         Err(Error::Unavailable { what, retry_after }) if wants == Wants::Page => {
             // What was written is not lost with it; the same key, should it have arrived after all.
-            let read = Read::load(&board, &caller, &id, None).await?;
+            let read = Read::load(&board, &caller, &id, None, &Asked::default()).await?;
             let mut page = page(&board, &caller, &id, &At::default(), &read).await?;
             (page.composer.content, page.composer.key) = (words.content, words.key);
             page.composer.error = Some(busy(what));

@@ -1,4 +1,4 @@
-//! The team itself: name, address, what happens to silent vibers, how long events are kept, how big they are.
+//! The team itself: name, address, what happens to silent vibers, how long events and artifacts are kept, how big they are.
 
 use askama::Template;
 use axum::{
@@ -12,7 +12,7 @@ use super::Tabs;
 use crate::{
     actions::teams,
     db,
-    domain::Role,
+    domain::{Role, Team},
     error::Error,
     state::Board,
     web::{
@@ -28,9 +28,17 @@ struct Page {
     tabs: Tabs,
     owner: bool,
     typed: Typed,
+    bounds: Bounds,
     size: String,
     engine: &'static str,
     error: Option<String>,
+}
+
+/// How long artifacts are kept, and how large one may be.
+#[derive(Clone, Deserialize)]
+pub(super) struct Bounds {
+    artifact_days: String,
+    artifact_mib: String,
 }
 
 #[derive(Clone, Deserialize)]
@@ -41,14 +49,31 @@ pub(super) struct Typed {
     retention_days: String,
 }
 
-async fn show(board: &Board, caller: &Caller, typed: Typed, error: Option<Error>) -> Result<Response, Rejection> {
+async fn show(
+    board: &Board,
+    caller: &Caller,
+    typed: Option<Typed>,
+    bounds: Option<Bounds>,
+    error: Option<Error>,
+) -> Result<Response, Rejection> {
     let team = caller.team.id.clone();
-    let bytes = board.db.read(|tx| Box::pin(async move { db::teams::size(tx, &team).await })).await?;
+    let (bytes, kept) = board
+        .db
+        .read(|tx| {
+            Box::pin(async move {
+                Ok::<_, db::Error>((db::teams::size(tx, &team).await?, db::blobs::bounds(tx, &team).await?))
+            })
+        })
+        .await?;
+    let kept = kept.ok_or(Error::NotFound)?;
+    let kept =
+        || Bounds { artifact_days: kept.days.to_string(), artifact_mib: (kept.bytes / (1024 * 1024)).to_string() };
     let page = Page {
         shell: Shell::load(board, caller).await?.at(Place::Settings),
         tabs: Tabs::new(caller, "team"),
         owner: caller.role == Role::Owner,
-        typed,
+        typed: typed.unwrap_or_else(|| Typed::of(&caller.team)),
+        bounds: bounds.unwrap_or_else(kept),
         size: size(bytes),
         engine: if board.db.is_sqlite() { "SQLite" } else { "PostgreSQL" },
         error: error.as_ref().map(ToString::to_string),
@@ -58,14 +83,45 @@ async fn show(board: &Board, caller: &Caller, typed: Typed, error: Option<Error>
 
 /// As it is.
 pub(super) async fn page(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
-    let team = &caller.team;
-    let typed = Typed {
-        name: team.name.clone(),
-        slug: team.slug.clone(),
-        lost_after_minutes: (team.lost_after_ms / 60_000).to_string(),
-        retention_days: team.retention_days.to_string(),
+    show(&board, &caller, None, None, None).await
+}
+
+impl Typed {
+    fn of(team: &Team) -> Self {
+        Self {
+            name: team.name.clone(),
+            slug: team.slug.clone(),
+            lost_after_minutes: (team.lost_after_ms / 60_000).to_string(),
+            retention_days: team.retention_days.to_string(),
+        }
+    }
+}
+
+/// A number that somebody typed.
+fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, Error> {
+    text.trim().parse().map_err(|_| Error::unacceptable("bad_number", format!("{what} is a whole number.")))
+}
+
+/// Changes how long artifacts are kept, and how large one may be.
+pub(super) async fn bound_artifacts(
+    State(board): State<Board>,
+    caller: Owning,
+    Form(typed): Form<Bounds>,
+) -> Result<Response, Rejection> {
+    let bounds = |typed: &Bounds| {
+        let mib: u64 = number(&typed.artifact_mib, "The size of an artifact")?;
+        let bytes = mib.saturating_mul(1024 * 1024);
+        Ok(db::blobs::Bounds { days: number(&typed.artifact_days, "The number of days")?, bytes })
     };
-    show(&board, &caller, typed, None).await
+    let outcome = match bounds(&typed) {
+        Ok(bounds) => teams::bound_artifacts(&board, &caller.by, &caller.team, bounds).await,
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => Ok(Redirect::to(&links::settings(&caller.team.slug)).into_response()),
+        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, None, Some(typed), Some(error)).await,
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Changes it; the address may be another one afterwards.
@@ -74,9 +130,6 @@ pub(super) async fn update(
     caller: Owning,
     Form(typed): Form<Typed>,
 ) -> Result<Response, Rejection> {
-    let number = |text: &str, what| {
-        text.trim().parse().map_err(|_| Error::unacceptable("bad_number", format!("{what} is a whole number.")))
-    };
     let change = |typed: &Typed| {
         Ok(teams::Change {
             slug: typed.slug.trim().to_owned(),
@@ -91,7 +144,7 @@ pub(super) async fn update(
     };
     match outcome {
         Ok(team) => Ok(Redirect::to(&links::settings(&team.slug)).into_response()),
-        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, typed, Some(error)).await,
+        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
         Err(error) => Err(error.into()),
     }
 }

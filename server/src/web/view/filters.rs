@@ -96,6 +96,12 @@ impl From<u64> for Size {
     }
 }
 
+impl From<&&u64> for Size {
+    fn from(size: &&u64) -> Self {
+        Self(**size)
+    }
+}
+
 impl From<&u64> for Size {
     fn from(size: &u64) -> Self {
         Self(*size)

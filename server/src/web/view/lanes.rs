@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use protocol::{AgentStreamEvent, EventBody, NoticeLevel, StepState};
+use protocol::{AgentStreamEvent, ArtifactId, EventBody, NoticeLevel, StepState};
 
 use super::{
     call::{Call, Kind, Outcome},
@@ -45,6 +45,8 @@ pub enum Body {
         said: String,
     },
     Artifact {
+        /// Its page, when it has one.
+        id: Option<ArtifactId>,
         title: String,
         kind: String,
     },
@@ -132,7 +134,8 @@ impl Builder {
             }),
             Part::Artifact { artifact } => {
                 let text = |name: &str| artifact.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
-                self.push(Body::Artifact { title: text("title"), kind: text("type") });
+                let title = if text("title").is_empty() { text("id") } else { text("title") };
+                self.push(Body::Artifact { id: text("artifactId").parse().ok(), title, kind: text("type") });
             }
         }
         self.step = self.lanes.len();

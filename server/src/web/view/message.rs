@@ -1,7 +1,7 @@
 //! A message of a conversation, ready to be shown.
 
 use askama::Template;
-use protocol::{Instant, SessionId};
+use protocol::{ArtifactId, Instant, SessionId};
 
 use super::{
     call::Outcome,
@@ -79,6 +79,10 @@ impl LanesView<'_> {
     fn output_link(&self, call: &str) -> String {
         links::call_output(self.slug, self.session, self.seq, call)
     }
+
+    fn artifact_link(&self, id: &ArtifactId) -> String {
+        links::artifact(self.slug, id)
+    }
 }
 
 impl MessageView {
@@ -88,6 +92,10 @@ impl MessageView {
 
     fn output_link(&self, call: &str) -> String {
         links::call_output(&self.slug, &self.session, self.seq, call)
+    }
+
+    fn artifact_link(&self, id: &ArtifactId) -> String {
+        links::artifact(&self.slug, id)
     }
 }
 

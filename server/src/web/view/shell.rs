@@ -29,6 +29,8 @@ pub enum Place {
     Session(SessionId),
     Vibers,
     Viber(ViberId),
+    /// Files of a viber: how they are looked at (`folder`, `view`, `edit.` and the version that is edited), and where.
+    Files(ViberId, String, String),
     Joining(JoinTokenId),
     Settings,
     Account,
@@ -43,6 +45,7 @@ impl Place {
             Self::Vibers => "vibers".to_owned(),
             Self::Session(id) => format!("session:{id}"),
             Self::Viber(id) => format!("viber:{id}"),
+            Self::Files(id, how, path) => format!("files:{id}:{how}:{}", links::escape(path)),
             Self::Joining(id) => format!("join:{id}"),
             Self::Sessions | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
         }
@@ -204,6 +207,12 @@ impl Shell {
             self.live = Some(links::live(&team.slug, &here.view()));
         }
         self.here = here;
+        self
+    }
+
+    /// The same frame; its stream shows this tab of the pane too.
+    pub fn with_pane(mut self, tab: &str) -> Self {
+        self.live = self.live.map(|live| format!("{live}&pane={tab}"));
         self
     }
 

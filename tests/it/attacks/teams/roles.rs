@@ -41,6 +41,7 @@ fn filled(route: &Route) -> Option<String> {
                     "members" => "op",
                     "invitations" => "inv",
                     "tokens" => "tok",
+                    "artifacts" => "art",
                     _ => return None,
                 };
                 path.push_str(&format!("{prefix}_{}", "0123456789abcdef".repeat(2)));

@@ -27,6 +27,12 @@ pub struct Session {
     /// Newest message or change of a task's state.
     #[schema(value_type = String, format = DateTime)]
     pub active_at: Instant,
+    /// `apply` or `propose`: the agent's changes of the plan.
+    pub plan_policy: &'static str,
+    /// The same for `MEMORY.md`.
+    pub memory_policy: &'static str,
+    /// The agent plans first and waits for an approval.
+    pub approve_first: bool,
 }
 
 impl From<domain::Session> for Session {
@@ -42,6 +48,9 @@ impl From<domain::Session> for Session {
             created_by: session.created_by,
             created_at: session.created_at,
             active_at: session.active_at,
+            plan_policy: session.policies.plan.as_str(),
+            memory_policy: session.policies.memory.as_str(),
+            approve_first: session.policies.approve_first,
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct Found {
     pub log: Vec<Bytes>,
     pub dock: Option<DockView>,
     pub place: Option<Where>,
+    /// The conversation as it was read for it.
+    pub talk: Option<Talk>,
     /// The reader has read it just now.
     pub read: bool,
 }
@@ -167,6 +169,7 @@ impl Watched {
         found.dock = Some(DockView::of(&talk, caller, board.clock.now()));
         found.place = Some(Where::of(&talk, &caller.team.slug));
         found.read = self.mark_read(board, caller, &talk).await?;
+        found.talk = Some(talk);
         Ok(found)
     }
 

@@ -1,0 +1,99 @@
+//! A shelf by itself: three ways onto it, versions, bounds.
+
+use super::*;
+
+struct Lab {
+    folder: tempfile::TempDir,
+    shelf: Shelf,
+    events: Arc<Mutex<Vec<AgentStreamEvent>>>,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path());
+        home.open().expect("a home");
+        let events: Arc<Mutex<Vec<AgentStreamEvent>>> = Arc::default();
+        let hearing = events.clone();
+        let sink = Sink::new(move |event| {
+            hearing.lock().expect("no panic").push(event);
+            async {}
+        });
+        let shelf = Shelf::new(home, TaskId::new(1), Clock::system(), sink);
+        Self { folder, shelf, events }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join("artifacts").join(TaskId::new(1).as_str()).join(name)
+    }
+
+    fn told(&self) -> Vec<ArtifactRef> {
+        let events = self.events.lock().expect("no panic");
+        let told = events.iter().filter_map(|event| match event {
+            AgentStreamEvent::Artifact { artifact } => Some(artifact.clone()),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    async fn content(&self, id: &str, kind: &str, text: &str) -> Result<ArtifactRef, String> {
+        let from = From::Content(text.to_owned());
+        self.shelf.add(New { id: id.to_owned(), title: None, kind: Some(kind.to_owned()), from }).await
+    }
+}
+
+fn no_file(_: &str) -> Result<(File, String), String> {
+    Err("no such file".to_owned())
+}
+
+#[tokio::test]
+async fn what_is_added_is_a_file_with_its_facts_and_its_versions_stay() {
+    let lab = Lab::new();
+    let first = lab.content("report", "markdown", "# One").await.expect("added");
+    let second = lab.content("report", "markdown", "# Two").await.expect("added");
+    assert_eq!(fs::read_to_string(lab.at("report.md")).expect("there"), "# Two");
+    let kept = lab.at(VERSIONS).join(first.sha256.as_deref().expect("measured"));
+    assert_eq!(fs::read_to_string(kept).expect("the first version"), "# One");
+    assert_ne!(first.artifact_id, second.artifact_id);
+    assert_eq!((second.size, second.sniffed.as_deref()), (Some(5), Some("text/plain")));
+    for bad in ["", "../x", "a/b", ".hidden", "a b", "output-1.txt", &"x".repeat(81)] {
+        lab.content(bad, "text", "x").await.expect_err(bad);
+    }
+    assert_eq!(lab.told().len(), 2);
+}
+
+#[tokio::test]
+async fn files_that_appear_are_told_once_and_again_when_they_change() {
+    let lab = Lab::new();
+    lab.content("report", "markdown", "# One").await.expect("added");
+    fs::write(lab.at("chart.svg"), "<svg/>").expect("a file");
+    fs::write(lab.at("output-1.txt"), "ours").expect("a file");
+    std::os::unix::fs::symlink("/etc/passwd", lab.at("passwd")).expect("a link");
+    lab.shelf.look().await;
+    lab.shelf.look().await;
+    assert_eq!(lab.told().len(), 2);
+    fs::write(lab.at("chart.svg"), "<svg ></svg>").expect("a file");
+    fs::write(lab.at("report.md"), "# By hand").expect("a file");
+    let mut result = TaskResult { text: "Done.".into(), ..TaskResult::default() };
+    lab.shelf.finish(&mut result, no_file).await;
+    let told = lab.told();
+    assert_eq!(told.len(), 4);
+    assert_eq!((told[3].id.as_str(), told[2].id.as_str()), ("report", "chart.svg"));
+    let named: Vec<_> = result.artifact_refs.iter().map(|told| told.id.as_str()).collect();
+    assert_eq!(named, ["chart.svg", "report"]);
+}
+
+#[tokio::test]
+async fn an_answer_names_what_it_made() {
+    let lab = Lab::new();
+    let text = "Here:\n```json artifact_deltas\n[{\"id\":\"a\",\"type\":\"text/csv\",\"content\":\"x,y\\n1,2\\n\"},\
+                {\"id\":\"link\",\"ref\":\"https://example.org/\"},{\"id\":\"../b\",\"content\":\"\"},{\"id\":\"c\",\"path\":\"/etc/shadow\"}]\n```\n";
+    let mut result = TaskResult { text: text.into(), ..TaskResult::default() };
+    lab.shelf.finish(&mut result, no_file).await;
+    assert_eq!(fs::read_to_string(lab.at("a.csv")).expect("there"), "x,y\n1,2\n");
+    let refs: Vec<_> = result.artifact_refs.iter().filter_map(|told| told.reference.clone()).collect();
+    assert_eq!(refs, [format!("artifacts/{}/a.csv", TaskId::new(1)), "https://example.org/".to_owned()]);
+    let events = lab.events.lock().expect("no panic");
+    let notices = events.iter().filter(|event| matches!(event, AgentStreamEvent::Notice { .. })).count();
+    assert_eq!(notices, 2);
+}

@@ -1,0 +1,90 @@
+//! Questions that wait for a person's word: asked by a task, answered by a command of the Board.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use protocol::{ApprovalId, ApprovalResponse};
+use tokio::sync::mpsc;
+
+/// Answers to one question that are under way; more than one is a mistake of the other side.
+const ANSWERS: usize = 4;
+
+/// The open questions of this daemon. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Approvals(Arc<Mutex<HashMap<ApprovalId, mpsc::Sender<ApprovalResponse>>>>);
+
+/// A question that is open until this is dropped.
+pub struct Question {
+    id: ApprovalId,
+    digest: String,
+    answers: mpsc::Receiver<ApprovalResponse>,
+    all: Approvals,
+}
+
+impl Approvals {
+    /// Opens a question about what has this digest.
+    pub fn ask(&self, id: ApprovalId, digest: String) -> Question {
+        let (to, answers) = mpsc::channel(ANSWERS);
+        self.open().insert(id.clone(), to);
+        Question { id, digest, answers, all: self.clone() }
+    }
+
+    /// A person's word. What nobody asks any more is no question.
+    pub fn answer(&self, response: ApprovalResponse) {
+        let to = self.open().get(&response.approval_id).cloned();
+        if let Some(to) = to {
+            // A full queue holds an answer already.
+            let _ = to.try_send(response);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<ApprovalId, mpsc::Sender<ApprovalResponse>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Question {
+    /// The word about what was asked; one about anything else is none.
+    pub async fn answer(&mut self) -> ApprovalResponse {
+        loop {
+            match self.answers.recv().await {
+                Some(response) if response.digest == self.digest => return response,
+                Some(_) => {}
+                // The sender stays in the registry as long as this question does.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.all.open().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Decision;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_word_about_what_was_asked_counts() {
+        let all = Approvals::default();
+        let id = ApprovalId::new(1);
+        let mut question = all.ask(id.clone(), "d".to_owned());
+        let word = |digest: &str, decision| {
+            let (approval_id, digest) = (id.clone(), digest.to_owned());
+            ApprovalResponse { approval_id, digest, decision, scope: None, note: None }
+        };
+        all.answer(word("other", Decision::Allow));
+        all.answer(word("d", Decision::Deny));
+        assert_eq!(question.answer().await.decision, Decision::Deny);
+        drop(question);
+        all.answer(word("d", Decision::Allow));
+        assert!(all.open().is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use protocol::{SessionId, TaskId};
+
+use super::*;
+
+struct Place {
+    folder: tempfile::TempDir,
+    events: Arc<Mutex<Vec<Value>>>,
+    submit: TaskSubmit,
+}
+
+fn place(policy: Policy, plan: Option<Value>) -> Place {
+    let submit = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "a",
+        "goal": "g", "plan": plan, "planPolicy": policy });
+    let submit = serde_json::from_value(submit).expect("a task");
+    Place { folder: tempfile::tempdir().expect("a folder"), events: Arc::default(), submit }
+}
+
+impl Place {
+    async fn desk(&self, local: bool) -> PlanDesk {
+        let events = self.events.clone();
+        let sink = Sink::new(move |event| {
+            if let AgentStreamEvent::Plan { plan } = event {
+                held(&events).push(plan);
+            }
+            async {}
+        });
+        std::fs::create_dir_all(self.folder.path().join("workspace")).expect("made");
+        PlanDesk::open(&self.submit, &Home::at(self.folder.path()), sink, local).await
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.folder.path().join("workspace/sessions").join(self.submit.session_id.as_str()).join("task.md")
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::create_dir_all(self.file().parent().expect("a folder")).expect("made");
+        std::fs::write(self.file(), text).expect("written");
+    }
+
+    fn read(&self) -> String {
+        std::fs::read_to_string(self.file()).unwrap_or_default()
+    }
+
+    fn told(&self) -> Vec<Value> {
+        std::mem::take(&mut held(&self.events))
+    }
+}
+
+fn to(text: &str) -> impl Fn(&str) -> Result<String, plan::Refused> + Send {
+    let text = text.to_owned();
+    move |_| Ok(text.clone())
+}
+
+#[tokio::test]
+async fn at_once_a_change_is_the_file() {
+    let place = place(Policy::Apply, None);
+    let desk = place.desk(false).await;
+    assert_eq!(desk.change("", to("- [ ] a\n")).await, Ok(Became::Applied));
+    assert_eq!(place.read(), "- [ ] a\n");
+    assert_eq!(desk.change("", to("- [ ] a\n")).await, Ok(Became::Same));
+    let told = place.told();
+    assert_eq!((told.len(), told[0]["markdown"].as_str()), (1, Some("- [ ] a\n")));
+    assert_eq!(desk.result().await.expect("a plan")["hash"], told[0]["hash"]);
+}
+
+#[tokio::test]
+async fn a_proposal_writes_nothing_but_ticks() {
+    let place = place(Policy::Propose, None);
+    place.write("# g\n- [ ] a\n- [ ] b\n");
+    let desk = place.desk(false).await;
+    assert_eq!(desk.change("why", to("# g\n- [ ] a\n- [ ] b\n- [ ] c\n")).await, Ok(Became::Proposed));
+    assert_eq!(place.read(), "# g\n- [ ] a\n- [ ] b\n");
+    let told = place.told();
+    assert_eq!(told[0]["proposal"], "# g\n- [ ] a\n- [ ] b\n- [ ] c\n");
+    assert!(told[0]["base"].is_string() && told[0]["note"] == "why", "{told:?}");
+    let tick = |text: &str| Ok(text.replace("[ ] a", "[x] a"));
+    assert_eq!(desk.change("", tick).await, Ok(Became::Both), "it goes on from what it proposed");
+    assert_eq!(place.read(), "# g\n- [x] a\n- [ ] b\n");
+    assert_eq!(place.told()[1]["proposal"], "# g\n- [x] a\n- [ ] b\n- [ ] c\n");
+}
+
+#[tokio::test]
+async fn the_machines_file_goes_before_what_the_board_knew() {
+    let place = place(Policy::Apply, Some(json!({ "markdown": "- [ ] old\n", "hash": "0".repeat(64) })));
+    assert_eq!(place.desk(false).await.now().await.markdown, "- [ ] old\n", "there is no file");
+    assert_eq!(place.read(), "", "and none is made of it");
+    place.write("- [ ] new\n");
+    assert_eq!(place.desk(false).await.now().await.markdown, "- [ ] new\n");
+    assert!(place.told().is_empty());
+}
+
+#[tokio::test]
+async fn a_plan_that_comes_with_the_task_is_written() {
+    let place = place(Policy::Propose, Some(json!({ "goal": "g", "steps": [{ "title": "a" }] })));
+    place.write("- [ ] before\n");
+    place.desk(false).await;
+    assert_eq!(place.read(), "# g\n\n- [ ] a\n");
+    assert_eq!(place.told().len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_of_the_machine_without_a_plan_has_the_workspaces() {
+    let place = place(Policy::Apply, None);
+    let desk = place.desk(true).await;
+    assert_eq!(desk.path(), "task.md");
+    desk.change("", to("- [ ] a\n")).await.expect("written");
+    assert!(place.folder.path().join("workspace/task.md").exists());
+    place.write("- [ ] own\n");
+    assert!(place.desk(true).await.path().starts_with("sessions/"));
+}
+
+#[tokio::test]
+async fn what_somebody_writes_meanwhile_is_not_lost() {
+    let place = place(Policy::Apply, None);
+    place.write("- [ ] a\n");
+    let desk = place.desk(false).await;
+    let (first, file) = (AtomicBool::new(true), place.file());
+    let change = move |text: &str| {
+        if first.swap(false, Ordering::SeqCst) {
+            std::fs::write(&file, format!("{text}- [ ] by hand\n")).expect("written");
+        }
+        Ok(text.replace("[ ] a", "[x] a"))
+    };
+    assert_eq!(desk.change("", change).await, Ok(Became::Applied));
+    assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n");
+}

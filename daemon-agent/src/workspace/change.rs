@@ -1,0 +1,254 @@
+//! Changing: to the version that the author saw, in one step, or not at all.
+//!
+//! A replaced file is exchanged with its draft and looked at once more where it is then: what somebody wrote between the
+//! look and the exchange is put back.
+
+use std::{fs::File, io::Write, os::fd::OwnedFd};
+
+use protocol::{limits::MAX_TEXT_FILE, path};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, RenameFlags, Stat},
+    io::Errno,
+};
+
+use super::{
+    By, DRAFT, Refused, State, TRASH, Workspace, Written, hash,
+    place::{Place, alone, open, told, told_io},
+};
+
+impl Workspace {
+    /// Makes `content` what stands at `path`, if what stands there is the version `base` (`None`: nothing does).
+    pub fn put(&self, path: &str, base: Option<&str>, content: &[u8], by: By) -> Result<Written, Refused> {
+        own(path)?;
+        if content.len() as u64 > MAX_TEXT_FILE {
+            return Err(Refused::TooLarge);
+        }
+        let wanted = hash::hex(content);
+        let place = if base.is_none() { Some(self.make_place(path)?) } else { self.placed(path)? };
+        let Some(place) = place else { return Ok(conflict(None)) };
+        let found = self.current(path, &place)?;
+        let current = found.as_ref().map(|(hash, _)| hash.as_str());
+        if current == Some(&wanted) {
+            return Ok(applied(Some(wanted)));
+        }
+        if current != base {
+            return Ok(conflict(current.map(str::to_owned)));
+        }
+        if found.is_none() {
+            alone(&place.folder, place.name, None)?;
+        }
+        let draft = Draft::write(&place.folder, found.as_ref().map(|(_, stat)| stat), content)?;
+        self.hands.note(path, Some(wanted.clone()), by);
+        let written = match base {
+            None => create(&place, draft)?,
+            Some(base) => self.exchange(path, &place, draft, base)?,
+        };
+        if !written {
+            let now = self.current(path, &place)?.map(|(hash, _)| hash);
+            return Ok(if now.as_deref() == Some(&wanted) { applied(now) } else { conflict(now) });
+        }
+        settle(&place.folder)?;
+        Ok(applied(Some(wanted)))
+    }
+
+    /// Moves the version `base` of the file at `path` to the trash.
+    pub fn delete(&self, path: &str, base: &str, by: By) -> Result<Written, Refused> {
+        own(path)?;
+        let Some(place) = self.placed(path)? else { return Ok(applied(None)) };
+        match self.current(path, &place)? {
+            None => return Ok(applied(None)),
+            Some((hash, _)) if hash != base => return Ok(conflict(Some(hash))),
+            Some(_) => {}
+        }
+        let trash = self.make_place(&format!("{TRASH}/x"))?.folder;
+        // Names in the trash sort by time; a long one is cut, so that the whole is a name still.
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let kept = format!("{id}-{}", protocol::text::head(place.name, 200));
+        self.hands.note(path, None, by);
+        rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
+            .map_err(told)?;
+        let moved = Place { folder: trash, name: &kept };
+        let taken = self.current(path, &moved)?.map(|(hash, _)| hash);
+        if taken.as_deref() != Some(base) {
+            // Somebody wrote in between. If there is a new file by now, theirs stays and the other waits in the trash.
+            let back = rustix::fs::renameat_with(
+                &moved.folder,
+                kept.as_str(),
+                &place.folder,
+                place.name,
+                RenameFlags::NOREPLACE,
+            );
+            return match back {
+                Ok(()) => Ok(conflict(taken)),
+                Err(_) => Ok(conflict(self.current(path, &place)?.map(|(hash, _)| hash))),
+            };
+        }
+        settle(&moved.folder)?;
+        settle(&place.folder)?;
+        Ok(applied(None))
+    }
+
+    /// Gives the version `base` of the file at `path` the name `to`, which nothing has.
+    pub fn rename(&self, path: &str, to: &str, base: &str, by: By) -> Result<Written, Refused> {
+        path::file(path)?;
+        own(to)?;
+        let target = self.make_place(to)?;
+        let there = self.current(to, &target)?.map(|(hash, _)| hash);
+        let source = self.placed(path)?;
+        let found = match &source {
+            Some(place) => self.current(path, place)?,
+            None => None,
+        };
+        let source = match (source, found) {
+            (Some(place), Some((hash, _))) if hash == base => place,
+            (_, None) if there.as_deref() == Some(base) => return Ok(applied(there)),
+            (_, found) => return Ok(conflict(found.map(|(hash, _)| hash))),
+        };
+        if there.is_some() && path != to {
+            return Err(Refused::Name(format!("{to:?} is there already")));
+        }
+        let same_folder = path.rsplit_once('/').map(|(above, _)| above) == to.rsplit_once('/').map(|(above, _)| above);
+        alone(&target.folder, target.name, same_folder.then_some(source.name))?;
+        self.hands.note(path, None, by);
+        self.hands.note(to, Some(base.to_owned()), by);
+        rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
+            .map_err(|error| match error {
+                Errno::EXIST => Refused::Name(format!("{to:?} is there already")),
+                other => told(other),
+            })?;
+        settle(&target.folder)?;
+        settle(&source.folder)?;
+        Ok(applied(self.current(to, &target)?.map(|(hash, _)| hash)))
+    }
+
+    /// An agent's tool has made the file at this real path what it is.
+    pub fn noted(&self, path: &std::path::Path, content: &[u8]) {
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        if let Some(way) = path.strip_prefix(&root).ok().and_then(|way| way.to_str()) {
+            self.hands.note(way, Some(hash::hex(content)), By::Agent);
+        }
+    }
+
+    /// The place of `path`, if its folder is there.
+    fn placed<'a>(&self, path: &'a str) -> Result<Option<Place<'a>>, Refused> {
+        match self.place(path) {
+            Err(Refused::Missing) => Ok(None),
+            placed => placed.map(Some),
+        }
+    }
+
+    /// The version of the file at a place.
+    fn current(&self, path: &str, place: &Place<'_>) -> Result<Option<(String, Stat)>, Refused> {
+        let Some((mut file, stat)) = place.file()? else { return Ok(None) };
+        let (hash, _) = self.version(path, &mut file, &stat)?;
+        Ok(Some((hash, stat)))
+    }
+
+    /// Puts the draft in the place of the version `base`; whether that is what was there.
+    fn exchange(&self, path: &str, place: &Place<'_>, mut draft: Draft<'_>, base: &str) -> Result<bool, Refused> {
+        let swap = |draft: &Draft<'_>| {
+            rustix::fs::renameat_with(
+                &place.folder,
+                draft.name.as_str(),
+                &place.folder,
+                place.name,
+                RenameFlags::EXCHANGE,
+            )
+        };
+        match swap(&draft) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            // This file system has no exchange: look again right before.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                if self.current(path, place)?.is_none_or(|(hash, _)| hash != base) {
+                    return Ok(false);
+                }
+                rustix::fs::renameat(&place.folder, draft.name.as_str(), &place.folder, place.name).map_err(told)?;
+                draft.done = true;
+                return Ok(true);
+            }
+            Err(error) => return Err(told(error)),
+        }
+        let displaced = Place { folder: open(&place.folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name: &draft.name };
+        match self.current(path, &displaced) {
+            Ok(Some((hash, _))) if hash == base => Ok(true),
+            // Whatever came in between is put back, also when it is no file at all.
+            _ => {
+                swap(&draft).map_err(told)?;
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// New content beside its place; gone when dropped, whatever lies under its name then.
+struct Draft<'a> {
+    folder: &'a OwnedFd,
+    name: String,
+    done: bool,
+}
+
+impl<'a> Draft<'a> {
+    fn write(folder: &'a OwnedFd, old: Option<&Stat>, content: &[u8]) -> Result<Self, Refused> {
+        let name = format!("{DRAFT}{}.tmp", uuid::Uuid::now_v7().simple());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(0o666)).map_err(told)?;
+        let draft = Self { folder, name, done: false };
+        if let Some(old) = old {
+            // Without set-user-id bits: new content does not inherit them.
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(told)?;
+            let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
+            // Only root may give a file away; for others the owner is the same already.
+            let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+        }
+        let mut file = File::from(file);
+        file.write_all(content).and_then(|()| file.sync_data()).map_err(told_io)?;
+        Ok(draft)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = rustix::fs::unlinkat(self.folder, self.name.as_str(), AtFlags::empty());
+        }
+    }
+}
+
+/// Gives the draft a name that nothing has; whether that was so.
+fn create(place: &Place<'_>, mut draft: Draft<'_>) -> Result<bool, Refused> {
+    let flags = RenameFlags::NOREPLACE;
+    match rustix::fs::renameat_with(&place.folder, draft.name.as_str(), &place.folder, place.name, flags) {
+        Ok(()) => {
+            draft.done = true;
+            Ok(true)
+        }
+        Err(Errno::EXIST) => Ok(false),
+        Err(error) => Err(told(error)),
+    }
+}
+
+/// The names in a folder are on the disk.
+fn settle(folder: &OwnedFd) -> Result<(), Refused> {
+    let folder = open(folder, "", OFlags::RDONLY | OFlags::DIRECTORY)?;
+    rustix::fs::fsync(&folder).map_err(told)
+}
+
+/// The path of a file that may be made: nobody's hand but ours is in the trash and in drafts.
+fn own(path: &str) -> Result<(), Refused> {
+    path::file(path)?;
+    let first = path.split('/').next().unwrap_or(path);
+    let hidden = path.split('/').any(|name| super::read::is_hidden(name, false));
+    if hidden || path::likeness(first) == TRASH {
+        return Err(Refused::Name(format!("{first:?} is kept for the daemon")));
+    }
+    Ok(())
+}
+
+fn applied(hash: Option<String>) -> Written {
+    Written { state: State::Applied, hash }
+}
+
+fn conflict(hash: Option<String>) -> Written {
+    Written { state: State::Conflict, hash }
+}

@@ -1,0 +1,116 @@
+//! Whose hand a change was: remembered for a moment, so that what the watcher sees gets the right name.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::fs::Stat;
+
+use super::news::News;
+
+/// The watcher sees a change far sooner than this.
+const MOMENT: Duration = Duration::from_secs(10);
+/// More changes than this within a moment are nobody's in particular.
+const MOST: usize = 4_096;
+/// Large files of which the hash is kept.
+const LARGE: usize = 64;
+
+/// Who changed a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// An operator, through the Board.
+    Board,
+    /// An agent, through its tools.
+    Agent,
+    /// Anybody else on the machine: an editor, a command.
+    File,
+}
+
+impl By {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Board => "board",
+            Self::Agent => "agent",
+            Self::File => "file",
+        }
+    }
+}
+
+/// What the clones of a workspace remember together.
+#[derive(Debug, Default)]
+pub struct Hands {
+    recent: Mutex<HashMap<String, (Option<String>, By, Instant)>>,
+    large: Mutex<HashMap<String, (Stamp, String)>>,
+    pub news: News,
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    pub inode: u64,
+    pub size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Of a file that was looked at.
+    #[expect(clippy::unnecessary_cast, reason = "the types of these fields differ between systems")]
+    pub fn of(stat: &Stat) -> Self {
+        Self {
+            inode: stat.st_ino as u64,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+
+    /// When its content changed last.
+    pub fn mtime(&self) -> protocol::Instant {
+        protocol::Instant(self.modified.0.saturating_mul(1000).saturating_add(self.modified.1 / 1_000_000))
+    }
+}
+
+impl Hands {
+    /// `by` makes the file at `path` the version `hash`; `None`: there is none any more.
+    pub fn note(&self, path: &str, hash: Option<String>, by: By) {
+        let now = Instant::now();
+        let mut recent = lock(&self.recent);
+        if recent.len() >= MOST {
+            recent.retain(|_, (_, _, at)| now.duration_since(*at) < MOMENT);
+        }
+        if recent.len() < MOST {
+            recent.insert(path.to_owned(), (hash, by, now));
+        }
+    }
+
+    /// Who made the file at `path` this version.
+    pub fn whose(&self, path: &str, hash: Option<&str>) -> By {
+        match lock(&self.recent).get(path) {
+            Some((made, by, at)) if made.as_deref() == hash && at.elapsed() < MOMENT => *by,
+            _ => By::File,
+        }
+    }
+
+    /// The hash of a large file that has not changed since it was computed.
+    pub fn known(&self, path: &str, stamp: &Stamp) -> Option<String> {
+        let large = lock(&self.large);
+        large.get(path).filter(|(of, _)| of == stamp).map(|(_, hash)| hash.clone())
+    }
+
+    /// Keeps the hash of a large file.
+    pub fn keep(&self, path: &str, stamp: Stamp, hash: &str) {
+        let mut large = lock(&self.large);
+        if large.len() >= LARGE {
+            large.clear();
+        }
+        large.insert(path.to_owned(), (stamp, hash.to_owned()));
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,137 @@
+//! Looking: what lies in a folder, a piece of a file, a whole text.
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    os::fd::OwnedFd,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use protocol::{
+    Entry, EntryKind, Listing, Piece,
+    limits::{MAX_ENTRIES, MAX_LISTING, MAX_PIECE, MAX_TEXT_FILE},
+    path,
+};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
+
+use super::{
+    DRAFT, Refused, TRASH, Workspace,
+    hands::Stamp,
+    hash,
+    place::{open, told, told_io},
+};
+
+/// A larger file is not read for its hash, bytes: one that grows all the time would be read all the time.
+const HASHED: u64 = 64 * 1024 * 1024;
+/// What an entry takes as JSON beside its name, bytes.
+const AROUND_NAME: usize = 96;
+
+impl Workspace {
+    /// What lies in the folder at `path` (empty: the root), after the first `from` entries.
+    pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
+        path::folder(path)?;
+        let folder = open(&self.root()?, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let names = names(&folder, path.is_empty())?;
+        let total = names.len();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (kind, _, name) in names.into_iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+            // A character of a name may take six in JSON.
+            bytes += AROUND_NAME + serde_json::to_string(&name).map_or(name.len() * 6, |json| json.len());
+            if entries.len() == MAX_ENTRIES || (bytes > MAX_LISTING && !entries.is_empty()) {
+                break;
+            }
+            entries.push(entry(&folder, kind, name));
+        }
+        let omitted = (total as u64).saturating_sub(from.saturating_add(entries.len() as u64));
+        Ok(Listing { path: path.to_owned(), from, entries, omitted })
+    }
+
+    /// At most `limit` bytes of the file at `path`, from `offset` on, with the hash of all of it.
+    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, Refused> {
+        path::file(path)?;
+        let (mut file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
+        let (hash, size) = self.version(path, &mut file, &stat)?;
+        let mut content = Vec::new();
+        if offset < size {
+            file.seek(SeekFrom::Start(offset)).map_err(told_io)?;
+            file.take(limit.min(MAX_PIECE)).read_to_end(&mut content).map_err(told_io)?;
+        }
+        let content = BASE64_STANDARD.encode(content);
+        Ok(Piece { path: path.to_owned(), hash, size, mtime: Some(Stamp::of(&stat).mtime()), offset, content })
+    }
+
+    /// The text at `path` and its hash, or `None` when there is no file.
+    pub fn text(&self, path: &str) -> Result<Option<(String, String)>, Refused> {
+        path::file(path)?;
+        let found = match self.place(path) {
+            Err(Refused::Missing) => None,
+            placed => placed?.file()?,
+        };
+        let Some((file, _)) = found else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(MAX_TEXT_FILE + 1).read_to_end(&mut bytes).map_err(told_io)?;
+        if bytes.len() as u64 > MAX_TEXT_FILE {
+            return Err(Refused::TooLarge);
+        }
+        let hash = hash::hex(&bytes);
+        Ok(Some((String::from_utf8(bytes).map_err(|_| Refused::NoText)?, hash)))
+    }
+
+    /// The hash and the size of an open file; it is at its end then, or where it was.
+    pub(super) fn version(&self, path: &str, file: &mut File, stat: &Stat) -> Result<(String, u64), Refused> {
+        let stamp = Stamp::of(stat);
+        if stamp.size > HASHED {
+            return Ok((format!("~{}", &hash::hex(format!("{stamp:?}").as_bytes())[..32]), stamp.size));
+        }
+        let large = stamp.size > MAX_TEXT_FILE;
+        if large && let Some(hash) = self.hands.known(path, &stamp) {
+            return Ok((hash, stamp.size));
+        }
+        let (hash, size) = hash::of(Read::by_ref(file).take(HASHED)).map_err(told_io)?;
+        let after = Stamp::of(&rustix::fs::fstat(&*file).map_err(told)?);
+        // What changes while it is read is looked at again.
+        if large && after == stamp {
+            self.hands.keep(path, stamp, &hash);
+        }
+        Ok((hash, size))
+    }
+}
+
+/// Whether a name in a folder is one of ours, which nobody is shown.
+pub fn is_hidden(name: &str, in_root: bool) -> bool {
+    (in_root && name == TRASH) || (name.starts_with(DRAFT) && name.ends_with(".tmp"))
+}
+
+/// The names in a folder in their order, each with what orders it.
+fn names(folder: &OwnedFd, in_root: bool) -> Result<Vec<(EntryKind, String, String)>, Refused> {
+    let mut all = Vec::new();
+    for entry in Dir::read_from(folder).map_err(told)? {
+        let entry = entry.map_err(told)?;
+        let name = entry.file_name();
+        let kind = match entry.file_type() {
+            FileType::Unknown => match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(_) => continue,
+            },
+            known => known,
+        };
+        let kind = match (kind, name.to_str()) {
+            (FileType::Directory, Ok(_)) => EntryKind::Folder,
+            (FileType::RegularFile, Ok(_)) => EntryKind::File,
+            _ => EntryKind::Other,
+        };
+        let name = name.to_string_lossy().into_owned();
+        if name != "." && name != ".." && !is_hidden(&name, in_root) {
+            all.push((kind, name.to_lowercase(), name));
+        }
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn entry(folder: &OwnedFd, kind: EntryKind, name: String) -> Entry {
+    let stat = rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok();
+    let stamp = stat.map(|stat| Stamp::of(&stat));
+    let size = if kind == EntryKind::File { stamp.map_or(0, |stamp| stamp.size) } else { 0 };
+    Entry { name, kind, size, mtime: stamp.map(|stamp| stamp.mtime()) }
+}

@@ -1,0 +1,382 @@
+//! Changes on the disk, whoever made them, told within a moment.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use notify::{EventKind, RecursiveMode, Watcher, event::AccessKind};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Refused, Workspace,
+    hands::Stamp,
+    news::Changed,
+    place::{open, told},
+    read::is_hidden,
+};
+
+/// Editors write a file in several steps; what comes within this time is one change.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Whether everything is still watched is looked at this often; where the system cannot tell of changes (no watches
+/// left, network folders), so are all files.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// Rings that may wait; when more come, everything is looked at.
+const RINGS: usize = 4_096;
+/// Files that are watched. More are not a workspace.
+const MOST: usize = 200_000;
+
+/// The files as they were seen last, by path.
+#[derive(Default)]
+struct Seen(BTreeMap<String, (Stamp, Option<String>)>);
+
+/// What may have changed.
+#[derive(Default)]
+struct Dirty {
+    paths: BTreeSet<String>,
+    all: bool,
+}
+
+impl Workspace {
+    /// Tells of every change of the files until `finish`.
+    pub async fn follow(self, finish: CancellationToken) {
+        let (rang, mut rings) = mpsc::channel::<String>(RINGS);
+        let missed = Arc::new(AtomicBool::new(false));
+        let mut watched = self.watch(rang.clone(), missed.clone());
+        let mut seen = Seen::default();
+        // What is there now is no news.
+        let mut first = true;
+        let mut look = interval(LOOK_AGAIN);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut dirty = Dirty { all: first, ..Dirty::default() };
+            tokio::select! {
+                biased;
+                () = finish.cancelled() => return,
+                () = std::future::ready(()), if first => {}
+                path = rings.recv() => {
+                    dirty.paths.extend(path);
+                    sleep(SETTLE).await;
+                }
+                _ = look.tick() => {
+                    if watched.as_ref().is_none_or(|(_, root)| Some(*root) != self.identity()) {
+                        watched = self.watch(rang.clone(), missed.clone());
+                        dirty.all = true;
+                    }
+                }
+            }
+            while let Ok(path) = rings.try_recv() {
+                dirty.paths.insert(path);
+            }
+            dirty.all |= missed.swap(false, Ordering::AcqRel);
+            if dirty.all || !dirty.paths.is_empty() {
+                let workspace = self.clone();
+                let looked = tokio::task::spawn_blocking(move || {
+                    let changes = seen.look(&workspace, &dirty, first);
+                    (seen, changes)
+                });
+                let Ok((after, changes)) = looked.await else { return };
+                seen = after;
+                self.hands.news.add(changes);
+            }
+            first = false;
+        }
+    }
+
+    /// Which folder the root is.
+    fn identity(&self) -> Option<u64> {
+        Some(Stamp::of(&rustix::fs::fstat(&self.root().ok()?).ok()?).inode)
+    }
+
+    /// Rings with the path of whatever may have changed.
+    fn watch(&self, rang: mpsc::Sender<String>, missed: Arc<AtomicBool>) -> Option<(notify::RecommendedWatcher, u64)> {
+        let root = self.root.canonicalize().ok()?;
+        let below = root.clone();
+        let ring = move |event: notify::Result<notify::Event>| {
+            let Ok(event) = event else {
+                missed.store(true, Ordering::Release);
+                return;
+            };
+            // Reading is no change.
+            if matches!(event.kind, EventKind::Access(kind) if !matches!(kind, AccessKind::Close(notify::event::AccessMode::Write)))
+            {
+                return;
+            }
+            if event.need_rescan() {
+                missed.store(true, Ordering::Release);
+            }
+            for path in event.paths.iter().filter_map(|path| way(&below, path)) {
+                if rang.try_send(path).is_err() {
+                    missed.store(true, Ordering::Release);
+                }
+            }
+        };
+        let config = notify::Config::default().with_follow_symlinks(false);
+        let inode = self.identity()?;
+        let started = notify::RecommendedWatcher::new(ring, config)
+            .and_then(|mut watcher| watcher.watch(&root, RecursiveMode::Recursive).map(|()| watcher));
+        match started {
+            Ok(watcher) => Some((watcher, inode)),
+            Err(error) => {
+                tracing::warn!("changes in the workspace are noticed only every {} s: {error}", LOOK_AGAIN.as_secs());
+                None
+            }
+        }
+    }
+}
+
+/// The path beneath the root, if it can be one of a file that people see.
+fn way(root: &PathBuf, path: &std::path::Path) -> Option<String> {
+    let way = path.strip_prefix(root).ok()?.to_str()?;
+    let hidden = way.split('/').enumerate().any(|(depth, name)| is_hidden(name, depth == 0));
+    (!hidden && protocol::path::folder(way).is_ok()).then(|| way.to_owned())
+}
+
+impl Seen {
+    /// Looks at what may have changed; nothing is news at `first`.
+    fn look(&mut self, workspace: &Workspace, dirty: &Dirty, first: bool) -> Vec<Changed> {
+        let mut changes = Vec::new();
+        let whole = BTreeSet::from([String::new()]);
+        let mut over = "";
+        for path in if dirty.all { &whole } else { &dirty.paths } {
+            // Below a folder that was just looked at nothing is new.
+            if !over.is_empty() && path.strip_prefix(over).is_some_and(|rest| rest.starts_with('/')) {
+                continue;
+            }
+            let mut found = BTreeMap::new();
+            let looked = find(workspace, path, &mut found);
+            if let Err(Refused::Disk(error)) = &looked {
+                tracing::debug!(path, "a changed file cannot be looked at: {error}");
+                continue;
+            }
+            if matches!(looked, Ok(true)) {
+                over = path;
+            }
+            let known = self.below(path);
+            for gone in known.iter().filter(|known| !found.contains_key(*known)) {
+                self.0.remove(gone);
+                let by = workspace.hands.whose(gone, None);
+                changes.push(Changed { path: gone.clone(), hash: None, size: 0, mtime: None, by });
+            }
+            for (path, stamp) in found {
+                let before = self.0.get(&path);
+                if before.is_some_and(|(seen, _)| *seen == stamp) {
+                    continue;
+                }
+                if first {
+                    self.0.insert(path, (stamp, None));
+                    continue;
+                }
+                let Some((hash, size, stamp)) = workspace.hashed(&path) else { continue };
+                let same = before.is_some_and(|(_, told)| told.as_deref() == Some(&hash));
+                self.0.insert(path.clone(), (stamp, Some(hash.clone())));
+                if !same {
+                    let by = workspace.hands.whose(&path, Some(&hash));
+                    changes.push(Changed { path, hash: Some(hash), size, mtime: Some(stamp.mtime()), by });
+                }
+            }
+        }
+        changes
+    }
+
+    /// The known files at and below `path`.
+    fn below(&self, path: &str) -> Vec<String> {
+        if path.is_empty() {
+            return self.0.keys().cloned().collect();
+        }
+        let folder = format!("{path}/");
+        let range = (Bound::Excluded(folder.as_str()), Bound::Unbounded);
+        let within = self.0.range::<str, _>(range).map(|(path, _)| path).take_while(|path| path.starts_with(&folder));
+        self.0.get_key_value(path).map(|(path, _)| path).into_iter().chain(within).cloned().collect()
+    }
+}
+
+impl Workspace {
+    /// What a file that changed is now.
+    fn hashed(&self, path: &str) -> Option<(String, u64, Stamp)> {
+        let (mut file, stat) = self.place(path).ok()?.file().ok()??;
+        let (hash, size) = self.version(path, &mut file, &stat).ok()?;
+        Some((hash, size, Stamp::of(&stat)))
+    }
+}
+
+/// The files at and below `path`; whether it is a folder.
+fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<String, Stamp>) -> Result<bool, Refused> {
+    let root = workspace.root()?;
+    if !path.is_empty() {
+        let looked = match workspace.place(path) {
+            Err(Refused::Missing | Refused::NoFolder | Refused::Outside) => return Ok(false),
+            placed => placed?,
+        };
+        match rustix::fs::statat(&looked.folder, looked.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {}
+                FileType::RegularFile => {
+                    found.insert(path.to_owned(), Stamp::of(&stat));
+                    return Ok(false);
+                }
+                _ => return Ok(false),
+            },
+            Err(rustix::io::Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(told(error)),
+        }
+    }
+    let mut folders = vec![path.to_owned()];
+    while let Some(way) = folders.pop() {
+        let folder = match open(&root, &way, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(folder) => folder,
+            // Gone meanwhile, or closed to us: what was below it is not there for anybody here.
+            Err(_) => continue,
+        };
+        let Ok(entries) = Dir::read_from(&folder) else { continue };
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let below = if way.is_empty() { name.to_owned() } else { format!("{way}/{name}") };
+            if name == "." || name == ".." || is_hidden(name, way.is_empty()) || protocol::path::file(&below).is_err() {
+                continue;
+            }
+            let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => folders.push(below),
+                FileType::RegularFile if found.len() < MOST => {
+                    found.insert(below, Stamp::of(&stat));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{
+        home::Home,
+        workspace::{By, hex},
+    };
+
+    struct Desk {
+        _folder: tempfile::TempDir,
+        root: PathBuf,
+        workspace: Workspace,
+        finish: CancellationToken,
+    }
+
+    impl Desk {
+        async fn new(before: &[(&str, &str)]) -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let home = Home::at(folder.path());
+            home.open().expect("a home");
+            for (path, text) in before {
+                fs::write(home.workspace().join(path), text).expect("written");
+            }
+            let (workspace, finish) = (Workspace::open(&home), CancellationToken::new());
+            tokio::spawn(workspace.clone().follow(finish.clone()));
+            let desk = Self { root: home.workspace(), _folder: folder, workspace, finish };
+            // It follows when a first change is told.
+            let mut heard = desk.workspace.listen();
+            loop {
+                fs::write(desk.root.join("ready"), heard.len().to_string()).expect("written");
+                let told = tokio::time::timeout(Duration::from_millis(500), heard.recv()).await;
+                if told.is_ok() {
+                    break;
+                }
+                fs::remove_file(desk.root.join("ready")).expect("removed");
+            }
+            sleep(SETTLE * 3).await;
+            desk.workspace.take_news(usize::MAX);
+            desk
+        }
+
+        /// The changes of these paths, waited for.
+        async fn told(&self, paths: &[&str]) -> BTreeMap<String, (Option<String>, By)> {
+            let mut bell = self.workspace.news_bell();
+            let mut all = BTreeMap::new();
+            let gather = async {
+                while !paths.iter().all(|path| all.contains_key(*path)) {
+                    all.extend(self.workspace.take_news(100).into_iter().map(|one| (one.path, (one.hash, one.by))));
+                    let _ = tokio::time::timeout(Duration::from_millis(50), bell.changed()).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), gather).await.expect("told in time");
+            all
+        }
+    }
+
+    impl Drop for Desk {
+        fn drop(&mut self) {
+            self.finish.cancel();
+        }
+    }
+
+    #[tokio::test]
+    async fn every_change_is_told_with_whose_it_is() {
+        let desk = Desk::new(&[("old.md", "old"), ("gone.md", "x")]).await;
+        fs::write(desk.root.join("old.md"), "new").expect("written");
+        fs::remove_file(desk.root.join("gone.md")).expect("removed");
+        desk.workspace.put("board.md", None, b"board", By::Board).expect("written");
+        desk.workspace.put("agent.md", None, b"agent", By::Agent).expect("written");
+        let told = desk.told(&["old.md", "gone.md", "board.md", "agent.md"]).await;
+        assert_eq!(told["old.md"], (Some(hex(b"new")), By::File));
+        assert_eq!(told["gone.md"], (None, By::File));
+        assert_eq!(told["board.md"], (Some(hex(b"board")), By::Board));
+        assert_eq!(told["agent.md"], (Some(hex(b"agent")), By::Agent));
+        assert_eq!(told.len(), 4, "no drafts: {told:?}");
+    }
+
+    #[tokio::test]
+    async fn folders_that_come_and_go_bring_and_take_their_files() {
+        let desk = Desk::new(&[]).await;
+        let elsewhere = desk.root.parent().expect("a home").join("elsewhere");
+        fs::create_dir_all(elsewhere.join("deep")).expect("made");
+        fs::write(elsewhere.join("a.md"), "a").expect("written");
+        fs::write(elsewhere.join("deep/b.md"), "b").expect("written");
+        fs::rename(&elsewhere, desk.root.join("came")).expect("moved");
+        let told = desk.told(&["came/a.md", "came/deep/b.md"]).await;
+        assert_eq!(told["came/deep/b.md"], (Some(hex(b"b")), By::File));
+        fs::create_dir_all(desk.root.join("x/y/z")).expect("made");
+        fs::write(desk.root.join("x/y/z/c.md"), "c").expect("written");
+        desk.told(&["x/y/z/c.md"]).await;
+        fs::write(desk.root.join("x/y/z/c.md"), "c c").expect("written");
+        let told = desk.told(&["x/y/z/c.md"]).await;
+        assert_eq!(told["x/y/z/c.md"].0, Some(hex(b"c c")));
+        fs::rename(desk.root.join("came"), &elsewhere).expect("moved");
+        let told = desk.told(&["came/a.md", "came/deep/b.md"]).await;
+        assert_eq!(told["came/a.md"], (None, By::File));
+    }
+
+    #[test]
+    fn what_was_not_told_of_is_found_by_looking_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path());
+        home.open().expect("a home");
+        let workspace = Workspace::open(&home);
+        let write = |path: &str, text: &str| fs::write(home.workspace().join(path), text).expect("written");
+        write("same.md", "same");
+        write("other.md", "1");
+        write("gone.md", "x");
+        let (mut seen, all) = (Seen::default(), Dirty { all: true, ..Dirty::default() });
+        assert_eq!(seen.look(&workspace, &all, true), []);
+        write("other.md", "22");
+        write("new.md", "n");
+        fs::remove_file(home.workspace().join("gone.md")).expect("removed");
+        let told: Vec<_> = seen.look(&workspace, &all, false).into_iter().map(|one| (one.path, one.hash)).collect();
+        let at = |path: &str, text: Option<&str>| (path.to_owned(), text.map(|text| hex(text.as_bytes())));
+        assert_eq!(told, [at("gone.md", None), at("new.md", Some("n")), at("other.md", Some("22"))]);
+        assert_eq!(seen.look(&workspace, &all, false), []);
+    }
+}

@@ -1,0 +1,129 @@
+//! Files of a viber's workspace: how a change is asked for and what became of it, how they are listed and read.
+//!
+//! A path is relative to the workspace, parts joined by `/`. A hash is the SHA-256 of the whole file in hexadecimal;
+//! that of a file too large to be read for it begins with `~` and only says whether it is still the same.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ids::EditId, instant::Instant};
+
+/// A change of one file: applied only to the version that its author saw. Applying it twice is applying it once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceWrite {
+    pub edit_id: EditId,
+    pub path: String,
+    /// What the author saw; absent: there was no file.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub base_hash: Option<String>,
+    #[serde(default)]
+    pub op: WriteOp,
+    /// The new text of a `put`, unless it is too large for a frame.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub content: Option<String>,
+    /// Where the new text is fetched instead, below the Board's address.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub content_url: Option<String>,
+    /// The new path of a `rename`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub to: Option<String>,
+}
+
+/// What a change does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriteOp {
+    #[default]
+    Put,
+    /// Into the trash folder of the workspace.
+    Delete,
+    Rename,
+}
+
+impl WriteOp {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::Rename => "rename",
+        }
+    }
+}
+
+/// What became of a change. Kept on the disk and said after every welcome until the Board has it (`ack:written`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceWritten {
+    pub edit_id: EditId,
+    pub path: String,
+    pub state: WriteState,
+    /// The file as it is now; absent: there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hash: Option<String>,
+    /// Of a refused one: why.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriteState {
+    Applied,
+    /// The file is another one than the author saw: nothing was written.
+    Conflict,
+    /// The path or the content may not be: nothing was written.
+    Refused,
+}
+
+/// What lies in a folder: the answer to `workspace.list {path, from}` and `space.list {space, path, from}`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Listing {
+    /// The folder; empty for the root.
+    pub path: String,
+    /// How many entries stand before these.
+    pub from: u64,
+    /// Folders first, then by name.
+    pub entries: Vec<Entry>,
+    /// How many come after these: asked for by `from`.
+    pub omitted: u64,
+}
+
+/// One thing in a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    pub name: String,
+    pub kind: EntryKind,
+    #[serde(default)]
+    pub size: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mtime: Option<Instant>,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntryKind {
+    Folder,
+    File,
+    /// A link, a pipe, a device: shown, never opened.
+    Other,
+}
+
+/// A piece of a file: the answer to `workspace.read {path, offset, limit}` and `space.read {space, path, offset, limit}`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Piece {
+    pub path: String,
+    /// Of the whole file, not of the piece.
+    pub hash: String,
+    pub size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<Instant>,
+    pub offset: u64,
+    /// Base64 of the bytes from `offset` on, at most 128 KiB of them.
+    pub content: String,
+}

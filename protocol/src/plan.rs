@@ -1,0 +1,266 @@
+//! Plans: what they are on the wire, `{goal, steps}` or Markdown, and how one becomes the other without loss.
+//!
+//! The file is Markdown and stays what its author wrote: an edit by steps changes the lines of those steps and no other.
+//! Ids of steps stand in the file (`<!-- id: x -->`) only where they are not the one that the place gives (`s1`, `s2` …).
+
+mod answer;
+mod document;
+mod edit;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use answer::of_answer;
+pub use document::{Document, Piece};
+
+/// Longest plan that an agent or a program may write, bytes: escaped, it still fits an event.
+pub const MAX_PLAN: usize = 48 * 1024;
+/// Most lines of a plan that count as steps; what comes after them stays text.
+pub const MAX_STEPS: usize = 500;
+/// Most to-dos below steps in one plan.
+pub const MAX_TODOS: usize = 1_000;
+/// Longest id of a step, bytes.
+pub const MAX_STEP_ID: usize = 64;
+
+/// How far a step is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    #[default]
+    #[serde(alias = "todo", alias = "open", alias = "not_started")]
+    Pending,
+    #[serde(alias = "in_progress", alias = "in-progress", alias = "running", alias = "active")]
+    Working,
+    #[serde(alias = "completed", alias = "complete", alias = "finished")]
+    Done,
+    #[serde(alias = "cancelled", alias = "canceled")]
+    Skipped,
+    #[serde(alias = "error")]
+    Failed,
+}
+
+impl Status {
+    /// All of them, in the order in which a person is offered them.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Working, Self::Done, Self::Skipped, Self::Failed];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Working => "working",
+            Self::Done => "done",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether nothing more is to be done for it.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Skipped)
+    }
+
+    fn of_mark(mark: u8) -> Option<Self> {
+        Some(match mark {
+            b' ' => Self::Pending,
+            b'/' => Self::Working,
+            b'x' | b'X' => Self::Done,
+            b'-' => Self::Skipped,
+            b'!' => Self::Failed,
+            _ => return None,
+        })
+    }
+
+    fn mark(self) -> char {
+        match self {
+            Self::Pending => ' ',
+            Self::Working => '/',
+            Self::Done => 'x',
+            Self::Skipped => '-',
+            Self::Failed => '!',
+        }
+    }
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Step {
+    /// Unique in its plan. Empty, or not an id: the plan gives one.
+    pub id: String,
+    pub title: String,
+    pub status: Status,
+    /// Smaller things to do below it. Absent in an edit: those that are there stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub todos: Option<Vec<Todo>>,
+}
+
+/// A smaller thing to do below a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Todo {
+    pub title: String,
+    pub status: Status,
+}
+
+/// A plan as programs have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Steps {
+    pub goal: String,
+    pub steps: Vec<Step>,
+}
+
+/// Why a plan is not taken. The words are for whoever sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    TooManySteps(usize),
+    TooLarge(usize),
+    /// No step has this id, number or title.
+    NoSuchStep,
+    /// Neither text, `{markdown}` nor `{goal, steps}`.
+    NotAPlan,
+    /// Its text is such that steps cannot be changed one by one.
+    AsTextOnly,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooManySteps(n) => {
+                write!(f, "a plan has at most {MAX_STEPS} steps and {MAX_TODOS} to-dos below them; this one has {n}")
+            }
+            Self::TooLarge(bytes) => write!(f, "a plan has at most {MAX_PLAN} bytes; this one has {bytes}"),
+            Self::NoSuchStep => f.write_str("the plan has no such step: name it by its id"),
+            Self::NotAPlan => f.write_str("a plan is Markdown, or {goal, steps: [{id, title, status}]}"),
+            Self::AsTextOnly => f.write_str("this plan cannot be changed step by step; change its text as a whole"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// The Markdown that `value` stands for, kept close to `now`, the plan that is there: a text, `{markdown}` or
+/// `{goal, steps}`.
+pub fn markdown_of(value: &Value, now: &str) -> Result<String, Refused> {
+    let text = match value {
+        Value::String(text) => Some(text),
+        Value::Object(fields) => match fields.get("markdown") {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some(text) = text {
+        return fits(text.replace('\0', "\u{fffd}"));
+    }
+    let named = value.as_object().is_some_and(|fields| fields.contains_key("steps") || fields.contains_key("goal"));
+    if !named {
+        return Err(Refused::NotAPlan);
+    }
+    if let Some(steps) = value["steps"].as_array().filter(|steps| steps.len() > MAX_STEPS) {
+        return Err(Refused::TooManySteps(steps.len()));
+    }
+    let steps: Steps = serde_json::from_value(value.clone()).map_err(|_| Refused::NotAPlan)?;
+    steps.onto(now)
+}
+
+/// `text`, when it is not too long for a plan.
+pub fn fits(text: String) -> Result<String, Refused> {
+    if text.len() <= MAX_PLAN { Ok(text) } else { Err(Refused::TooLarge(text.len())) }
+}
+
+/// Whether `id` can name a step: it stands in a comment of the file, in pages and in addresses.
+pub fn is_step_id(id: &str) -> bool {
+    (1..=MAX_STEP_ID).contains(&id.len())
+        && !id.contains("--")
+        && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+impl Steps {
+    /// The steps that stand in `markdown`.
+    pub fn of(markdown: &str) -> Self {
+        Document::parse(markdown).steps()
+    }
+
+    /// `markdown` with this goal and these steps, and everything else as it was.
+    pub fn onto(self, markdown: &str) -> Result<String, Refused> {
+        let todos: usize = self.steps.iter().filter_map(|step| step.todos.as_ref()).map(Vec::len).sum();
+        if self.steps.len() > MAX_STEPS || todos > MAX_TODOS {
+            return Err(Refused::TooManySteps(self.steps.len() + todos));
+        }
+        let document = Document::parse(markdown);
+        let wanted = self.tidy(&document.steps());
+        fits(document.with(&wanted).ok_or(Refused::AsTextOnly)?)
+    }
+
+    /// Steps over, and all.
+    pub fn progress(&self) -> (usize, usize) {
+        (self.steps.iter().filter(|step| step.status.is_over()).count(), self.steps.len())
+    }
+
+    /// Whether `later` says the same things to do and only how far they are differs.
+    pub fn only_moves_to(&self, later: &Self) -> bool {
+        let todo =
+            |step: &Step| -> Vec<String> { step.todos.iter().flatten().map(|todo| todo.title.clone()).collect() };
+        self.goal == later.goal
+            && self.steps.len() == later.steps.len()
+            && self
+                .steps
+                .iter()
+                .zip(&later.steps)
+                .all(|(a, b)| a.id == b.id && a.title == b.title && todo(a) == todo(b))
+    }
+
+    /// Titles on one line, ids that are unique and can be written. A step without an id is the known one of its title.
+    fn tidy(mut self, known: &Self) -> Self {
+        self.goal = goal(&self.goal);
+        let mut taken: Vec<String> = Vec::new();
+        for step in &mut self.steps {
+            step.title = line(&step.title);
+            for todo in step.todos.iter_mut().flatten() {
+                todo.title = line(&todo.title);
+            }
+            if !is_step_id(&step.id) || taken.contains(&step.id) {
+                step.id.clear();
+            } else {
+                taken.push(step.id.clone());
+            }
+        }
+        for at in 0..self.steps.len() {
+            if self.steps[at].id.is_empty() {
+                let title = &self.steps[at].title;
+                let same = known.steps.iter().find(|old| old.title == *title && !taken.contains(&old.id));
+                let id = same.map_or_else(|| unused(at, &taken, known), |old| old.id.clone());
+                taken.push(id.clone());
+                self.steps[at].id = id;
+            }
+        }
+        self
+    }
+}
+
+/// An id for the step at `at`: its place's, unless that means another step.
+fn unused(at: usize, taken: &[String], known: &Steps) -> String {
+    let free = |id: &String| !taken.contains(id) && known.steps.iter().all(|step| step.id != *id);
+    let first = format!("s{}", at + 1);
+    if free(&first) {
+        return first;
+    }
+    let from = known.steps.len() + 1;
+    (from..).map(|n| format!("s{n}")).find(free).unwrap_or(first)
+}
+
+/// A title: one line, nothing that a terminal would obey.
+fn line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+}
+
+/// A goal: lines of text.
+fn goal(text: &str) -> String {
+    let tame = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
+    text.replace("\r\n", "\n").chars().map(tame).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

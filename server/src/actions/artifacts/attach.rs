@@ -1,0 +1,210 @@
+//! Files of operators: kept in the store, they go with a task of the session as its attachments.
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use protocol::{ArtifactId, SessionId, TaskId, TeamId, limits::MAX_PIECE, sniff};
+
+use crate::{
+    actions::After,
+    db::{self, Tx},
+    domain::{Artifact, By, Contact, ContactState, Origin, Session, artifact::file_name},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Files that may wait for a task of one session, and that one task may have.
+const MOST: usize = 64;
+/// Longest type that is kept as it was said, characters.
+const MAX_TYPE: usize = 100;
+
+/// What somebody says of a file that they attach.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    pub session: SessionId,
+    pub name: String,
+    pub claimed: String,
+}
+
+/// Keeps a file for the next task of a session.
+pub async fn attach<E>(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    upload: Upload,
+    body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<Artifact> {
+    let name = file_name(&upload.name)
+        .ok_or_else(|| Error::unacceptable("bad_name", "the file needs a name with a visible character"))?;
+    let (session, bytes) = may(board, team, &upload.session).await?;
+    let now = board.clock.now();
+    let id = ArtifactId::new(now.0);
+    let (stage, head) = stage(board, &id, bytes, body).await?;
+    let (sha256, size) = (stage.sha256(), stage.len());
+    let artifact = Artifact {
+        reference: format!("attachments/{id}"),
+        id,
+        viber_id: session.viber_id,
+        session_id: session.id,
+        task_id: None,
+        attempt: None,
+        title: name.clone(),
+        name,
+        claimed: crate::domain::name::clean(&upload.claimed, MAX_TYPE).unwrap_or_default(),
+        sniffed: sniff::sniff(&head).to_owned(),
+        size: Some(size),
+        sha256: Some(sha256.clone()),
+        origin: Origin::Operator,
+        created_by: by.actor.id().to_owned(),
+        created_at: now,
+        gone_at: None,
+        stored_at: Some(now),
+        contact: Contact { state: ContactState::Disconnected, since: now },
+    };
+    let _kept = board.store.sweeping.read().await;
+    board.store.keep(stage, team, &sha256).await.map_err(|error| {
+        tracing::error!(%error, "the object store does not keep a blob");
+        Error::Unavailable { what: "the object store", retry_after: 5 }
+    })?;
+    write_down(board, team, by, &artifact, size).await
+}
+
+/// The session, and the largest file that its team allows.
+async fn may(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, u64)> {
+    let (team, session) = (team.clone(), session.clone());
+    let (found, bounds, waiting) = board
+        .db
+        .read(move |tx| {
+            Box::pin(async move {
+                let found = db::sessions::load(tx, &team, &session).await?;
+                let bounds = db::blobs::bounds(tx, &team).await?;
+                let waiting = db::artifacts::waiting(tx, &team, &session, MOST as u64).await?;
+                Ok::<_, db::Error>((found, bounds, waiting.len()))
+            })
+        })
+        .await?;
+    if waiting >= MOST {
+        return Err(Error::conflict("too_many", "64 files wait for the next task already"));
+    }
+    Ok((found.ok_or(Error::NotFound)?, bounds.ok_or(Error::NotFound)?.bytes))
+}
+
+async fn stage<E>(
+    board: &Board,
+    id: &ArtifactId,
+    most: u64,
+    mut body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<(crate::artifacts::Stage, Vec<u8>)> {
+    let full = |error: std::io::Error| {
+        tracing::warn!(%error, "an attachment cannot be staged");
+        Error::Unavailable { what: "the disk for artifacts", retry_after: 5 }
+    };
+    let mut stage = board.store.stage(id.as_str()).map_err(full)?;
+    let (mut head, mut batch, mut waiting) = (Vec::new(), Vec::new(), 0);
+    loop {
+        let piece = body.next().await.transpose();
+        let piece = piece.map_err(|_| Error::Malformed("the body broke off, or came too slowly".into()))?;
+        let over = piece.is_none();
+        if let Some(piece) = piece {
+            head.extend_from_slice(&piece[..piece.len().min(sniff::HEAD.saturating_sub(head.len()))]);
+            waiting += piece.len() as u64;
+            batch.push(piece);
+        }
+        if stage.len() + waiting > most {
+            return Err(Error::TooLarge("the file is larger than this team allows"));
+        }
+        if waiting >= MAX_PIECE || over {
+            let pieces = std::mem::take(&mut batch);
+            waiting = 0;
+            let writing = tokio::task::spawn_blocking(move || {
+                let done = pieces.iter().try_for_each(|piece| stage.write(piece));
+                (stage, done)
+            });
+            let (back, done) = writing.await.map_err(|error| full(std::io::Error::other(error)))?;
+            done.map_err(full)?;
+            stage = back;
+        }
+        if over {
+            return Ok((stage, head));
+        }
+    }
+}
+
+async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, size: u64) -> Result<Artifact> {
+    let now = board.clock.now();
+    let (team_id, by, new) = (team.clone(), by.clone(), artifact.clone());
+    let kept = board
+        .db
+        .write(move |tx| {
+            let (team, by, new) = (team_id.clone(), by.clone(), new.clone());
+            Box::pin(async move {
+                // Locked: the session may have been deleted meanwhile.
+                if !db::sessions::touch(tx, &team, &new.session_id, now).await? {
+                    return Err(Error::NotFound);
+                }
+                db::blobs::insert(tx, &team, new.sha256.as_deref().unwrap_or_default(), size, now).await?;
+                if !db::artifacts::insert(tx, &team, &new).await? {
+                    return Err(Error::Internal("a new artifact's id is taken".into()));
+                }
+                let name = Some(new.name.as_str());
+                db::audit::append(tx, &team, now, &by, "artifact.attach", new.id.as_str(), "", None, name).await?;
+                db::artifacts::load(tx, &team, &new.id).await?.ok_or(Error::NotFound)
+            })
+        })
+        .await?;
+    tell(board, team, &kept.session_id);
+    Ok(kept)
+}
+
+/// Takes back a file that no task has yet.
+pub async fn withdraw(board: &Board, team: &TeamId, by: &By, id: &ArtifactId) -> Result<Artifact> {
+    let now = board.clock.now();
+    let (team_id, by, id) = (team.clone(), by.clone(), id.clone());
+    let gone = board
+        .db
+        .write(move |tx| {
+            let (team, by, id) = (team_id.clone(), by.clone(), id.clone());
+            Box::pin(async move {
+                let found = db::artifacts::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
+                if !db::artifacts::withdraw(tx, &team, &id).await? {
+                    return Err(Error::conflict("attached", "a task has it already"));
+                }
+                let name = Some(found.name.as_str());
+                db::audit::append(tx, &team, now, &by, "artifact.withdraw", id.as_str(), "", name, None).await?;
+                Ok(found)
+            })
+        })
+        .await?;
+    tell(board, team, &gone.session_id);
+    Ok(gone)
+}
+
+fn tell(board: &Board, team: &TeamId, session: &SessionId) {
+    let mut after = After::default();
+    after.session(session);
+    after.tell(board, team);
+}
+
+/// The files `named`, or all that wait for the session's next task, go with this one. Answers what the task is told.
+pub(in crate::actions) async fn with_task(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    task: &TaskId,
+    named: Option<&[ArtifactId]>,
+) -> Result<Vec<protocol::Attachment>> {
+    let waiting = db::artifacts::waiting(tx, team, session, MOST as u64).await?;
+    let unknown = |named: &[ArtifactId]| named.iter().any(|id| !waiting.iter().any(|artifact| artifact.id == *id));
+    if named.is_some_and(unknown) {
+        return Err(Error::unacceptable("attachment_not_found", "no such file waits for a task of this session"));
+    }
+    let mut attached = Vec::new();
+    for artifact in waiting.into_iter().filter(|artifact| named.is_none_or(|named| named.contains(&artifact.id))) {
+        if db::artifacts::attach(tx, team, session, &artifact.id, task).await?
+            && let (Some(size), Some(sha256)) = (artifact.size, artifact.sha256)
+        {
+            let kind = (!artifact.claimed.is_empty()).then_some(artifact.claimed);
+            attached.push(protocol::Attachment { id: artifact.id, name: artifact.name, size, sha256, kind });
+        }
+    }
+    Ok(attached)
+}

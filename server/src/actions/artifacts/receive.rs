@@ -1,0 +1,161 @@
+//! What a viber puts: only what was asked of it, piece by piece into the stage, then verified and kept.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use protocol::{ArtifactId, TeamId, ViberId};
+use tokio::task::JoinHandle;
+
+use super::{fetch::is_sha256, stored};
+use crate::{
+    artifacts::{End, Transit},
+    db,
+    error::{Error, Result},
+    state::Board,
+};
+
+/// So much is written at once, bytes; as much again may be under way.
+const BATCH: usize = 128 * 1024;
+
+/// What a viber says of what it puts.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    pub team: TeamId,
+    pub viber: ViberId,
+    pub artifact: ArtifactId,
+    /// Of the whole.
+    pub sha256: String,
+    pub size: u64,
+    /// Where these bytes begin; `None`: it only asks how far the Board is.
+    pub from: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    Stored,
+    /// So many bytes are here: go on from there.
+    UpTo(u64),
+}
+
+/// Takes what a viber puts.
+pub async fn receive<E>(
+    board: &Board,
+    incoming: Incoming,
+    body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<Received> {
+    if !is_sha256(&incoming.sha256) {
+        return Err(Error::Malformed("X-Content-Sha256 is 64 hexadecimal digits in lower case".into()));
+    }
+    let Some(transit) = board.store.transits.find(&incoming.artifact) else { return unasked(board, &incoming).await };
+    let want = &transit.want;
+    if want.team != incoming.team || want.viber != incoming.viber {
+        return Err(Error::NotFound);
+    }
+    if want.sha256 != incoming.sha256 || want.size != incoming.size {
+        transit.end(End::Mismatch);
+        return Err(Error::unacceptable("hash_mismatch", "this is not what was announced"));
+    }
+    let Some(from) = incoming.from else { return Ok(Received::UpTo(transit.watch().borrow().received)) };
+    let Ok(_writer) = transit.writer.try_lock() else {
+        return Err(Error::conflict("upload_under_way", "another upload of it is under way"));
+    };
+    let here = transit.watch().borrow().received;
+    if here != from {
+        return Ok(Received::UpTo(here));
+    }
+    let here = write(&transit, from, body).await?;
+    if here < transit.want.size {
+        return Ok(Received::UpTo(here));
+    }
+    board.shutdown.spawn(finish(board.clone(), transit.clone()));
+    let mut progress = transit.watch();
+    let end = progress.wait_for(|now| now.end.is_some()).await.map_or(None, |now| now.end);
+    match end {
+        Some(End::Stored) => Ok(Received::Stored),
+        Some(End::Mismatch) => Err(Error::unacceptable("hash_mismatch", "the bytes are not those that were announced")),
+        _ => Err(Error::Unavailable { what: "the object store", retry_after: 5 }),
+    }
+}
+
+/// Nothing is expected under this name: it is here already, or nobody asked.
+async fn unasked(board: &Board, incoming: &Incoming) -> Result<Received> {
+    let (team, viber, id) = (incoming.team.clone(), incoming.viber.clone(), incoming.artifact.clone());
+    let found =
+        board.db.read(move |tx| Box::pin(async move { db::artifacts::of_viber(tx, &team, &viber, &id).await })).await?;
+    match found.ok_or(Error::NotFound)? {
+        there if there.stored_at.is_some() && there.sha256.as_deref() == Some(&incoming.sha256) => Ok(Received::Stored),
+        _ => Err(Error::conflict("not_asked", "nobody asked for it, or nobody does any longer")),
+    }
+}
+
+/// Writes a body from `at` on, while the next of it arrives. Answers how far it came.
+async fn write<E>(
+    transit: &Arc<Transit>,
+    mut at: u64,
+    mut body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<u64> {
+    let mut writing: Option<JoinHandle<std::io::Result<()>>> = None;
+    let (mut batch, mut waiting) = (Vec::new(), 0);
+    loop {
+        let piece = body.next().await;
+        let broken = matches!(piece, Some(Err(_)));
+        let over = !matches!(piece, Some(Ok(_)));
+        if let Some(Ok(piece)) = piece {
+            waiting += piece.len();
+            batch.push(piece);
+        }
+        if at + waiting as u64 > transit.want.size {
+            transit.end(End::Mismatch);
+            return Err(Error::unacceptable("hash_mismatch", "there is more of it than was announced"));
+        }
+        if waiting >= BATCH || (over && waiting > 0) {
+            written(writing.take()).await?;
+            let (pieces, transit) = (std::mem::take(&mut batch), transit.clone());
+            writing = Some(tokio::task::spawn_blocking(move || transit.write(at, &pieces)));
+            at += std::mem::take(&mut waiting) as u64;
+        }
+        if over {
+            written(writing.take()).await?;
+            return match broken {
+                true => Err(Error::Malformed("the body broke off: go on from where the Board is".into())),
+                false => Ok(at),
+            };
+        }
+        if transit.watch().borrow().end.is_some() {
+            return Err(Error::conflict("not_asked", "nobody waits for it any longer"));
+        }
+    }
+}
+
+async fn written(writing: Option<JoinHandle<std::io::Result<()>>>) -> Result<()> {
+    let Some(writing) = writing else { return Ok(()) };
+    let done = writing.await.map_err(std::io::Error::other).flatten();
+    done.map_err(|error| {
+        tracing::warn!(%error, "an artifact cannot be staged");
+        Error::Unavailable { what: "the disk for artifacts", retry_after: 5 }
+    })
+}
+
+/// Verifies and keeps what is complete: to its end, also when its viber hangs up meanwhile.
+async fn finish(board: Board, transit: Arc<Transit>) {
+    let Some(stage) = transit.take_stage() else { return };
+    if stage.sha256() != transit.want.sha256 {
+        tracing::warn!(artifact.id = %transit.want.artifact, "a viber sent other bytes than it had announced");
+        return transit.end(End::Mismatch);
+    }
+    let (team, sha256, size) = (&transit.want.team, &transit.want.sha256, transit.want.size);
+    let _kept = board.store.sweeping.read().await;
+    if let Err(error) = board.store.keep(stage, team, sha256).await {
+        tracing::error!(%error, "the object store does not keep a blob");
+        return transit.end(End::NotKept);
+    }
+    match stored(&board, team, sha256, size).await {
+        Ok(()) => transit.end(End::Stored),
+        Err(error) => {
+            tracing::error!(%error, "a blob that is kept could not be written down");
+            transit.end(End::NotKept);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Retention: blobs that nobody opened for as long as the team keeps them go, and those that nothing names any more.
+
+use protocol::{Instant, TeamId};
+
+use crate::{
+    db,
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Blobs that are looked at in one go.
+const BATCH: u64 = 100;
+/// Teams looked at in one sweep.
+const TEAMS: u64 = 10_000;
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// What nothing names may be just about to be named, milliseconds.
+const UNNAMED_MS: i64 = 60 * 60 * 1000;
+
+/// Takes away what is kept too long.
+pub async fn sweep(board: &Board) -> Result<()> {
+    let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    for team in teams {
+        for sha256 in stale(board, &team.id).await? {
+            forget(board, &team.id, &sha256).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn stale(board: &Board, team: &TeamId) -> Result<Vec<String>> {
+    let (team, now) = (team.clone(), board.clock.now());
+    let found = board.db.read(move |tx| {
+        Box::pin(async move {
+            let Some(bounds) = db::blobs::bounds(tx, &team).await? else { return Ok(Vec::new()) };
+            let days = if bounds.days > 0 { bounds.days.saturating_mul(DAY_MS) } else { now.0 };
+            let (before, unnamed) = (Instant(now.0 - days), Instant(now.0 - UNNAMED_MS));
+            db::blobs::stale(tx, &team, before, unnamed, BATCH).await
+        })
+    });
+    Ok(found.await?)
+}
+
+/// First the row, then the bytes: what is written down is there. Nothing is kept meanwhile.
+async fn forget(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
+    let _alone = board.store.sweeping.write().await;
+    let (team_id, hash, now) = (team.clone(), sha256.to_owned(), board.clock.now());
+    board
+        .db
+        .write(move |tx| {
+            let (team, hash) = (team_id.clone(), hash.clone());
+            Box::pin(async move {
+                db::artifacts::lose(tx, &team, &hash, now).await?;
+                Ok::<_, Error>(db::blobs::delete(tx, &team, &hash).await?)
+            })
+        })
+        .await?;
+    let removed = board.store.remove(team, sha256).await;
+    removed.map_err(|error| Error::Internal(format!("a blob could not be taken away: {error}")))
+}

@@ -1,0 +1,287 @@
+//! Files of a viber's workspace: changes that people make here, what became of them, and what is heard from the machine.
+//!
+//! The machine's files are the truth. A change is a durable command to the version that its author saw; whether it was
+//! made the viber says.
+
+mod look;
+
+use std::time::Duration;
+
+use protocol::{EditId, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, WriteState, limits, path};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::{After, record::Speaker};
+use crate::{
+    db::{self, Tx},
+    domain::{By, Edit, EditState, Heard, Text},
+    error::{Error, Result},
+    hub::News,
+    secret,
+    state::Board,
+};
+
+pub use look::{AWAY, Folder, Shown, catch_up, list, read};
+
+/// How long somebody who changes a file waits to hear what became of it, before it counts as queued.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Changes of one viber that may wait.
+const WAITING: u64 = 1_000;
+
+/// What somebody wants to be done to a file.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub path: String,
+    /// The version that they saw; `None`: there was none.
+    pub base_hash: Option<String>,
+    pub op: Op,
+}
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// This becomes its text; `seen` is what the author saw, for a draft of both when somebody else changed it too.
+    Put {
+        content: String,
+        seen: Option<String>,
+    },
+    /// It goes to the trash of the workspace.
+    Delete,
+    Rename {
+        to: String,
+    },
+}
+
+/// The name of a version.
+pub fn hash(content: &[u8]) -> String {
+    secret::hex(&Sha256::digest(content))
+}
+
+/// Makes a change, and waits a moment for what becomes of it: the edit as it stands then.
+pub async fn edit(board: &Board, team: &TeamId, by: &By, viber: &ViberId, change: Change) -> Result<Edit> {
+    let edit = new(board, by, viber, change)?;
+    give(board, team, edit, None).await
+}
+
+/// Settles a conflict: `change` is made instead, or with `None` the file stays as it is.
+pub async fn settle(board: &Board, team: &TeamId, by: &By, conflict: &Edit, change: Option<Change>) -> Result<Edit> {
+    if let Some(change) = change {
+        let edit = new(board, by, &conflict.viber_id, change)?;
+        return give(board, team, edit, Some(conflict.id.clone())).await;
+    }
+    let (team_id, id) = (team.clone(), conflict.id.clone());
+    let done = board.db.write(move |tx| {
+        let (team, id) = (team_id.clone(), id.clone());
+        Box::pin(async move { Ok::<_, Error>(db::edits::settle(tx, &team, &id).await?) })
+    });
+    if !done.await? {
+        return Err(over());
+    }
+    told(board, team, &conflict.viber_id, vec![conflict.path.clone()]);
+    Ok(Edit { state: EditState::Settled, ..conflict.clone() })
+}
+
+fn new(board: &Board, by: &By, viber: &ViberId, change: Change) -> Result<Edit> {
+    let now = board.clock.now();
+    let bad = |bad: path::BadPath| Error::unacceptable("forbidden_path", bad.to_string());
+    path::file(&change.path).map_err(bad)?;
+    let (op, content, base, to) = match change.op {
+        Op::Put { content, seen } => {
+            let seen = seen.filter(|text| Some(hash(text.as_bytes())) == change.base_hash);
+            (WriteOp::Put, Some(content), seen, None)
+        }
+        Op::Delete => (WriteOp::Delete, None, None, None),
+        Op::Rename { to } => (WriteOp::Rename, None, None, Some(path::file(&to).map_err(bad)?.to_owned())),
+    };
+    if let Some(text) = &content {
+        if text.len() as u64 > limits::MAX_TEXT_FILE {
+            return Err(Error::TooLarge("a file of a workspace has at most 1 MiB"));
+        }
+        if text.contains('\0') {
+            return Err(Error::unacceptable("nul", "text may not contain U+0000"));
+        }
+    }
+    if change.base_hash.is_none() && op != WriteOp::Put {
+        return Err(Error::unacceptable("no_base", "say which version of the file is meant"));
+    }
+    Ok(Edit {
+        id: EditId::new(now.0),
+        viber_id: viber.clone(),
+        path: change.path,
+        op,
+        base_hash: change.base_hash,
+        base,
+        hash: content.as_ref().map(|text| hash(text.as_bytes())),
+        content,
+        to,
+        state: EditState::Queued,
+        reason: None,
+        theirs_hash: None,
+        made_by: by.actor.id().to_owned(),
+        author: by.actor.name().to_owned(),
+        created_at: now,
+        ended_at: None,
+    })
+}
+
+/// Stores the edit with its command, and waits for its outcome while the viber is connected.
+async fn give(board: &Board, team: &TeamId, edit: Edit, settles: Option<EditId>) -> Result<Edit> {
+    let mut news = board.hub.listen(team);
+    let (team_id, made) = (team.clone(), edit.clone());
+    board
+        .db
+        .write(move |tx| {
+            let (team, edit, settles) = (team_id.clone(), made.clone(), settles.clone());
+            Box::pin(async move { store(tx, &team, &edit, settles.as_ref()).await })
+        })
+        .await?;
+    let mut after = After::default();
+    after.command(&edit.viber_id);
+    after.files(&edit.viber_id, vec![edit.path.clone()]);
+    after.tell(board, team);
+    if !board.hub.is_connected(&edit.viber_id) {
+        return Ok(edit);
+    }
+    let outcome = async {
+        loop {
+            let (team, id) = (team.clone(), edit.id.clone());
+            let found = board.db.read(move |tx| Box::pin(async move { db::edits::load(tx, &team, &id).await })).await?;
+            match found {
+                Some(now) if now.state == EditState::Queued => {}
+                Some(now) => return Ok::<_, Error>(now),
+                None => return Err(Error::NotFound),
+            }
+            loop {
+                match news.next().await {
+                    News::File { viber, path } if viber == edit.viber_id && (path.is_empty() || path == edit.path) => {
+                        break;
+                    }
+                    News::Anything => break,
+                    _ => {}
+                }
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, outcome).await.unwrap_or(Ok(edit.clone()))
+}
+
+async fn store(tx: &mut Tx, team: &TeamId, edit: &Edit, settles: Option<&EditId>) -> Result<()> {
+    if db::vibers::load(tx, team, &edit.viber_id).await?.is_none() {
+        return Err(Error::NotFound);
+    }
+    if db::edits::open(tx, team, &edit.viber_id, WAITING).await?.len() as u64 >= WAITING {
+        return Err(Error::conflict("too_many_edits", "too many changes wait for this viber"));
+    }
+    if let Some(conflict) = settles
+        && !db::edits::settle(tx, team, conflict).await?
+    {
+        return Err(over());
+    }
+    let mut edit = edit.clone();
+    if edit.base.is_none() && edit.op == WriteOp::Put {
+        let known = db::files::load(tx, team, &edit.viber_id, &edit.path).await?.and_then(|file| file.text);
+        edit.base = known.filter(|text| Some(&text.hash) == edit.base_hash.as_ref()).map(|text| text.content);
+    }
+    db::edits::insert(tx, team, &edit).await?;
+    let body = json!({ "editId": edit.id }).to_string();
+    let command = db::commands::New { kind: "workspace:write", attempt: None, body };
+    let given = db::commands::give(tx, team, &edit.viber_id, command, edit.created_at).await?;
+    given.map(drop).ok_or(Error::NotFound)
+}
+
+fn over() -> Error {
+    Error::conflict("settled", "somebody has dealt with it already")
+}
+
+/// What a viber says became of changes. What it is not asked for, or says again, changes nothing.
+pub async fn written(board: &Board, speaker: &Speaker, all: &[WorkspaceWritten]) -> Result<()> {
+    let now = board.clock.now();
+    let (who, told_all) = (speaker.clone(), all.to_vec());
+    board
+        .db
+        .write(move |tx| {
+            let (who, all) = (who.clone(), told_all.clone());
+            Box::pin(async move {
+                for one in &all {
+                    end(tx, &who, one, now).await?;
+                }
+                Ok::<_, Error>(())
+            })
+        })
+        .await?;
+    // Edits are named by their own path, whatever the viber calls it.
+    told(board, &speaker.team, &speaker.viber, vec![String::new()]);
+    Ok(())
+}
+
+async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant) -> Result<()> {
+    let (team, viber) = (&who.team, &who.viber);
+    if !db::edits::end(tx, team, viber, one, now).await? {
+        return Ok(());
+    }
+    let Some(edit) = db::edits::load(tx, team, &one.edit_id).await? else { return Ok(()) };
+    let hear = |path: &str, hash: Option<String>, size| Heard {
+        path: path.to_owned(),
+        hash,
+        size,
+        mtime: None,
+        by: "board".to_owned(),
+    };
+    match one.state {
+        WriteState::Refused => return Ok(()),
+        // Nobody looked at it yet: what is remembered is not what is there.
+        WriteState::Conflict => {
+            let heard = Heard { by: "file".to_owned(), ..hear(&edit.path, one.hash.clone(), 0) };
+            return Ok(db::files::hear(tx, team, viber, &heard, now).await?);
+        }
+        WriteState::Applied => {}
+    }
+    match (edit.op, edit.content, edit.hash, edit.to) {
+        (WriteOp::Put, Some(content), Some(hash), _) => {
+            let heard = hear(&edit.path, Some(hash.clone()), content.len() as u64);
+            db::files::hear(tx, team, viber, &heard, now).await?;
+            db::files::keep(tx, team, viber, &edit.path, &Text { content, hash, at: now }, now).await?;
+        }
+        (WriteOp::Rename, _, _, Some(to)) => {
+            let before = db::files::load(tx, team, viber, &edit.path).await?;
+            let size = before.as_ref().map_or(0, |file| file.size);
+            db::files::hear(tx, team, viber, &hear(&edit.path, None, 0), now).await?;
+            db::files::hear(tx, team, viber, &hear(&to, edit.base_hash, size), now).await?;
+            if let Some(text) = before.and_then(|file| file.text) {
+                db::files::keep(tx, team, viber, &to, &text, now).await?;
+            }
+        }
+        _ => db::files::hear(tx, team, viber, &hear(&edit.path, None, 0), now).await?,
+    }
+    Ok(())
+}
+
+/// Files of a viber changed.
+pub async fn heard(board: &Board, speaker: &Speaker, all: Vec<Heard>) -> Result<()> {
+    let now = board.clock.now();
+    let who = speaker.clone();
+    let paths = all.iter().map(|heard| heard.path.clone()).collect();
+    board
+        .db
+        .write(move |tx| {
+            let (who, all) = (who.clone(), all.clone());
+            Box::pin(async move {
+                // An older connection may still be talking.
+                if db::vibers::epoch(tx, &who.team, &who.viber).await? == Some(who.epoch) {
+                    for heard in &all {
+                        db::files::hear(tx, &who.team, &who.viber, heard, now).await?;
+                    }
+                }
+                Ok::<_, Error>(())
+            })
+        })
+        .await?;
+    told(board, &speaker.team, &speaker.viber, paths);
+    Ok(())
+}
+
+fn told(board: &Board, team: &TeamId, viber: &ViberId, paths: Vec<String>) {
+    let mut after = After::default();
+    after.files(viber, paths);
+    after.tell(board, team);
+}

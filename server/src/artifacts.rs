@@ -1,0 +1,188 @@
+//! The store of blobs: bytes that somebody opened or attached, in a folder or an S3 bucket, by team and content hash.
+//!
+//! Owns where bytes lie, how they arrive piece by piece, and how they are read, also while they arrive. Refuses to know
+//! whose they are and who may see them: that stands in the database, and `actions` asks it.
+
+mod address;
+mod keep;
+mod read;
+mod stage;
+mod transit;
+
+use std::{
+    fs, io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::{
+    ObjectStore, ObjectStoreExt as _,
+    aws::AmazonS3,
+    local::LocalFileSystem,
+    path::Path as Key,
+    signer::{Method, SignedUrlOptions, Signer as _},
+};
+use protocol::TeamId;
+use tokio::sync::RwLock;
+
+pub use address::{Address, BadAddress};
+pub use read::{Bytestream, HELD};
+pub use stage::Stage;
+pub use transit::{End, Progress, Transit, Transits, Want};
+
+/// How long a signed address is good.
+const SIGNED: Duration = Duration::from_secs(5 * 60);
+
+/// The store. Opened when it is first used, so that making one does nothing.
+#[derive(Debug)]
+pub struct Store {
+    address: Address,
+    staging: PathBuf,
+    opened: OnceLock<Kind>,
+    /// Stages that were made: each has a name of its own.
+    staged: AtomicU64,
+    /// What is on its way here from a viber.
+    pub transits: Transits,
+    /// Held shared while a blob is kept and written down, alone while one is taken away: else a blob that comes again just
+    /// when it goes would be a row without bytes.
+    pub sweeping: RwLock<()>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Folder(LocalFileSystem),
+    Bucket(Arc<AmazonS3>),
+}
+
+impl Store {
+    /// A store at `address`; what arrives is first written to `staging`. Touches nothing.
+    pub fn new(address: Address, data: &Path) -> Self {
+        // On the same file system as the folder, so that a complete blob only changes its name.
+        let staging = match &address {
+            Address::Folder(folder) => folder.join(".staging"),
+            Address::Bucket { .. } => data.join("staging"),
+        };
+        Self {
+            address,
+            staging,
+            opened: OnceLock::new(),
+            staged: AtomicU64::new(0),
+            transits: Transits::default(),
+            sweeping: RwLock::new(()),
+        }
+    }
+
+    /// Opens it, and forgets what arrived half before the Board started.
+    pub fn open(&self) -> io::Result<()> {
+        self.kind()?;
+        for entry in fs::read_dir(&self.staging)? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(())
+    }
+
+    fn kind(&self) -> io::Result<&Kind> {
+        if let Some(kind) = self.opened.get() {
+            return Ok(kind);
+        }
+        closed_folder(&self.staging)?;
+        let kind = match &self.address {
+            Address::Folder(folder) => {
+                closed_folder(folder)?;
+                Kind::Folder(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true))
+            }
+            Address::Bucket { .. } => Kind::Bucket(Arc::new(self.address.bucket()?)),
+        };
+        Ok(self.opened.get_or_init(|| kind))
+    }
+
+    fn key(&self, team: &TeamId, sha256: &str) -> Key {
+        let prefix = match &self.address {
+            Address::Folder(_) => "",
+            Address::Bucket { prefix, .. } => prefix,
+        };
+        Key::from_iter(prefix.split('/').chain([team.as_str(), sha256]).filter(|part| !part.is_empty()))
+    }
+
+    /// A new place for what arrives under this name.
+    pub fn stage(&self, name: &str) -> io::Result<Stage> {
+        self.kind()?;
+        let n = self.staged.fetch_add(1, Ordering::Relaxed);
+        Stage::open(self.staging.join(format!("{name}.{n}.part")))
+    }
+
+    /// Keeps a complete stage under its content. Keeping the same content again changes nothing.
+    pub async fn keep(&self, stage: Stage, team: &TeamId, sha256: &str) -> io::Result<()> {
+        if crate::fault::at("artifacts::keep") {
+            return Err(io::Error::other("failpoint artifacts::keep"));
+        }
+        let key = self.key(team, sha256);
+        match self.kind()? {
+            Kind::Folder(files) => keep::in_folder(stage, files.path_to_filesystem(&key)?).await,
+            Kind::Bucket(bucket) => keep::in_bucket(stage, bucket, &key).await,
+        }
+    }
+
+    /// The bytes of a blob from `range`, or `None` when the store does not have it (any more).
+    pub async fn read(&self, team: &TeamId, sha256: &str, range: Range<u64>) -> io::Result<Option<Bytestream>> {
+        let key = self.key(team, sha256);
+        match self.kind()? {
+            Kind::Folder(files) => match fs::File::open(files.path_to_filesystem(&key)?) {
+                Ok(file) => Ok(Some(read::file(file, range))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            },
+            Kind::Bucket(bucket) => read::object(bucket, &key, range).await,
+        }
+    }
+
+    /// Where a blob can be read without the Board for some minutes, when the store has such addresses. `answers` are the
+    /// headers that the store is to answer with.
+    pub async fn signed(&self, team: &TeamId, sha256: &str, answers: [(&str, &str); 2]) -> io::Result<Option<String>> {
+        let Kind::Bucket(bucket) = self.kind()? else { return Ok(None) };
+        let query = answers.map(|(name, value)| (format!("response-{name}"), value.to_owned()));
+        let options = SignedUrlOptions::default().with_query(query);
+        let url = bucket.signed_url_opts(Method::GET, &self.key(team, sha256), SIGNED, &options).await?;
+        Ok(Some(url.to_string()))
+    }
+
+    /// Takes a blob away. One that is not there is taken away already.
+    pub async fn remove(&self, team: &TeamId, sha256: &str) -> io::Result<()> {
+        let key = self.key(team, sha256);
+        let removed = match self.kind()? {
+            Kind::Folder(files) => files.delete(&key).await,
+            Kind::Bucket(bucket) => bucket.delete(&key).await,
+        };
+        match removed {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes away all blobs of a team.
+    pub async fn remove_all(&self, team: &TeamId) -> io::Result<()> {
+        let store: &dyn ObjectStore = match self.kind()? {
+            Kind::Folder(files) => files,
+            Kind::Bucket(bucket) => bucket.as_ref(),
+        };
+        let all = store.list(Some(&self.key(team, ""))).map_ok(|object| object.location).boxed();
+        let mut removed = store.delete_stream(all);
+        while removed.try_next().await?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Makes a folder that only the Board reads.
+fn closed_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Changes of files that people made here.
+
+use protocol::{EditId, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, WriteState};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{Edit, EditState},
+};
+
+/// A new one.
+pub async fn insert(tx: &mut Tx, team: &TeamId, edit: &Edit) -> Result<(), Error> {
+    let sql = "INSERT INTO edits (team_id, edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, \
+               made_by, author, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    let Edit { base_hash, base, content, hash, to, made_by, author, .. } = edit.clone();
+    let (op, state, path) = (edit.op.as_str(), edit.state.as_str(), edit.path.as_str());
+    let args = args![
+        team,
+        &edit.id,
+        &edit.viber_id,
+        path,
+        op,
+        base_hash,
+        base,
+        content,
+        hash,
+        to,
+        state,
+        made_by,
+        author,
+        edit.created_at
+    ];
+    tx.execute(sql, args).await.map(drop)
+}
+
+/// What its viber says became of it. `false`: it was over before, or is none of this viber's.
+pub async fn end(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    written: &WorkspaceWritten,
+    now: Instant,
+) -> Result<bool, Error> {
+    let sql = "UPDATE edits SET state = $4, reason = $5, theirs_hash = $6, ended_at = $7 \
+               WHERE team_id = $1 AND viber_id = $2 AND edit_id = $3 AND state = 'queued'";
+    let state = match written.state {
+        WriteState::Applied => EditState::Applied,
+        WriteState::Conflict => EditState::Conflict,
+        WriteState::Refused => EditState::Refused,
+    };
+    let reason = written.reason.as_deref().map(|reason| super::clean(protocol::text::head(reason, 500)));
+    let theirs = if state == EditState::Conflict { written.hash.clone() } else { None };
+    let args = args![team, viber, &written.edit_id, state.as_str(), reason, theirs, now];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
+/// A person has dealt with a conflict.
+pub async fn settle(tx: &mut Tx, team: &TeamId, id: &EditId) -> Result<bool, Error> {
+    let sql = "UPDATE edits SET state = 'settled' WHERE team_id = $1 AND edit_id = $2 AND state = 'conflict'";
+    Ok(tx.execute(sql, args![team, id]).await? > 0)
+}
+
+/// One, whole.
+pub async fn load(tx: &mut Tx, team: &TeamId, id: &EditId) -> Result<Option<Edit>, Error> {
+    let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
+               made_by, author, created_at, ended_at FROM edits WHERE team_id = $1 AND edit_id = $2";
+    tx.row(sql, args![team, id]).await?.as_ref().map(edit).transpose()
+}
+
+/// What was done here to a file, newest first, without the texts.
+pub async fn of_file(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    path: &str,
+    before: Option<&EditId>,
+    limit: u64,
+) -> Result<Vec<Edit>, Error> {
+    let sql = "SELECT edit_id, viber_id, path, op, base_hash, NULL AS base, NULL AS content, hash, to_path, state, \
+               reason, theirs_hash, made_by, author, created_at, ended_at FROM edits \
+               WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND ($4 IS NULL OR edit_id < $4) \
+               ORDER BY edit_id DESC LIMIT $5 + 0";
+    let before = before.map(|id| id.as_str().to_owned());
+    tx.rows(sql, args![team, viber, path, before, limit]).await?.iter().map(edit).collect()
+}
+
+/// What waits for its viber or for a person, oldest first, without the texts.
+pub async fn open(tx: &mut Tx, team: &TeamId, viber: &ViberId, limit: u64) -> Result<Vec<Edit>, Error> {
+    let sql = "SELECT edit_id, viber_id, path, op, base_hash, NULL AS base, NULL AS content, hash, to_path, state, \
+               reason, theirs_hash, made_by, author, created_at, ended_at FROM edits \
+               WHERE team_id = $1 AND viber_id = $2 AND state IN ('queued', 'conflict') ORDER BY edit_id LIMIT $3 + 0";
+    tx.rows(sql, args![team, viber, limit]).await?.iter().map(edit).collect()
+}
+
+/// The newest change of a file that its viber has not made yet: what the file will be.
+pub async fn pending(tx: &mut Tx, team: &TeamId, viber: &ViberId, path: &str) -> Result<Option<Edit>, Error> {
+    let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
+               made_by, author, created_at, ended_at FROM edits \
+               WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND state = 'queued' ORDER BY edit_id DESC LIMIT 1";
+    tx.row(sql, args![team, viber, path]).await?.as_ref().map(edit).transpose()
+}
+
+fn edit(row: &Row) -> Result<Edit, Error> {
+    let op = match row.text("op")?.as_str() {
+        "put" => WriteOp::Put,
+        "delete" => WriteOp::Delete,
+        "rename" => WriteOp::Rename,
+        other => return Err(Error::Broken(format!("an edit has the op {other}"))),
+    };
+    Ok(Edit {
+        id: row.parse("edit_id")?,
+        viber_id: row.parse("viber_id")?,
+        path: row.text("path")?,
+        op,
+        base_hash: row.optional_text("base_hash")?,
+        base: row.optional_text("base")?,
+        content: row.optional_text("content")?,
+        hash: row.optional_text("hash")?,
+        to: row.optional_text("to_path")?,
+        state: row.parse("state")?,
+        reason: row.optional_text("reason")?,
+        theirs_hash: row.optional_text("theirs_hash")?,
+        made_by: row.text("made_by")?,
+        author: row.text("author")?,
+        created_at: row.instant("created_at")?,
+        ended_at: row.optional_instant("ended_at")?,
+    })
+}

@@ -1,0 +1,80 @@
+//! Files of a workspace as they were heard of, and their texts when somebody looked.
+
+use protocol::{Instant, TeamId, ViberId};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{File, Heard, Text},
+};
+
+/// Files of one viber that are remembered; more are not a workspace.
+const MOST: u64 = 50_000;
+
+/// A file was heard of. Its text stays, with the version it is of.
+pub async fn hear(tx: &mut Tx, team: &TeamId, viber: &ViberId, heard: &Heard, now: Instant) -> Result<(), Error> {
+    let known = "UPDATE files SET hash = $4, size = $5, mtime = $6, changed_by = $7, heard_at = $8 \
+                 WHERE team_id = $1 AND viber_id = $2 AND path = $3";
+    let Heard { path, hash, size, mtime, by } = heard.clone();
+    let args = args![team, viber, path, hash.clone(), size, mtime, by, now];
+    if tx.execute(known, args).await? > 0 || hash.is_none() {
+        return Ok(());
+    }
+    let new = "INSERT INTO files (team_id, viber_id, path, hash, size, mtime, changed_by, heard_at) \
+               SELECT $1, $2, $3, $4, $5, $6, $7, $8 \
+               WHERE (SELECT COUNT(*) FROM files WHERE team_id = $1 AND viber_id = $2) < $9 \
+               ON CONFLICT (team_id, viber_id, path) DO NOTHING";
+    let Heard { path, hash, size, mtime, by } = heard.clone();
+    tx.execute(new, args![team, viber, path, hash, size, mtime, by, now, MOST]).await.map(drop)
+}
+
+/// A version of a file was read.
+pub async fn keep(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    path: &str,
+    text: &Text,
+    now: Instant,
+) -> Result<(), Error> {
+    let sql = "UPDATE files SET content = $4, content_hash = $5, content_at = $6 \
+               WHERE team_id = $1 AND viber_id = $2 AND path = $3";
+    tx.execute(sql, args![team, viber, path, text.content.as_str(), text.hash.as_str(), now]).await.map(drop)
+}
+
+/// What is known of a file.
+pub async fn load(tx: &mut Tx, team: &TeamId, viber: &ViberId, path: &str) -> Result<Option<File>, Error> {
+    let sql = "SELECT path, hash, size, mtime, changed_by, heard_at, content, content_hash, content_at FROM files \
+               WHERE team_id = $1 AND viber_id = $2 AND path = $3";
+    tx.row(sql, args![team, viber, path]).await?.as_ref().map(file).transpose()
+}
+
+/// The files that somebody looked at, newest first, with the version that was heard of last.
+pub async fn looked_at(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    limit: u64,
+) -> Result<Vec<(String, Option<String>)>, Error> {
+    let sql = "SELECT path, hash FROM files WHERE team_id = $1 AND viber_id = $2 AND content_at IS NOT NULL \
+               ORDER BY content_at DESC, path LIMIT $3 + 0";
+    let rows = tx.rows(sql, args![team, viber, limit]).await?;
+    rows.iter().map(|row| Ok((row.text("path")?, row.optional_text("hash")?))).collect()
+}
+
+fn file(row: &Row) -> Result<File, Error> {
+    let text =
+        match (row.optional_text("content")?, row.optional_text("content_hash")?, row.optional_int("content_at")?) {
+            (Some(content), Some(hash), Some(at)) => Some(Text { content, hash, at: Instant(at) }),
+            _ => None,
+        };
+    Ok(File {
+        path: row.text("path")?,
+        hash: row.optional_text("hash")?,
+        size: row.count("size")?,
+        mtime: row.optional_instant("mtime")?,
+        changed_by: row.text("changed_by")?,
+        heard_at: row.instant("heard_at")?,
+        text,
+    })
+}

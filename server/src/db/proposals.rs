@@ -1,0 +1,102 @@
+//! What agents would like to be changed, until somebody decides.
+
+use protocol::{Instant, ProposalId, SessionId, TeamId};
+
+use super::{Error, Row, Tx};
+use crate::{
+    args,
+    domain::{Proposal, ProposalState, plan::ProposalKind},
+};
+
+macro_rules! columns {
+    () => {
+        "proposal_id, kind, session_id, task_id, attempt, seq, base_hash, content, note, state, decided_by, created_at, \
+         decided_at"
+    };
+}
+
+/// Keeps a proposal; `false` when its event was seen before.
+pub async fn insert(tx: &mut Tx, team: &TeamId, proposal: &Proposal) -> Result<bool, Error> {
+    let sql = "INSERT INTO proposals (team_id, proposal_id, kind, session_id, task_id, attempt, seq, base_hash, content, \
+               note, state, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
+    let args = args![
+        team,
+        &proposal.id,
+        proposal.kind,
+        &proposal.session_id,
+        &proposal.task_id,
+        proposal.attempt,
+        proposal.seq,
+        proposal.base_hash.as_deref(),
+        &proposal.content,
+        &proposal.note,
+        proposal.state,
+        proposal.created_at
+    ];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
+/// One proposal of a session.
+pub async fn load(tx: &mut Tx, team: &TeamId, session: &SessionId, id: &ProposalId) -> Result<Option<Proposal>, Error> {
+    let sql =
+        concat!("SELECT ", columns!(), " FROM proposals WHERE team_id = $1 AND session_id = $2 AND proposal_id = $3");
+    tx.row(sql, args![team, session, id]).await?.as_ref().map(proposal).transpose()
+}
+
+/// A session's proposals of a kind, the newest first: those in `state`, or all.
+pub async fn list(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    kind: ProposalKind,
+    state: Option<ProposalState>,
+    limit: u64,
+) -> Result<Vec<Proposal>, Error> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM proposals WHERE team_id = $1 AND session_id = $2 AND kind = $3 AND ($4 IS NULL OR state = $4) \
+         ORDER BY proposal_id DESC LIMIT $5 + 0"
+    );
+    let args = args![team, session, kind, state.map(ProposalState::as_str), limit];
+    tx.rows(sql, args).await?.iter().map(proposal).collect()
+}
+
+/// Decides a proposal that waits; `false` when it does not wait any more.
+pub async fn decide(
+    tx: &mut Tx,
+    team: &TeamId,
+    id: &ProposalId,
+    state: ProposalState,
+    by: &str,
+    now: Instant,
+) -> Result<bool, Error> {
+    let sql = "UPDATE proposals SET state = $3, decided_by = $4, decided_at = $5 \
+               WHERE team_id = $1 AND proposal_id = $2 AND state = 'pending'";
+    Ok(tx.execute(sql, args![team, id, state, by, now]).await? > 0)
+}
+
+/// Those that waited before this one give way to it.
+pub async fn supersede(tx: &mut Tx, team: &TeamId, newer: &Proposal, now: Instant) -> Result<(), Error> {
+    let sql = "UPDATE proposals SET state = 'superseded', decided_at = $5 WHERE team_id = $1 AND session_id = $2 \
+               AND kind = $3 AND proposal_id <> $4 AND state = 'pending'";
+    tx.execute(sql, args![team, &newer.session_id, newer.kind, &newer.id, now]).await.map(drop)
+}
+
+fn proposal(row: &Row) -> Result<Proposal, Error> {
+    Ok(Proposal {
+        id: row.parse("proposal_id")?,
+        kind: row.parse("kind")?,
+        session_id: row.parse("session_id")?,
+        task_id: row.parse("task_id")?,
+        attempt: u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX),
+        seq: row.count("seq")?,
+        base_hash: row.optional_text("base_hash")?,
+        content: row.text("content")?,
+        note: row.text("note")?,
+        state: row.parse("state")?,
+        decided_by: row.optional_text("decided_by")?,
+        created_at: row.instant("created_at")?,
+        decided_at: row.optional_instant("decided_at")?,
+    })
+}

@@ -1,0 +1,149 @@
+//! Artifacts: what tasks produced and operators attached, their facts and their bytes.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Redirect, Response},
+};
+use protocol::{ArtifactId, SessionId};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answers, PREFIX,
+    page::{Page, Paging},
+    path::Id,
+    query::Asked,
+    shapes::{self, List},
+};
+use crate::{
+    actions::artifacts::{self, Upload},
+    db,
+    error::Error,
+    state::Board,
+    web::{
+        Operating, Rejection, Viewing,
+        content::{self, As},
+    },
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, withdraw)).routes(routes!(content))
+}
+
+/// Those whose bodies are as large as a team allows.
+pub fn uploads() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(upload))
+}
+
+/// A session's artifacts, the newest first.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/artifacts", tag = "artifacts", params(("id" = String, Path), Paging),
+    responses((status = 200, body = List<shapes::Artifact>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+    page: Page,
+) -> Result<Json<List<shapes::Artifact>>, Rejection> {
+    let after = page.after_id::<ArtifactId>("artifacts")?;
+    let (team, limit) = (caller.team.id.clone(), page.fetch());
+    let rows = board
+        .db
+        .read(move |tx| {
+            Box::pin(async move {
+                if db::sessions::load(tx, &team, &id).await?.is_none() {
+                    return Ok::<_, db::Error>(None);
+                }
+                db::artifacts::of_session(tx, &team, &id, after.as_ref(), limit).await.map(Some)
+            })
+        })
+        .await?;
+    let rows = rows.ok_or(Error::NotFound)?;
+    Ok(Json(page.list("artifacts", rows, |artifact| vec![artifact.id.to_string()])))
+}
+
+/// How an uploaded file is called.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Named {
+    name: String,
+}
+
+/// Attaches a file to the session's next task. The body is the file, its type is the `Content-Type`.
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/artifacts", tag = "artifacts", params(("id" = String, Path), Named),
+    request_body(content = inline(Vec<u8>), content_type = "application/octet-stream"),
+    responses((status = 201, body = shapes::Artifact), Answers))]
+async fn upload(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(session): Id<SessionId>,
+    Asked(named): Asked<Named>,
+    request: axum::extract::Request,
+) -> Result<Response, Rejection> {
+    let (parts, body): (_, Body) = request.into_parts();
+    let claimed = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("").to_owned();
+    let upload = Upload { session, name: named.name, claimed };
+    let kept = artifacts::attach(&board, &caller.team.id, &caller.by, upload, body.into_data_stream()).await?;
+    let place = format!("{PREFIX}/artifacts/{}", kept.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Artifact::from(kept))).into_response())
+}
+
+/// One artifact's facts.
+#[utoipa::path(get, path = "/api/v1/artifacts/{id}", tag = "artifacts", params(("id" = String, Path)), responses(
+    (status = 200, body = shapes::Artifact), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ArtifactId>,
+) -> Result<Json<shapes::Artifact>, Rejection> {
+    Ok(Json(artifacts::load(&board, &caller.team.id, &id).await?.into()))
+}
+
+/// Takes back an attachment that no task has yet.
+#[utoipa::path(delete, path = "/api/v1/artifacts/{id}", tag = "artifacts", params(("id" = String, Path)), responses(
+    (status = 204), Answers))]
+async fn withdraw(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<ArtifactId>,
+) -> Result<StatusCode, Rejection> {
+    artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How the bytes come.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct How {
+    /// With `true`, and when the object store has such addresses: 303 to its own, good for some minutes.
+    direct: Option<bool>,
+}
+
+/// The bytes. What only the viber has comes from there, through the store; `Range` works meanwhile.
+#[utoipa::path(get, path = "/api/v1/artifacts/{id}/content", tag = "artifacts", params(("id" = String, Path), How),
+    responses((status = 200, content_type = "application/octet-stream"), (status = 206, description = "A range"),
+    (status = 303, description = "In the object store"), (status = 410, description = "Nobody has it any more"), Answers))]
+async fn content(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ArtifactId>,
+    Asked(how): Asked<How>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let team = &caller.team.id;
+    let artifact = artifacts::load(&board, team, &id).await?;
+    if how.direct == Some(true) {
+        let name = content::disposition(true, &artifact.file_name());
+        let answers = [("content-disposition", name.as_str()), ("content-type", "application/octet-stream")];
+        if let Some(url) = artifacts::direct(&board, team, &id, answers).await? {
+            return Ok(Redirect::to(&url).into_response());
+        }
+    }
+    let wanted = content::resumed(&headers, artifact.sha256.as_deref());
+    Ok(content::answer(artifacts::open(&board, team, &id, wanted).await?, As::Download))
+}

@@ -1,0 +1,77 @@
+//! Artifacts as the API shows them.
+
+use protocol::{ArtifactId, Instant, SessionId, TaskId, ViberId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain;
+
+/// Something a task produced, or an operator attached.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    #[schema(value_type = String, example = "art_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
+    pub id: ArtifactId,
+    #[schema(value_type = String)]
+    pub session_id: SessionId,
+    #[schema(value_type = String)]
+    pub viber_id: ViberId,
+    /// Absent for an attachment that waits for the session's next task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub task_id: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// What the agent calls it, or the file's name. Artifacts of a session with the same name are versions of one.
+    pub name: String,
+    pub title: String,
+    /// The type that was said.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The type that the bytes look like.
+    pub sniffed: String,
+    /// A path on the viber, or an address that is only shown.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// `agent`, `file` (it appeared in the task's folder) or `operator` (an attachment).
+    #[schema(value_type = String)]
+    pub origin: domain::Origin,
+    /// `viber` (only there, connected), `stored` (on the Board), `offline` (only there, away), `gone`, `link`.
+    #[schema(value_type = String)]
+    pub state: domain::Place,
+    /// Since when it is so.
+    #[schema(value_type = String, format = DateTime)]
+    pub state_since: Instant,
+    pub created_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Instant,
+}
+
+impl From<domain::Artifact> for Artifact {
+    fn from(artifact: domain::Artifact) -> Self {
+        let (state, state_since) = artifact.place();
+        Self {
+            id: artifact.id,
+            session_id: artifact.session_id,
+            viber_id: artifact.viber_id,
+            task_id: artifact.task_id,
+            attempt: artifact.attempt,
+            name: artifact.name,
+            title: artifact.title,
+            kind: artifact.claimed,
+            sniffed: artifact.sniffed,
+            reference: artifact.reference,
+            size: artifact.size,
+            sha256: artifact.sha256,
+            origin: artifact.origin,
+            state,
+            state_since,
+            created_by: artifact.created_by,
+            created_at: artifact.created_at,
+        }
+    }
+}

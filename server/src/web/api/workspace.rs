@@ -1,0 +1,309 @@
+//! Files of a viber's workspace: through its daemon while it is there, as they were read last while it is not.
+
+use axum::{
+    Extension, Json, RequestPartsExt,
+    body::Bytes,
+    extract::{FromRequestParts, RawPathParams, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use protocol::{Entry, EntryKind, Instant, ViberId};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{Answers, json::MAX_BODY, path::Id, query::Asked};
+use crate::{
+    actions::files::{self, Change, Op, Shown},
+    domain::{Edit, EditState},
+    error::{Error, Result},
+    state::Board,
+    web::{
+        Operating, Rejection, Viewing,
+        layers::{RequestId, bodies},
+    },
+};
+
+/// Since when an answer may be old.
+const AS_OF: &str = "x-as-of";
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, write, remove))
+}
+
+/// Which file of which viber an address names: its path decoded once, whatever it says then.
+#[derive(Debug)]
+pub struct At {
+    pub id: ViberId,
+    pub path: String,
+}
+
+impl FromRequestParts<Board> for At {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, board: &Board) -> std::result::Result<Self, Rejection> {
+        let Id(id) = Id::from_request_parts(parts, board).await?;
+        let refused = || Error::unacceptable("forbidden_path", "this is no path of a workspace");
+        let path = parts.extract::<RawPathParams>().await.map_err(|_| refused())?;
+        let path = path.iter().find(|(name, _)| *name == "path").map(|(_, text)| text.to_owned());
+        Ok(Self { id, path: path.ok_or(Error::NotFound)? })
+    }
+}
+
+/// Which folder.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Where {
+    /// A folder of the workspace; absent or empty for its root.
+    path: Option<String>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// What lies in a folder, folders first.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Folder {
+    path: String,
+    items: Vec<Item>,
+    next: Option<String>,
+    /// Since when this may be old; null: it is so on the machine now.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    as_of: Option<Instant>,
+}
+
+/// A file or a folder.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    name: String,
+    /// `file`, `folder`, or `other`, which is never opened.
+    kind: &'static str,
+    size: u64,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    mtime: Option<Instant>,
+}
+
+impl From<Entry> for Item {
+    fn from(entry: Entry) -> Self {
+        let kind = match entry.kind {
+            EntryKind::File => "file",
+            EntryKind::Folder => "folder",
+            EntryKind::Other => "other",
+        };
+        Self { name: entry.name, kind, size: entry.size, mtime: entry.mtime }
+    }
+}
+
+/// A folder of a viber's workspace.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace", tag = "vibers", params(("id" = String, Path), Where),
+    responses((status = 200, body = Folder), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+    Asked(asked): Asked<Where>,
+) -> Result<Json<Folder>, Rejection> {
+    let from = asked.cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse::<u64>()).transpose();
+    let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
+    let path = asked.path.unwrap_or_default();
+    let folder = files::list(&board, &caller.team.id, &id, &path, from).await?;
+    let end = from + folder.listing.entries.len() as u64;
+    let next = (folder.listing.omitted > 0 && folder.as_of.is_none()).then(|| end.to_string());
+    let items = folder.listing.entries.into_iter().map(Item::from).collect();
+    Ok(Json(Folder { path, items, next, as_of: folder.as_of }))
+}
+
+/// The bytes of a file. Of one over 1 MiB the first part (206), and others by `Range`.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
+    params(("id" = String, Path), ("path" = String, Path)),
+    responses((status = 200, content_type = "application/octet-stream"), (status = 206, description = "A part of it"),
+        (status = 304, description = "As `If-None-Match` names it"), Answers))]
+async fn read(State(board): State<Board>, caller: Viewing, at: At, headers: HeaderMap) -> Result<Response, Rejection> {
+    let file = files::read(&board, &caller.team.id, &at.id, &at.path, range(&headers)).await?;
+    Ok(answer(file, &headers))
+}
+
+/// Where the wanted part begins: only of large files is one given, and where it ends is ours to say.
+fn range(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?;
+    range.split_once('-')?.0.parse().ok()
+}
+
+pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
+    let mut headers = HeaderMap::new();
+    let mut set = |name: &'static str, text: String| {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    };
+    let tag = format!("\"{}\"", file.hash);
+    set("etag", tag.clone());
+    // Never a page of ours, whatever a browser thinks of it.
+    set("content-type", "application/octet-stream".to_owned());
+    set("content-disposition", "attachment".to_owned());
+    set("cache-control", "no-cache".to_owned());
+    if let Some(at) = file.as_of {
+        set(AS_OF, at.to_string());
+    }
+    let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    let (from, size, length) = (file.from, file.size, file.bytes.len() as u64);
+    if !file.is_part() {
+        return (headers, file.bytes).into_response();
+    }
+    if length == 0 {
+        set("content-range", format!("bytes */{size}"));
+        return (StatusCode::RANGE_NOT_SATISFIABLE, headers).into_response();
+    }
+    set("content-range", format!("bytes {from}-{}/{size}", from + length - 1));
+    (StatusCode::PARTIAL_CONTENT, headers, file.bytes).into_response()
+}
+
+/// What became of a change.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Written {
+    /// The version that there is now, or will be; null: none.
+    hash: Option<String>,
+    /// `applied`, or `queued` until the viber is back.
+    state: &'static str,
+}
+
+/// Which version a caller means.
+enum Base {
+    /// The one it saw.
+    Seen(String),
+    /// There is none.
+    New,
+    /// It does not say: then there must be none.
+    Unsaid,
+}
+
+fn base(headers: &HeaderMap) -> Result<Base> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
+    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+        (Some(tag), None) => {
+            let hash = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+            let hash = hash.filter(|hash| hash.len() <= 65 && !hash.contains(['"', ',']));
+            let bad = || Error::Malformed("If-Match names one version, in double quotes".to_owned());
+            Ok(Base::Seen(hash.ok_or_else(bad)?.to_owned()))
+        }
+        (None, Some(star)) if star == "*" => Ok(Base::New),
+        (None, None) => Ok(Base::Unsaid),
+        _ => Err(Error::Malformed("give If-Match: \"hash\", or If-None-Match: *".to_owned())),
+    }
+}
+
+/// Writes a file: the version that `If-Match` names, or a new one.
+#[utoipa::path(put, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
+    params(("id" = String, Path), ("path" = String, Path)),
+    request_body(content = String, content_type = "application/octet-stream"),
+    responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
+        (status = 428, description = "It is there: name the version"), Answers))]
+async fn write(
+    State(board): State<Board>,
+    caller: Operating,
+    at: At,
+    Extension(number): Extension<RequestId>,
+    request: axum::extract::Request,
+) -> Result<Response, Rejection> {
+    let base = base(request.headers())?;
+    let bytes: Bytes = bodies::read(request.into_body(), MAX_BODY).await?;
+    let content = String::from_utf8(bytes.into());
+    let content = content.map_err(|_| Error::unacceptable("not_text", "a file is written as UTF-8 text"))?;
+    let op = Op::Put { content, seen: None };
+    change(&board, &caller, at, base, op, &number).await
+}
+
+/// Moves a file to the trash of its workspace: the version that `If-Match` names.
+#[utoipa::path(delete, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
+    params(("id" = String, Path), ("path" = String, Path)),
+    responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
+        (status = 428, description = "Name the version"), Answers))]
+async fn remove(
+    State(board): State<Board>,
+    caller: Operating,
+    at: At,
+    Extension(number): Extension<RequestId>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    change(&board, &caller, at, base(&headers)?, Op::Delete, &number).await
+}
+
+async fn change(
+    board: &Board,
+    caller: &Operating,
+    At { id, path }: At,
+    base: Base,
+    op: Op,
+    number: &RequestId,
+) -> Result<Response, Rejection> {
+    let base_hash = match &base {
+        Base::Seen(hash) => Some(hash.clone()),
+        Base::New => None,
+        Base::Unsaid if matches!(op, Op::Delete) => {
+            return Ok(refusal(StatusCode::PRECONDITION_REQUIRED, None, number));
+        }
+        Base::Unsaid => None,
+    };
+    if base_hash.is_none() && !board.hub.is_connected(&id) {
+        // It would become a conflict later: that it is there is known now.
+        match files::read(board, &caller.team.id, &id, &path, None).await {
+            Ok(there) => return Ok(stale(&base, Some(there.hash), number)),
+            Err(Error::NotFound | Error::Conflict { code: files::AWAY, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let edit = files::edit(board, &caller.team.id, &caller.by, &id, Change { path, base_hash, op }).await?;
+    match edit.state {
+        EditState::Queued | EditState::Applied => {
+            let Edit { hash, state, .. } = edit;
+            Ok(Json(Written { hash, state: state.as_str() }).into_response())
+        }
+        EditState::Conflict | EditState::Settled => {
+            // Whoever asked is told: nobody else has to decide.
+            files::settle(board, &caller.team.id, &caller.by, &edit, None).await?;
+            Ok(stale(&base, edit.theirs_hash, number))
+        }
+        EditState::Refused => {
+            let why = edit.reason.unwrap_or_default();
+            let code = if why.starts_with("forbidden_path") { "forbidden_path" } else { "viber_refused" };
+            Err(Error::unacceptable(code, why).into())
+        }
+    }
+}
+
+/// 412, or 428 to a caller that named no version.
+fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Response {
+    let (status, seen) = match base {
+        Base::Seen(hash) => (StatusCode::PRECONDITION_FAILED, Some(hash.clone())),
+        Base::New => (StatusCode::PRECONDITION_FAILED, None),
+        Base::Unsaid => (StatusCode::PRECONDITION_REQUIRED, None),
+    };
+    refusal(status, Some((current, seen)), number)
+}
+
+fn refusal(status: StatusCode, versions: Option<(Option<String>, Option<String>)>, number: &RequestId) -> Response {
+    let (code, title, detail) = match status {
+        StatusCode::PRECONDITION_FAILED => {
+            ("stale", "Something else happened meanwhile", "the file is another version")
+        }
+        _ => ("version_required", "Name the version", "say by If-Match which version of the file is meant"),
+    };
+    let mut body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+        "code": code, "requestId": number.0 });
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some((current, base)) = versions {
+        if let Some(tag) = current.as_ref().and_then(|hash| HeaderValue::from_str(&format!("\"{hash}\"")).ok()) {
+            headers.insert(header::ETAG, tag);
+        }
+        body["current"] = json!(current);
+        body["base"] = json!(base);
+    }
+    (status, headers, body.to_string()).into_response()
+}

@@ -1,0 +1,97 @@
+//! Artifacts on pages: one with its preview and versions, their bytes, and files that are attached by a form. The list
+//! is a tab of the session's pane.
+
+mod show;
+mod upload;
+
+use axum::{
+    Router,
+    extract::{Path, State},
+    http::HeaderMap,
+    response::Response,
+    routing::{get, post},
+};
+use protocol::ArtifactId;
+
+use super::parse;
+use crate::{
+    actions::artifacts,
+    domain::Kind,
+    error::{Error, Result},
+    state::Board,
+    web::{
+        Rejection, Viewing,
+        content::{self, As},
+        extract::Caller,
+    },
+};
+
+/// Its routes.
+pub fn routes() -> Router<Board> {
+    let artifact = "/t/{team}/artifacts/{id}";
+    let at = |rest: &str| format!("{artifact}/{rest}");
+    Router::new()
+        .route(artifact, get(show::show))
+        .route(&at("download"), get(download))
+        .route(&at("view"), get(view))
+        .route(&at("sandbox"), get(sandbox))
+        .route(&at("withdraw"), post(upload::withdraw))
+}
+
+/// Those whose bodies are as large as a team allows.
+pub fn uploads() -> Router<Board> {
+    Router::new().route("/t/{team}/sessions/{id}/attachments", post(upload::attach))
+}
+
+/// `GET …/download`
+async fn download(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    Ok(bytes(&board, &caller, &id, &headers, |_| Some(As::Download)).await?)
+}
+
+/// `GET …/view`: media of types that run nothing.
+async fn view(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let media = |kind| match kind {
+        Kind::Image(kind) | Kind::Audio(kind) | Kind::Video(kind) => Some(As::Media(kind)),
+        Kind::Pdf => Some(As::Media("application/pdf")),
+        _ => None,
+    };
+    Ok(bytes(&board, &caller, &id, &headers, media).await?)
+}
+
+/// `GET …/sandbox`: HTML and SVG without scripts and without an origin.
+async fn sandbox(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let page = |kind| match kind {
+        Kind::Page(kind) => Some(As::Sandboxed(kind)),
+        _ => None,
+    };
+    Ok(bytes(&board, &caller, &id, &headers, page).await?)
+}
+
+async fn bytes(
+    board: &Board,
+    caller: &Caller,
+    id: &str,
+    headers: &HeaderMap,
+    form: impl Fn(Kind) -> Option<As>,
+) -> Result<Response> {
+    let id: ArtifactId = parse(id)?;
+    let artifact = artifacts::load(board, &caller.team.id, &id).await?;
+    let form = form(artifact.kind()).ok_or(Error::NotFound)?;
+    let wanted = content::resumed(headers, artifact.sha256.as_deref());
+    Ok(content::answer(artifacts::open(board, &caller.team.id, &id, wanted).await?, form))
+}

@@ -1,0 +1,67 @@
+//! Files that somebody attaches by a form: each one streamed to the store as it arrives.
+
+use axum::{
+    body::Body,
+    extract::{Path, Request, State},
+    http::header,
+    response::{IntoResponse, Redirect, Response},
+};
+use futures_util::StreamExt as _;
+use multer::{Constraints, Multipart, SizeLimit};
+use protocol::{ArtifactId, SessionId};
+
+use super::super::parse;
+use crate::{
+    actions::artifacts::{self, Upload},
+    error::Error,
+    state::Board,
+    web::{Operating, Rejection, links},
+};
+
+/// The fields that the form has; of any other nothing is read.
+const FIELDS: &[&str] = &["file"];
+
+/// `POST /t/{team}/sessions/{id}/attachments`: `multipart/form-data` with one or more `file`.
+pub async fn attach(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    request: Request<Body>,
+) -> Result<Response, Rejection> {
+    let session: SessionId = parse(&id)?;
+    let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("");
+    let boundary = multer::parse_boundary(media).map_err(|_| Error::WrongMedia("multipart/form-data"))?;
+    let limits = Constraints::new().allowed_fields(FIELDS.to_vec()).size_limit(SizeLimit::new());
+    let mut form = Multipart::with_constraints(request.into_body().into_data_stream(), boundary, limits);
+    let mut kept = 0;
+    while let Some(field) = form.next_field().await.map_err(broken)? {
+        let Some(name) = field.file_name().map(str::to_owned).filter(|name| !name.is_empty()) else { continue };
+        let claimed = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
+        let upload = Upload { session: session.clone(), name, claimed };
+        artifacts::attach(&board, &caller.team.id, &caller.by, upload, field.boxed()).await?;
+        kept += 1;
+    }
+    if kept == 0 {
+        return Err(Error::unacceptable("no_file", "choose a file first").into());
+    }
+    Ok(back(&caller.team.slug, &session))
+}
+
+fn broken(error: multer::Error) -> Error {
+    Error::Malformed(format!("the form could not be read: {error}"))
+}
+
+/// `POST /t/{team}/artifacts/{id}/withdraw`
+pub async fn withdraw(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+) -> Result<Response, Rejection> {
+    let id: ArtifactId = parse(&id)?;
+    let gone = artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(back(&caller.team.slug, &gone.session_id))
+}
+
+fn back(slug: &str, session: &SessionId) -> Response {
+    Redirect::to(&links::pane(slug, session, "artifacts")).into_response()
+}

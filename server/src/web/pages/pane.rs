@@ -1,0 +1,216 @@
+//! The pane beside a conversation: its tabs, and what the chosen one shows. One tab at a time, chosen by the address.
+//!
+//! What a tab needs of the database is read into its `Held`, without ages and without a reader; its view is made of that.
+//! The pane's body and the strip are regions of the page's stream.
+
+pub mod artifacts;
+pub mod plan;
+
+use askama::Template;
+use protocol::{Instant, SessionId, TeamId};
+
+use super::talk::Talk;
+use crate::{
+    db,
+    domain::{ProposalState, Role, Session, plan::ProposalKind},
+    error::{Error, Result},
+    state::Board,
+    web::{extract::Caller, links},
+};
+
+/// Longest `at` of an address that is looked at, bytes.
+const MAX_AT: usize = 64;
+/// More are not counted in the strip.
+const COUNTED: u64 = 20;
+
+/// What a pane can show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tab {
+    #[default]
+    Plan,
+    Artifacts,
+}
+
+impl Tab {
+    /// In the order of the strip.
+    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts];
+
+    /// The word in the address.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Artifacts => "artifacts",
+        }
+    }
+
+    /// The word in the strip.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Plan => "Plan",
+            Self::Artifacts => "Artifacts",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|tab| tab.word() == word)
+    }
+}
+
+/// Which tab, and which place in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Asked {
+    pub tab: Tab,
+    /// The address names the tab: a narrow screen shows the pane instead of the conversation.
+    pub chosen: bool,
+    /// A place in the tab, such as `history`; empty for its front, which the stream keeps current.
+    pub at: String,
+}
+
+impl Asked {
+    /// From the address; a tab that does not exist is the first one.
+    pub fn of(tab: Option<&str>, at: Option<&str>) -> Self {
+        let named = tab.and_then(Tab::parse);
+        let at = at.filter(|at| named.is_some() && at.len() <= MAX_AT).unwrap_or_default().to_owned();
+        Self { tab: named.unwrap_or_default(), chosen: named.is_some(), at }
+    }
+
+    /// `talk` or `pane`: what a narrow screen shows.
+    pub fn view(&self) -> &'static str {
+        if self.chosen { "pane" } else { "talk" }
+    }
+}
+
+/// What the database holds for a pane.
+#[derive(Clone, Debug)]
+pub struct Held {
+    body: Body,
+    counts: Counts,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Plan(Box<plan::Held>),
+    Artifacts(artifacts::Held),
+}
+
+/// Numbers in the strip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Changes of the plan that wait for a person.
+    proposals: usize,
+}
+
+impl Held {
+    /// What the asked tab shows now.
+    pub async fn load(board: &Board, team: &TeamId, session: &Session, asked: &Asked) -> Result<Self> {
+        let (team, session, asked) = (team.clone(), session.clone(), asked.clone());
+        board
+            .db
+            .read(|tx| {
+                Box::pin(async move {
+                    let body = match asked.tab {
+                        Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
+                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session.id).await?),
+                    };
+                    let waiting = Some(ProposalState::Pending);
+                    let (id, kind) = (&session.id, ProposalKind::Plan);
+                    let proposals = db::proposals::list(tx, &team, id, kind, waiting, COUNTED).await?.len();
+                    Ok(Self { body, counts: Counts { proposals } })
+                })
+            })
+            .await
+    }
+}
+
+/// The pane as a reader sees it.
+pub struct Pane<'a> {
+    pub asked: &'a Asked,
+    held: &'a Held,
+    place: Place,
+}
+
+/// Who looks at what, for every tab's view.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub slug: String,
+    pub session: SessionId,
+    pub may_act: bool,
+    pub now: Instant,
+}
+
+impl<'a> Pane<'a> {
+    pub fn of(asked: &'a Asked, held: &'a Held, talk: &Talk, caller: &Caller, now: Instant) -> Self {
+        let place = Place {
+            slug: caller.team.slug.clone(),
+            session: talk.session.id.clone(),
+            may_act: caller.role >= Role::Operator && talk.viber.is_some(),
+            now,
+        };
+        Self { asked, held, place }
+    }
+
+    /// The chosen tab.
+    pub fn body(&self) -> Result<String> {
+        match &self.held.body {
+            Body::Plan(held) => render(&plan::PlanView::of(held, &self.place)),
+            Body::Artifacts(held) => render(&artifacts::ArtifactsView::of(held, &self.place)),
+        }
+    }
+
+    /// The same without ages: two that differ elsewhere are told apart.
+    pub fn ageless(&self) -> Result<String> {
+        let place = Place { now: Instant(0), ..self.place.clone() };
+        Pane { place, asked: self.asked, held: self.held }.body()
+    }
+
+    /// The strip.
+    pub fn strip(&self) -> Result<String> {
+        let tabs = Tab::ALL.iter().map(|tab| Link {
+            title: tab.title(),
+            href: links::pane(&self.place.slug, &self.place.session, tab.word()),
+            count: match tab {
+                Tab::Plan => self.held.counts.proposals,
+                Tab::Artifacts => 0,
+            },
+            // On a wide screen one tab is always open; on a narrow one only when the address names it.
+            current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),
+        });
+        let talk = links::session(&self.place.slug, &self.place.session);
+        render(&Strip { talk, on_talk: !self.asked.chosen, tabs: tabs.collect() })
+    }
+}
+
+#[derive(Template)]
+#[template(path = "sessions/_tabs.html")]
+struct Strip {
+    talk: String,
+    on_talk: bool,
+    tabs: Vec<Link>,
+}
+
+struct Link {
+    title: &'static str,
+    href: String,
+    count: usize,
+    current: Option<&'static str>,
+}
+
+fn render(template: &impl Template) -> Result<String> {
+    template.render().map_err(|error| Error::Internal(format!("a template: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_a_tab_and_a_place_in_it() {
+        let asked = Asked::of(Some("plan"), Some("history"));
+        assert_eq!((asked.tab, asked.view(), asked.at.as_str()), (Tab::Plan, "pane", "history"));
+        for odd in [Some(""), Some("nothing"), Some("../plan"), None] {
+            let asked = Asked::of(odd, Some("history"));
+            assert_eq!((asked.tab, asked.view(), asked.at.as_str()), (Tab::Plan, "talk", ""), "{odd:?}");
+        }
+        assert_eq!(Asked::of(Some("plan"), Some(&"x".repeat(65))).at, "");
+    }
+}

@@ -1,0 +1,133 @@
+//! The real daemon: the tool, a fence in the answer and files that appear become artifacts, and their bytes come when
+//! somebody opens them; attachments reach the task as files.
+
+use std::time::Duration;
+
+use board_tests::{
+    Board, Engine, Person, Viber,
+    board::HOME,
+    llm::{Llm, Piece, Reply},
+    tasks::id,
+    wait::eventually,
+};
+use reqwest::{Method, header};
+use serde_json::{Value, json};
+
+use super::read;
+
+struct Lab {
+    board: Board,
+    operator: Person,
+    viber: Viber,
+    llm: Llm,
+}
+
+impl Lab {
+    async fn open(engine: Engine, script: Vec<Reply>) -> Self {
+        let board = Board::start(engine).await;
+        let operator = board.token(HOME, "operator").await;
+        let llm = Llm::start(script).await;
+        let viber = Viber::fresh("works");
+        viber.write("config.yaml", &llm.config("openai"));
+        let agent = viber.agent("mode: always_execute\n").replace("[file, search, shell]", "[file, shell, artifact]");
+        viber.write("agents/default.yaml", &agent);
+        viber.enrol(&board).await;
+        let mut viber = viber;
+        viber.run();
+        viber.connected(&operator).await;
+        Self { board, operator, viber, llm }
+    }
+
+    async fn done(&self, goal: &str, session: Option<&str>) -> Value {
+        let viber = self.viber.id(&self.operator).await;
+        let task = match session {
+            None => self.operator.submit(&viber, goal).await,
+            Some(session) => {
+                let body = json!({ "goal": goal, "sessionId": session });
+                self.operator.post("/api/v1/tasks", &body).await.expect(201).json()
+            }
+        };
+        self.operator.task_in(id(&task, "id"), "completed").await
+    }
+
+    async fn artifacts(&self, session: &str) -> Vec<Value> {
+        let all = self.operator.get(&format!("/api/v1/sessions/{session}/artifacts")).await.expect(200).json();
+        all["items"].as_array().expect("a list").clone()
+    }
+
+    async fn bytes(&self, artifact: &Value) -> super::Read {
+        let path = format!("/api/v1/artifacts/{}/content", id(artifact, "id"));
+        read(self.operator.request(Method::GET, &path)).await
+    }
+}
+
+fn call(id: &str, tool: &str, args: Value) -> Reply {
+    Reply::Stream(vec![Piece::call(id, tool, args)])
+}
+
+crate::on_both_databases!(three_ways_lead_to_artifacts_and_their_bytes_come_when_opened);
+
+async fn three_ways_lead_to_artifacts_and_their_bytes_come_when_opened(engine: Engine) {
+    let fence = "All done.\n\n```json artifact_deltas\n[{\"id\":\"table\",\"type\":\"text/csv\",\"title\":\"Numbers\",\"content\":\"a,b\\n1,2\\n\"},\
+                 {\"id\":\"site\",\"ref\":\"https://example.org/\"}]\n```\n";
+    let mut lab = Lab::open(
+        engine,
+        vec![
+            call("c1", "add_artifact", json!({ "id": "report", "title": "Report", "type": "text/markdown", "content": "# One" })),
+            call("c2", "shell", json!({ "command": "head -c 3000000 /dev/zero > \"$OPENVIBER_ARTIFACTS/big.bin\" && echo hi > notes.txt" })),
+            call("c3", "add_artifact", json!({ "id": "notes", "path": "notes.txt" })),
+            call("c4", "add_artifact", json!({ "id": "report", "type": "text/markdown", "content": "# Two" })),
+            call("c5", "add_artifact", json!({ "id": "passwd", "path": "/etc/passwd" })),
+            Reply::text(fence),
+        ],
+    )
+    .await;
+    let task = lab.done("make things", None).await;
+    let session = id(&task, "sessionId").to_owned();
+    let all = lab.artifacts(&session).await;
+    let names: Vec<_> = all.iter().map(|one| one["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["site", "table", "report", "notes", "big.bin", "report"], "{all:#?}");
+    assert_eq!((&all[0]["state"], &all[0]["ref"]), (&json!("link"), &json!("https://example.org/")));
+    let refs = task["result"]["artifactRefs"].as_array().expect("references");
+    let told: Vec<_> = refs.iter().map(|one| one["id"].as_str().expect("an id")).collect();
+    assert_eq!(told, ["big.bin", "notes", "report", "table", "site"]);
+    assert!(refs.iter().all(|one| one["artifactId"].is_string()), "{refs:#?}");
+    for (at, expected) in [(1, "a,b\n1,2\n"), (2, "# Two"), (3, "hi\n"), (5, "# One")] {
+        let read = lab.bytes(&all[at]).await;
+        assert_eq!((read.status, String::from_utf8_lossy(&read.bytes).as_ref()), (200, expected), "{}", all[at]);
+    }
+    let big = lab.bytes(&all[4]).await;
+    assert!(big.whole && big.bytes.len() == 3_000_000, "{} {}", big.status, big.bytes.len());
+    assert_eq!(lab.bytes(&all[0]).await.status, 422, "an address has no bytes here");
+
+    // What was opened stays when the viber is away; the rest is said to be there.
+    lab.viber.stop().await;
+    lab.viber.contact(&lab.operator, "disconnected").await;
+    assert!(lab.bytes(&all[4]).await.whole);
+    lab.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attachments_reach_the_task_as_files_and_the_list_goes_back_in() {
+    let script = vec![
+        call("c1", "add_artifact", json!({ "id": "first", "content": "1" })),
+        Reply::text("ready"),
+        call("c2", "shell", json!({ "command": "cat \"$OPENVIBER_HOME/x\" 2>/dev/null; true" })),
+        Reply::text("read"),
+    ];
+    let lab = Lab::open(Engine::Sqlite, script).await;
+    let task = lab.done("get ready", None).await;
+    let session = id(&task, "sessionId").to_owned();
+    let path = format!("/api/v1/sessions/{session}/artifacts?name=input.txt");
+    let upload =
+        lab.operator.request(Method::POST, &path).header(header::CONTENT_TYPE, "text/plain").body("from the browser");
+    lab.operator.send(upload).await.expect(201);
+    let task = lab.done("read input.txt", Some(&session)).await;
+    let file = lab.viber.home().join("workspace/attachments").join(id(&task, "id")).join("input.txt");
+    let text = eventually("the file", async || std::fs::read_to_string(&file).ok()).await;
+    assert_eq!(text, "from the browser");
+    let requests = lab.llm.requests();
+    let prompt = requests[2].body.to_string();
+    assert!(prompt.contains("input.txt") && prompt.contains("first"), "{prompt}");
+    tokio::time::timeout(Duration::from_secs(20), lab.board.sound()).await.expect("soon");
+}

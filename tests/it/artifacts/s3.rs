@@ -1,0 +1,214 @@
+//! The same over S3, spoken by a server of its own in the test's process, which can be told to fail.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{Method, StatusCode},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+};
+use board_tests::{Board, Engine};
+use futures_util::StreamExt as _;
+use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Stage, noise, read};
+
+/// An S3 server over a folder.
+struct Bucket {
+    folder: TempDir,
+    address: SocketAddr,
+    faults: Arc<Faults>,
+}
+
+/// What goes wrong, for so many requests.
+#[derive(Default)]
+struct Faults {
+    /// Answered 503.
+    down: AtomicU32,
+    /// Answers to GET that end half-way.
+    cut: AtomicU32,
+    /// Requests that wait for longer than anybody does.
+    stalled: AtomicU32,
+}
+
+impl Faults {
+    fn take(count: &AtomicU32) -> bool {
+        count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Bucket {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("blobs")).expect("a bucket");
+        let files = s3s_fs::FileSystem::new(folder.path()).expect("a store");
+        let mut builder = S3ServiceBuilder::new(files);
+        builder.set_auth(SimpleAuth::from_single("lab", "lab-secret"));
+        let service = axum::error_handling::HandleError::new(builder.build(), async |error: s3s::HttpError| {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}"))
+        });
+        let faults = Arc::new(Faults::default());
+        let app = Router::new().fallback_service(service).layer(from_fn_with_state(faults.clone(), fail));
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { folder, address, faults }
+    }
+
+    async fn board(&self) -> Board {
+        let url = format!("s3://blobs/board?region=us-east-1&endpoint=http://{}", self.address);
+        let mut board = Board::prepare(Engine::Sqlite, &["--artifacts", &url]).await;
+        board.set("AWS_ACCESS_KEY_ID", "lab");
+        board.set("AWS_SECRET_ACCESS_KEY", "lab-secret");
+        board.serve();
+        board.ready().await;
+        board
+    }
+
+    fn objects(&self) -> Vec<std::path::PathBuf> {
+        let all = board_tests::canary::files(&self.folder.path().join("blobs"));
+        all.into_iter().filter(|file| file.file_name().is_some_and(|name| name.len() == 64)).collect()
+    }
+}
+
+async fn fail(State(faults): State<Arc<Faults>>, request: Request, next: Next) -> Response {
+    if Faults::take(&faults.down) {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    if Faults::take(&faults.stalled) {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    let cut = request.method() == Method::GET && Faults::take(&faults.cut);
+    let response = next.run(request).await;
+    if !cut {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let mut left = 100_000;
+    let half = body.into_data_stream().map(move |piece| {
+        let piece: Bytes = piece.map_err(std::io::Error::other)?;
+        left -= piece.len().min(left);
+        if left == 0 { Err(std::io::Error::other("cut")) } else { Ok(piece) }
+    });
+    Response::from_parts(parts, Body::from_stream(half))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blobs_lie_in_the_bucket_once_and_are_read_from_there() {
+    let bucket = Bucket::start().await;
+    let mut stage = Stage::on(bucket.board().await).await;
+    // Small ones are put at once, large ones in parts.
+    for (name, length) in [("small.bin", 100_000), ("large.bin", 20_000_000)] {
+        let thing = stage.has(name, noise(length)).await;
+        let reader = stage.reader(&thing, None);
+        stage.gives(&thing).await;
+        let first = reader.await.expect("read");
+        assert!(first.whole && first.bytes == thing.bytes, "{name}");
+        let again = stage.reader(&thing, None).await.expect("read");
+        assert!(again.whole && again.bytes == thing.bytes, "{name}");
+        let part = stage.reader(&thing, Some("bytes=70000-80000")).await.expect("read");
+        assert!(part.status == 206 && part.bytes == thing.bytes[70_000..=80_000], "{name}");
+        assert_eq!(stage.facts(&thing).await["state"], "stored");
+        // The store's own address, for some minutes.
+        let path = format!("/api/v1/artifacts/{}/content?direct=true", thing.id);
+        let away = stage.operator.get(&path).await.expect(303).header("location").to_owned();
+        assert!(
+            away.starts_with(&format!("http://{}/blobs/board/", bucket.address)) && away.contains("X-Amz-Signature")
+        );
+        let direct = read(reqwest::Client::new().get(away)).await;
+        assert!(direct.bytes == thing.bytes, "{name}: {}", direct.status);
+    }
+    assert_eq!(bucket.objects().len(), 2);
+    // The same content under another name is there already.
+    let twin = stage.has("twin.bin", noise(100_000)).await;
+    assert_eq!(stage.facts(&twin).await["state"], "stored");
+    stage.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f54_a_store_that_fails_shortens_nothing_and_leaves_nothing() {
+    let bucket = Bucket::start().await;
+    let mut stage = Stage::on(bucket.board().await).await;
+    let thing = stage.has("data.bin", noise(500_000)).await;
+
+    // It does not take the blob: the reader is cut, nothing is written down, nothing lies about.
+    bucket.faults.down.store(u32::MAX, Ordering::SeqCst);
+    let reader = stage.reader(&thing, None);
+    let offer = stage.offered().await;
+    stage.answer(&offer, Ok(json!({}))).await;
+    assert_eq!(stage.put(&thing, thing.bytes.clone(), None).await.0, 503);
+    let cut = reader.await.expect("read");
+    assert!(cut.status != 200 || !cut.whole, "a short answer passed for a whole one");
+    bucket.faults.down.store(0, Ordering::SeqCst);
+    assert_eq!((stage.facts(&thing).await["state"].as_str(), bucket.objects().len()), (Some("viber"), 0));
+
+    // An upload that is killed half-way: its end is awaited, then given up; a new reader begins anew, or goes on.
+    let reader = stage.reader(&thing, None);
+    let offer = stage.offered().await;
+    stage.answer(&offer, Ok(json!({}))).await;
+    let half = (thing.bytes[..200_000].to_vec(), Some("bytes 0-199999/500000".to_owned()));
+    assert_eq!(stage.put(&thing, half.0, half.1).await.0, 308);
+    let rest = (thing.bytes[200_000..].to_vec(), Some("bytes 200000-499999/500000".to_owned()));
+    // One refusal by the store is tried again.
+    bucket.faults.down.store(1, Ordering::SeqCst);
+    assert_eq!(stage.put(&thing, rest.0, rest.1).await.0, 201);
+    let whole = reader.await.expect("read");
+    assert!(whole.whole && whole.bytes == thing.bytes);
+
+    // Its answer breaks off: cut, and resumed by a range.
+    bucket.faults.cut.store(8, Ordering::SeqCst);
+    let cut = stage.reader(&thing, None).await.expect("read");
+    bucket.faults.cut.store(0, Ordering::SeqCst);
+    assert!(!cut.whole || cut.bytes == thing.bytes, "{} bytes passed for all", cut.bytes.len());
+    let from = cut.bytes.len();
+    if from < thing.bytes.len() {
+        let rest = stage.reader(&thing, Some(&format!("bytes={from}-"))).await.expect("read");
+        assert!(rest.whole && [cut.bytes, rest.bytes].concat() == thing.bytes);
+    }
+
+    // It has lost the object: the viber is asked again.
+    for object in bucket.objects() {
+        std::fs::remove_file(object).expect("there");
+    }
+    let reader = stage.reader(&thing, None);
+    stage.gives(&thing).await;
+    let again = reader.await.expect("read");
+    assert!(again.whole && again.bytes == thing.bytes);
+    assert_eq!(std::fs::read_dir(stage.board.data().join("staging")).expect("a folder").count(), 0);
+    stage.board.sound().await;
+}
+
+mod long {
+    //! Minutes: a store that says nothing.
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn f54_a_store_that_stalls_is_given_up() {
+        let bucket = Bucket::start().await;
+        let mut stage = Stage::on(bucket.board().await).await;
+        let thing = stage.has("data.bin", noise(500_000)).await;
+        let reader = stage.reader(&thing, None);
+        stage.gives(&thing).await;
+        assert!(reader.await.expect("read").whole);
+        bucket.faults.stalled.store(u32::MAX, Ordering::SeqCst);
+        let stalled = stage.reader(&thing, None).await;
+        bucket.faults.stalled.store(0, Ordering::SeqCst);
+        let stalled = stalled.expect("read");
+        assert!(stalled.status == 503 || !stalled.whole, "{}", stalled.status);
+        assert!(stage.reader(&thing, None).await.expect("read").whole);
+        stage.board.sound().await;
+    }
+}
