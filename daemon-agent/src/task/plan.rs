@@ -212,7 +212,7 @@ impl PlanDesk {
     }
 
     async fn tell(&self, markdown: &str, hash: &str) {
-        let plan = json!({ "markdown": markdown, "hash": hash });
+        let plan = json!({ "markdown": markdown, "hash": hash, "path": self.0.path });
         // Escapes may make six bytes of one: then the file speaks for itself.
         let plan = if plan.to_string().len() <= EVENT { plan } else { json!({ "hash": hash }) };
         self.0.sink.emit(AgentStreamEvent::Plan { plan }).await;

@@ -65,7 +65,8 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
     browser.click("#pane-body .proposal button[value=accept]").await;
     browser.sees("#pane-body .steps", "Announce").await;
     eventually("the file has it", async || lab.file(&task, "task.md").contains("Announce").then_some(())).await;
-    assert!(!browser.has("#pane-body .proposal").await, "nothing is proposed any more");
+    eventually("nothing is proposed any more", async || (!browser.has("#pane-body .proposal").await).then_some(()))
+        .await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     lab.board.sound().await;
 }

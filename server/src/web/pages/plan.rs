@@ -85,7 +85,7 @@ pub async fn write(
 #[derive(Debug, Deserialize)]
 pub struct StepForm {
     #[serde(default)]
-    id: String,
+    step: String,
     /// `title`, `add`, `up`, `down`, `remove`, or a status.
     #[serde(rename = "do")]
     deed: String,
@@ -113,7 +113,7 @@ pub async fn step(
             Deed::Status(status.ok_or_else(|| Error::Malformed("there is no such thing to do".to_owned()))?)
         }
     };
-    plan::do_step(&board, &caller.team.id, &caller.by, &id, &form.id, &deed).await?;
+    plan::do_step(&board, &caller.team.id, &caller.by, &id, &form.step, &deed).await?;
     front(&board, &caller, &id, wants).await
 }
 
