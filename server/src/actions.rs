@@ -12,6 +12,8 @@ pub mod files;
 pub mod invitations;
 pub mod members;
 mod offer;
+pub mod plan;
+pub mod proposals;
 pub mod reconcile;
 pub mod record;
 pub mod refused;

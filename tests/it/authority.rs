@@ -59,7 +59,14 @@ impl World {
         let call = json!({"type": "tool-call", "callId": "c1", "tool": "shell", "args": {"command": "ls"}});
         let result =
             json!({"type": "tool-result", "callId": "c1", "tool": "shell", "result": "a", "ok": true, "durationMs": 1});
-        let bodies = vec![accepted(), started(), progress(&call), progress(&result), text("here"), completed("here")];
+        let hash = "d096c58462f15a86ae358c72dd34e246f29755a2649578e85af9a86040be12e7";
+        let path = format!("sessions/{}/task.md", id(&task, "sessionId"));
+        let plan = json!({"type": "plan", "plan": {"markdown": "- [ ] walk\n", "hash": hash, "path": path}});
+        let changed = json!({"type": "workspace:changed", "path": path, "hash": hash, "size": 11, "by": "agent"});
+        viber.send_text(changed.to_string()).await;
+        let calls = [progress(&call), progress(&result), progress(&plan)];
+        let bodies: Vec<_> =
+            [accepted(), started()].into_iter().chain(calls).chain([text("here"), completed("here")]).collect();
         viber.report(&submit.task_id, 1, 1, bodies).await;
         let spare = board.operator(HOME, "spare@example.org", "viewer").await;
         drop(spare);

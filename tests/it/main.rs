@@ -29,6 +29,7 @@ mod faults;
 mod harness;
 mod kill;
 mod packaging;
+mod plan;
 mod safety;
 mod stores;
 mod tidy;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protocol::{
     AgentStreamEvent, Policy, TaskSubmit,
+    limits::MAX_EVENT,
     plan::{self, Status, Steps},
 };
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ use crate::{
 const OWN: &str = "task.md";
 /// A change is made anew on what somebody else wrote meanwhile, so often.
 const TRIES: usize = 4;
+/// Largest report of a plan, bytes of JSON.
+const EVENT: usize = MAX_EVENT - 8 * 1024;
 /// Longest note of a proposal, bytes.
 const MAX_NOTE: usize = 1000;
 
@@ -168,19 +171,23 @@ impl PlanDesk {
                 held(&self.0.proposed).take();
                 return Ok(Became::Applied);
             }
-            self.propose(wanted, hash, note).await;
+            self.propose(wanted, hash, note).await?;
             return Ok(if moved { Became::Both } else { Became::Proposed });
         }
         Err("the plan's file is being changed by somebody else; look at it and try again".to_owned())
     }
 
-    async fn propose(&self, wanted: String, base: Option<String>, note: &str) {
-        *held(&self.0.proposed) = Some(wanted.clone());
+    async fn propose(&self, wanted: String, base: Option<String>, note: &str) -> Result<(), String> {
         let mut plan = json!({ "proposal": wanted, "base": base });
         if !note.trim().is_empty() {
             plan["note"] = protocol::text::head(note.trim(), MAX_NOTE).into();
         }
+        if plan.to_string().len() > EVENT {
+            return Err("the plan holds too many characters that are none".to_owned());
+        }
+        *held(&self.0.proposed) = Some(wanted);
         self.0.sink.emit(AgentStreamEvent::Plan { plan }).await;
+        Ok(())
     }
 
     /// Writes a file of the session beside its plan, whatever stands there. Its hash.
@@ -205,7 +212,9 @@ impl PlanDesk {
     }
 
     async fn tell(&self, markdown: &str, hash: &str) {
-        let plan = json!({ "markdown": markdown, "hash": hash });
+        let plan = json!({ "markdown": markdown, "hash": hash, "path": self.0.path });
+        // Escapes may make six bytes of one: then the file speaks for itself.
+        let plan = if plan.to_string().len() <= EVENT { plan } else { json!({ "hash": hash }) };
         self.0.sink.emit(AgentStreamEvent::Plan { plan }).await;
     }
 }

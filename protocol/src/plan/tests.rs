@@ -1,3 +1,5 @@
+//! Plans as people, agents and programs write them, and as they may not be.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use protocol::{EditId, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, Writ
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{After, record::Speaker};
+use super::{After, plan, record::Speaker};
 use crate::{
     db::{self, Tx},
     domain::{By, Edit, EditState, Heard, Text},
@@ -202,19 +202,21 @@ pub async fn written(board: &Board, speaker: &Speaker, all: &[WorkspaceWritten])
         .write(move |tx| {
             let (who, all) = (who.clone(), told_all.clone());
             Box::pin(async move {
+                let mut after = After::default();
                 for one in &all {
-                    end(tx, &who, one, now).await?;
+                    end(tx, &who, one, now, &mut after).await?;
                 }
-                Ok::<_, Error>(())
+                Ok::<_, Error>(after)
             })
         })
-        .await?;
+        .await?
+        .tell(board, &speaker.team);
     // Edits are named by their own path, whatever the viber calls it.
     told(board, &speaker.team, &speaker.viber, vec![String::new()]);
     Ok(())
 }
 
-async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant) -> Result<()> {
+async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant, after: &mut After) -> Result<()> {
     let (team, viber) = (&who.team, &who.viber);
     if !db::edits::end(tx, team, viber, one, now).await? {
         return Ok(());
@@ -235,6 +237,9 @@ async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant) -
             return Ok(db::files::hear(tx, team, viber, &heard, now).await?);
         }
         WriteState::Applied => {}
+    }
+    if let Some(session) = plan::made(tx, team, viber, &edit, now).await? {
+        after.session(&session);
     }
     match (edit.op, edit.content, edit.hash, edit.to) {
         (WriteOp::Put, Some(content), Some(hash), _) => {
@@ -260,7 +265,7 @@ async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant) -
 pub async fn heard(board: &Board, speaker: &Speaker, all: Vec<Heard>) -> Result<()> {
     let now = board.clock.now();
     let who = speaker.clone();
-    let paths = all.iter().map(|heard| heard.path.clone()).collect();
+    let paths: Vec<String> = all.iter().map(|heard| heard.path.clone()).collect();
     board
         .db
         .write(move |tx| {
@@ -276,6 +281,9 @@ pub async fn heard(board: &Board, speaker: &Speaker, all: Vec<Heard>) -> Result<
             })
         })
         .await?;
+    for path in paths.iter().filter(|path| plan::belongs(path)) {
+        board.shutdown.spawn(plan::follow(board.clone(), speaker.clone(), path.clone()));
+    }
     told(board, &speaker.team, &speaker.viber, paths);
     Ok(())
 }

@@ -8,6 +8,7 @@ pub(super) mod json;
 mod page;
 pub(super) mod path;
 mod people;
+mod plan;
 mod query;
 mod sessions;
 pub mod shapes;
@@ -65,6 +66,7 @@ fn described() -> OpenApiRouter<Board> {
         .merge(people::routes())
         .merge(approvals::routes())
         .merge(artifacts::routes())
+        .merge(plan::routes())
 }
 
 /// The whole description; the same for everybody.

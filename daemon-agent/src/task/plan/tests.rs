@@ -1,3 +1,5 @@
+//! A session's plan on a disk: by policy, by whoever else writes it, by what the Board knew.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use protocol::{SessionId, TaskId};

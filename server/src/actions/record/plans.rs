@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::{Book, Run, Speaker};
 use crate::{
+    actions::plan,
     db::{self, Tx, attempts::Held},
-    domain::{Approval, ApprovalState, Proposal, ProposalState, Source, plan::ProposalKind},
+    domain::{Approval, ApprovalState, File, Proposal, ProposalState, Source, Text, plan::ProposalKind},
     error::Result,
     secret,
 };
@@ -52,6 +53,13 @@ pub(super) async fn keep(
         } else if let Some(text) = value["markdown"].as_str().filter(|_| kind == ProposalKind::Plan) {
             let text = db::clean(text);
             let hash = secret::hash(&text);
+            // Told late, after the file was heard to be another one: it is that one which counts.
+            let file = db::files::load(tx, &who.team, &who.viber, &plan::path(&held.session_id)).await?;
+            let later =
+                |file: &File| file.hash.as_ref() != Some(&hash) && file.mtime > report.at && report.at.is_some();
+            if file.as_ref().is_some_and(later) {
+                continue;
+            }
             let fresh = db::plans::Fresh {
                 hash: &hash,
                 markdown: &text,
@@ -60,6 +68,12 @@ pub(super) async fn keep(
                 task: Some(at.0),
             };
             db::plans::add(tx, &who.team, &held.session_id, &fresh, now).await?;
+            if value["hash"] == hash.as_str() && value["path"] == plan::path(&held.session_id).as_str() {
+                // Whether the file still says this is told by what is heard of it; what it says need not be fetched then.
+                let path = plan::path(&held.session_id);
+                let text = Text { content: text, hash, at: now };
+                db::files::keep(tx, &who.team, &who.viber, &path, &text, now).await?;
+            }
         }
         book.after.session(&held.session_id);
     }

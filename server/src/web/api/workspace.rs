@@ -174,7 +174,7 @@ pub struct Written {
 }
 
 /// Which version a caller means.
-enum Base {
+pub(super) enum Base {
     /// The one it saw.
     Seen(String),
     /// There is none.
@@ -183,7 +183,7 @@ enum Base {
     Unsaid,
 }
 
-fn base(headers: &HeaderMap) -> Result<Base> {
+pub(super) fn base(headers: &HeaderMap) -> Result<Base> {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (Some(tag), None) => {
@@ -278,7 +278,7 @@ async fn change(
 }
 
 /// 412, or 428 to a caller that named no version.
-fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Response {
+pub(super) fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Response {
     let (status, seen) = match base {
         Base::Seen(hash) => (StatusCode::PRECONDITION_FAILED, Some(hash.clone())),
         Base::New => (StatusCode::PRECONDITION_FAILED, None),

@@ -89,6 +89,8 @@ impl View {
                 path.is_empty() || changed.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
             }
             Self::Files { path, .. } => path == changed || above(path) == above(changed),
+            // Its plan, and what stands beside it.
+            Self::Session(id) => changed.is_empty() || changed.starts_with(&format!("sessions/{id}/")),
             _ => false,
         }
     }

@@ -1,11 +1,13 @@
-//! What one does to a session's plan: how it is treated, and a word about what its agent waits for.
+//! What one does to a session's plan: write it, change a step, restore a revision, decide about proposals and questions.
+
+use std::collections::BTreeSet;
 
 use axum::{
     extract::{Path, State},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{ApprovalId, Decision, Policy, SessionId};
+use protocol::{ApprovalId, Decision, EditId, Policy, ProposalId, SessionId, plan::Status};
 use serde::Deserialize;
 
 use super::{
@@ -15,9 +17,10 @@ use super::{
     talk::Talk,
 };
 use crate::{
-    actions, db,
-    domain::PolicyChange,
-    error::Error,
+    actions::{self, files, plan, plan::Deed, proposals::Verdict},
+    db,
+    domain::{EditState, PolicyChange, file},
+    error::{Error, Result},
     state::Board,
     web::{Operating, Rejection, extract::Caller, links},
 };
@@ -52,6 +55,163 @@ pub async fn policies(
     let id: SessionId = parse(&id)?;
     let policies = PolicyChange { plan: form.plan, memory: None, approve_first: Some(form.first.is_some()) };
     actions::sessions::set_policies(&board, &caller.team.id, &caller.by, &id, policies).await?;
+    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+}
+
+/// A whole plan.
+#[derive(Debug, Deserialize)]
+pub struct Text {
+    markdown: String,
+    /// The version that its author saw; empty: there was none.
+    #[serde(default)]
+    base: String,
+}
+
+/// `POST /t/{team}/sessions/{id}/plan`: the plan as a whole. When it meets another version, both are shown.
+pub async fn write(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    Form(text): Form<Text>,
+) -> Result<Redirect, Rejection> {
+    let id: SessionId = parse(&id)?;
+    let base = (!text.base.is_empty()).then_some(text.base);
+    let markdown = text.markdown.replace("\r\n", "\n");
+    plan::put(&board, &caller.team.id, &caller.by, &id, base, markdown).await?;
+    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+}
+
+/// Something about a step.
+#[derive(Debug, Deserialize)]
+pub struct StepForm {
+    #[serde(default)]
+    step: String,
+    /// `title`, `add`, `up`, `down`, `remove`, or a status.
+    #[serde(rename = "do")]
+    deed: String,
+    #[serde(default)]
+    title: String,
+}
+
+/// `POST /t/{team}/sessions/{id}/plan/steps`
+pub async fn step(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    wants: Wants,
+    Form(form): Form<StepForm>,
+) -> Result<Response, Rejection> {
+    let id: SessionId = parse(&id)?;
+    let deed = match form.deed.as_str() {
+        "title" => Deed::Title(form.title),
+        "add" => Deed::Add(form.title),
+        "up" => Deed::Up,
+        "down" => Deed::Down,
+        "remove" => Deed::Remove,
+        word => {
+            let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
+            Deed::Status(status.ok_or_else(|| Error::Malformed("there is no such thing to do".to_owned()))?)
+        }
+    };
+    plan::do_step(&board, &caller.team.id, &caller.by, &id, &form.step, &deed).await?;
+    front(&board, &caller, &id, wants).await
+}
+
+/// Which revision.
+#[derive(Debug, Deserialize)]
+pub struct Which {
+    n: u64,
+}
+
+/// `POST /t/{team}/sessions/{id}/plan/restore`
+pub async fn restore(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    Form(which): Form<Which>,
+) -> Result<Redirect, Rejection> {
+    let id: SessionId = parse(&id)?;
+    plan::restore(&board, &caller.team.id, &caller.by, &id, which.n).await?;
+    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+}
+
+/// What is done about a proposal.
+#[derive(Debug, Deserialize)]
+pub struct Said {
+    /// `accept` or `reject`.
+    decision: String,
+    /// The pieces that are taken; all when the form has no boxes.
+    #[serde(default)]
+    take: Vec<usize>,
+    /// The version of the plan that the boxes were shown for.
+    of: Option<String>,
+    /// This text instead.
+    markdown: Option<String>,
+}
+
+/// `POST /t/{team}/sessions/{id}/plan/proposals/{proposal}`
+pub async fn propose(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id, proposal)): Path<(String, String, String)>,
+    wants: Wants,
+    Form(said): Form<Said>,
+) -> Result<Response, Rejection> {
+    let (id, proposal): (SessionId, ProposalId) = (parse(&id)?, parse(&proposal)?);
+    let verdict = match (said.decision.as_str(), said.markdown, said.of) {
+        ("accept", Some(text), _) => Verdict::Rewrite(text.replace("\r\n", "\n")),
+        ("accept", None, None) => Verdict::Accept,
+        ("accept", None, Some(of)) => {
+            let pieces: BTreeSet<usize> = said.take.into_iter().collect();
+            Verdict::Take { pieces, of: (!of.is_empty()).then_some(of) }
+        }
+        _ => Verdict::Reject,
+    };
+    let (team, by) = (&caller.team.id, &caller.by);
+    match actions::proposals::decide(&board, team, by, (&id, &proposal), verdict).await {
+        // What was shown is not what is there any more: the page shows what is.
+        Ok(_) | Err(Error::Conflict { code: "plan_changed" | "not_pending", .. }) => {
+            front(&board, &caller, &id, wants).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A conflict, and which side stands.
+#[derive(Debug, Deserialize)]
+pub struct Settled {
+    edit: String,
+    /// `theirs`, `mine` or `merged`.
+    keep: String,
+}
+
+/// `POST /t/{team}/sessions/{id}/plan/conflict`
+pub async fn settle(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((_, id)): Path<(String, String)>,
+    Form(form): Form<Settled>,
+) -> Result<Redirect, Rejection> {
+    let (id, edit): (SessionId, EditId) = (parse(&id)?, parse(&form.edit)?);
+    let team = caller.team.id.clone();
+    let found = board.db.read(|tx| Box::pin(async move { db::edits::load(tx, &team, &edit).await })).await?;
+    let conflict = found.filter(|edit| edit.path == plan::path(&id)).ok_or(Error::NotFound)?;
+    if conflict.state == EditState::Conflict {
+        let now = plan::now(&board, &caller.team.id, &id).await?;
+        let theirs = now.as_ref().map_or("", |now| now.markdown.as_str());
+        let mine = conflict.content.clone().unwrap_or_default();
+        let content = match form.keep.as_str() {
+            "mine" => Some(mine),
+            "merged" => Some(file::merge(conflict.base.as_deref().unwrap_or_default(), theirs, &mine).0),
+            _ => None,
+        };
+        let change = content.map(|content| files::Change {
+            path: conflict.path.clone(),
+            base_hash: now.as_ref().map(|now| now.hash.clone()),
+            op: files::Op::Put { content, seen: Some(theirs.to_owned()) },
+        });
+        files::settle(&board, &caller.team.id, &caller.by, &conflict, change).await?;
+    }
     Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
 }
 

@@ -6,14 +6,21 @@ use std::sync::Arc;
 
 use askama::Template;
 use protocol::{
-    ApprovalId, Policy, TeamId,
+    ApprovalId, Policy, ProposalId, TeamId,
     plan::{Document, Piece, Status, Step},
 };
 
 use super::Place;
 use crate::{
+    actions::{
+        plan,
+        proposals::{Effect, effect},
+    },
     db::{self, Tx},
-    domain::{Approval, Policies, Proposal, ProposalState, Revision, Session, Source, plan::ProposalKind},
+    domain::{
+        Approval, Edit, EditState, Policies, Proposal, ProposalState, Revision, Session, Source, file,
+        plan::ProposalKind,
+    },
     error::Result,
     web::{
         links,
@@ -25,6 +32,8 @@ pub use rows::{Row, rows};
 
 /// Revisions on a page of the history.
 const REVISIONS: u64 = 50;
+/// Changes of the plan made here that are looked through for a conflict.
+const EDITS: u64 = 20;
 /// Proposals that are shown at once; an agent's newer one takes the place of its older one.
 const PROPOSALS: u64 = 3;
 
@@ -34,15 +43,48 @@ pub struct Held {
     policies: Policies,
     /// The newest revision.
     now: Option<Revision>,
-    proposals: Vec<Proposal>,
+    /// A change from here that the viber has not made yet.
+    queued: Option<Edit>,
+    /// A change from here that met another one.
+    conflict: Option<Edit>,
+    proposals: Vec<ShownProposal>,
     approval: Option<Approval>,
+    /// What stands beside the plan: names and texts.
+    beside: Vec<(&'static str, String)>,
     at: At,
+}
+
+/// A proposal and what it means for the plan as it is.
+#[derive(Clone, Debug)]
+struct ShownProposal {
+    proposal: Proposal,
+    effect: Effect,
+}
+
+impl ShownProposal {
+    async fn read(tx: &mut Tx, team: &TeamId, now: Option<&Revision>, proposal: Proposal) -> Result<Self> {
+        let base = match &proposal.base_hash {
+            Some(hash) => db::plans::of_hash(tx, team, &proposal.session_id, hash).await?,
+            None => None,
+        };
+        let standing = now.map(|now| (now.hash.as_str(), now.markdown.as_str()));
+        let effect = effect(&proposal, base.as_ref().map(|base| base.markdown.as_str()), standing);
+        Ok(Self { proposal, effect })
+    }
+
+    /// The id of its form: boxes beside the rows belong to it.
+    fn form(&self) -> String {
+        format!("f-{}", self.proposal.id)
+    }
 }
 
 /// The place in the tab.
 #[derive(Clone, Debug)]
 enum At {
     Front,
+    Edit,
+    /// A proposal to be rewritten before it is accepted.
+    Proposal(Box<ShownProposal>),
     /// Revisions, the newest first, and the one to go on from.
     History(Vec<Revision>, Option<u64>),
     /// A revision and the one before it.
@@ -53,22 +95,58 @@ impl Held {
     /// As it is now. A place that is not there is the front.
     pub async fn read(tx: &mut Tx, team: &TeamId, session: &Session, at: &str) -> Result<Self> {
         let id = &session.id;
+        let now = db::plans::newest(tx, team, id).await?;
         let waiting = Some(ProposalState::Pending);
+        let mut proposals = Vec::new();
+        for proposal in db::proposals::list(tx, team, id, ProposalKind::Plan, waiting, PROPOSALS).await? {
+            proposals.push(ShownProposal::read(tx, team, now.as_ref(), proposal).await?);
+        }
+        let (viber, path) = (&session.viber_id, plan::path(id));
+        let edits = db::edits::of_file(tx, team, viber, &path, None, EDITS).await?;
+        let conflict = match edits.iter().find(|edit| edit.state == EditState::Conflict) {
+            Some(edit) => db::edits::load(tx, team, &edit.id).await?,
+            None => None,
+        };
+        let mut beside = Vec::new();
+        for name in plan::BESIDE {
+            let file = db::files::load(tx, team, viber, &format!("sessions/{id}/{name}")).await?;
+            beside
+                .extend(file.filter(|file| file.hash.is_some()).and_then(|file| file.text).map(|t| (name, t.content)));
+        }
         Ok(Self {
             policies: session.policies,
-            now: db::plans::newest(tx, team, id).await?,
-            proposals: db::proposals::list(tx, team, id, ProposalKind::Plan, waiting, PROPOSALS).await?,
+            queued: db::edits::pending(tx, team, viber, &path).await?,
+            conflict,
             approval: db::approvals::pending(tx, team, id).await?,
-            at: At::read(tx, team, session, at).await?,
+            beside,
+            at: At::read(tx, team, session, now.as_ref(), at).await?,
+            now,
+            proposals,
         })
     }
 }
 
+impl Held {
+    /// The plan's text: with a change that is under way, what it will be.
+    fn text(&self) -> &str {
+        let queued = self.queued.as_ref().and_then(|edit| edit.content.as_deref());
+        queued.or(self.now.as_ref().map(|now| now.markdown.as_str())).unwrap_or("")
+    }
+}
+
 impl At {
-    async fn read(tx: &mut Tx, team: &TeamId, session: &Session, at: &str) -> Result<Self> {
+    async fn read(tx: &mut Tx, team: &TeamId, session: &Session, now: Option<&Revision>, at: &str) -> Result<Self> {
+        if let Some(id) = at.strip_prefix("proposal-").and_then(|id| id.parse().ok()) {
+            let found = db::proposals::load(tx, team, &session.id, &id).await?;
+            return match found.filter(|found| found.state == ProposalState::Pending) {
+                Some(found) => Ok(Self::Proposal(Box::new(ShownProposal::read(tx, team, now, found).await?))),
+                None => Ok(Self::Front),
+            };
+        }
         let (word, number) = at.split_once('-').unwrap_or((at, ""));
         let number: Option<u64> = number.parse().ok();
         Ok(match (word, number) {
+            ("edit", None) => Self::Edit,
             ("history", before) => {
                 let mut found = db::plans::list(tx, team, &session.id, before, REVISIONS + 1).await?;
                 let more = found.len() as u64 > REVISIONS;
@@ -114,14 +192,16 @@ struct StepView {
     notes: Option<Arc<str>>,
     /// The one the agent works on.
     current: bool,
+    first: bool,
+    last: bool,
 }
 
 impl<'a> PlanView<'a> {
     pub fn of(held: &'a Held, place: &'a Place) -> Self {
-        let text = held.now.as_ref().map_or("", |now| now.markdown.as_str());
+        let text = held.text();
         let document = Document::parse(text);
         let plan = document.steps();
-        let progress = plan.progress();
+        let (progress, count) = (plan.progress(), plan.steps.len());
         let current = plan.steps.iter().position(|step| step.status == Status::Working);
         let mut pieces: Vec<Shown> = Vec::new();
         for piece in document.pieces(text) {
@@ -133,6 +213,8 @@ impl<'a> PlanView<'a> {
                         step: plan.steps[n].clone(),
                         notes: (!notes.trim().is_empty()).then(|| markdown::render(&notes, By::Agent)),
                         current: current == Some(n),
+                        first: n == 0,
+                        last: n + 1 == count,
                     };
                     match pieces.last_mut() {
                         Some(Shown::Steps(steps)) => steps.push(view),
@@ -188,17 +270,48 @@ impl<'a> PlanView<'a> {
     }
 
     fn now_text(&self) -> &str {
-        self.held.now.as_ref().map_or("", |now| now.markdown.as_str())
+        self.held.text()
+    }
+
+    /// The version that a form is about.
+    fn now_hash(&self) -> &str {
+        let queued = self.held.queued.as_ref().and_then(|edit| edit.hash.as_deref());
+        queued.or(self.held.now.as_ref().map(|now| now.hash.as_str())).unwrap_or("")
     }
 
     /// What a proposal would change of the plan as it is now.
-    fn proposed(&self, proposal: &Proposal) -> (Vec<Row>, bool) {
-        rows(self.now_text(), &proposal.content)
+    fn proposed(&self, shown: &ShownProposal) -> (Vec<Row>, bool) {
+        rows(self.held.now.as_ref().map_or("", |now| now.markdown.as_str()), &shown.effect.text)
     }
 
-    /// Whether the agent saw another plan when it proposed this.
-    fn is_behind(&self, proposal: &Proposal) -> bool {
-        proposal.base_hash.as_deref() != self.held.now.as_ref().map(|now| now.hash.as_str())
+    /// What a change that was not made would change of the plan as it is now.
+    fn clash(&self, edit: &Edit) -> (Vec<Row>, bool) {
+        rows(self.held.now.as_ref().map_or("", |now| now.markdown.as_str()), edit.content.as_deref().unwrap_or(""))
+    }
+
+    /// Whether both changes can stand.
+    fn merges(&self, edit: &Edit) -> bool {
+        let theirs = self.held.now.as_ref().map_or("", |now| now.markdown.as_str());
+        let mine = edit.content.as_deref().unwrap_or("");
+        edit.base.as_deref().is_some_and(|base| !file::merge(base, theirs, mine).1)
+    }
+
+    /// Whether the plan says this now.
+    fn is_newest(&self, revision: &Revision) -> bool {
+        self.held.now.as_ref().is_some_and(|now| now.hash == revision.hash)
+    }
+
+    fn proposal_link(&self, id: &ProposalId) -> String {
+        self.verb(&format!("plan/proposals/{id}"))
+    }
+
+    fn at_proposal(&self, id: &ProposalId) -> String {
+        self.at(&format!("proposal-{id}"))
+    }
+
+    /// What stands beside the plan, rendered.
+    fn beside(&self) -> Vec<(&'static str, Arc<str>)> {
+        self.held.beside.iter().map(|(name, text)| (*name, markdown::render(text, By::Agent))).collect()
     }
 
     fn approve_link(&self, id: &ApprovalId) -> String {

@@ -1,0 +1,308 @@
+//! A session's plan: a file on its viber, and every version of it that was seen here.
+//!
+//! A change is an edit of the file, to the version that its author saw.
+
+use protocol::{
+    Instant, SessionId, TeamId, ViberId,
+    plan::{self, Status, Step, Steps},
+};
+
+use super::{
+    After,
+    files::{self, Change, Op},
+    record::Speaker,
+};
+use crate::{
+    db::{self, Tx},
+    domain::{By, Edit, EditState, Revision, Session, Source},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// A change of a step is made anew on what somebody else wrote meanwhile, so often.
+const TRIES: usize = 3;
+/// Changes of a plan made here that are looked through for whose version it is.
+const EDITS: u64 = 20;
+/// Files of a session that stand beside its plan and are shown with it.
+pub const BESIDE: [&str; 2] = ["implementation_plan.md", "walkthrough.md"];
+
+/// A plan as it stands.
+#[derive(Clone, Debug)]
+pub struct Now {
+    pub markdown: String,
+    pub hash: String,
+    pub source: Source,
+    pub at: Instant,
+    /// Since when this may be old; `None`: it is so on the machine now.
+    pub as_of: Option<Instant>,
+    /// It is not on the machine yet.
+    pub queued: bool,
+}
+
+/// What somebody does to a step.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    Status(Status),
+    Title(String),
+    Up,
+    Down,
+    Remove,
+    /// A new one at the end, whatever the id.
+    Add(String),
+}
+
+/// The session of which `path` is the plan.
+pub fn session_of(path: &str) -> Option<SessionId> {
+    path.strip_prefix("sessions/")?.strip_suffix("/task.md")?.parse().ok()
+}
+
+/// Where a session's plan lies, beneath its viber's workspace.
+pub fn path(session: &SessionId) -> String {
+    format!("sessions/{session}/task.md")
+}
+
+async fn load(board: &Board, team: &TeamId, id: &SessionId) -> Result<Session> {
+    let (team, id) = (team.clone(), id.clone());
+    let found = board.db.read(move |tx| Box::pin(async move { db::sessions::load(tx, &team, &id).await })).await?;
+    found.ok_or(Error::NotFound)
+}
+
+/// The plan as it is on the machine, else as it was heard of last. `None`: there is none.
+pub async fn now(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<Now>> {
+    let session = load(board, team, id).await?;
+    let shown = match files::read(board, team, &session.viber_id, &path(id), None).await {
+        Ok(shown) => shown,
+        Err(Error::NotFound) => return Ok(None),
+        Err(Error::Unavailable { .. }) => return Ok(newest(board, team, id).await?.map(of_revision)),
+        Err(error) => return Err(error),
+    };
+    let Some(text) = shown.text() else {
+        return Err(Error::unacceptable("not_a_plan", "the plan's file is no text, or larger than 1 MiB"));
+    };
+    let text = text.to_owned();
+    if let Some(edit) = &shown.pending {
+        let (markdown, hash, at) = (text, shown.hash.clone(), edit.created_at);
+        return Ok(Some(Now { markdown, hash, source: Source::Operator, at, as_of: shown.as_of, queued: true }));
+    }
+    let by = shown.by.as_deref().unwrap_or("file");
+    let revision = see(board, team, &session, (&text, &shown.hash), by).await?;
+    Ok(Some(Now { as_of: shown.as_of, ..of_revision(revision) }))
+}
+
+fn of_revision(revision: Revision) -> Now {
+    let Revision { markdown, hash, source, created_at: at, .. } = revision;
+    Now { markdown, hash, source, at, as_of: Some(at), queued: false }
+}
+
+async fn newest(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<Revision>> {
+    let (team, id) = (team.clone(), id.clone());
+    Ok(board.db.read(move |tx| Box::pin(async move { db::plans::newest(tx, &team, &id).await })).await?)
+}
+
+/// Notes a version that was read from the machine, and answers its revision.
+async fn see(
+    board: &Board,
+    team: &TeamId,
+    session: &Session,
+    (text, hash): (&str, &str),
+    by: &str,
+) -> Result<Revision> {
+    let known = newest(board, team, &session.id).await?;
+    if let Some(known) = known.filter(|known| known.hash == hash) {
+        return Ok(known);
+    }
+    let now = board.clock.now();
+    let (source, author) = match by {
+        "agent" => (Source::Agent, session.agent_id.clone()),
+        _ => (Source::File, "the machine".to_owned()),
+    };
+    let (team_id, id, viber) = (team.clone(), session.id.clone(), session.viber_id.clone());
+    let (text, hash) = (text.to_owned(), hash.to_owned());
+    let (revision, fresh) = board
+        .db
+        .write(move |tx| {
+            let (team, id, viber) = (team_id.clone(), id.clone(), viber.clone());
+            let (text, hash, author) = (text.clone(), hash.clone(), author.clone());
+            Box::pin(async move {
+                db::sessions::lock(tx, &team, &id).await?;
+                // A change from here may be heard of before its viber says that it made it.
+                let edits = db::edits::of_file(tx, &team, &viber, &path(&id), None, EDITS).await?;
+                let ours = edits.into_iter().find(|edit| edit.hash.as_ref() == Some(&hash));
+                let (source, author) = match ours {
+                    Some(edit) if source != Source::Agent => (Source::Operator, edit.author),
+                    _ => (source, author),
+                };
+                let fresh = db::plans::Fresh { hash: &hash, markdown: &text, source, author: &author, task: None };
+                let added = db::plans::add(tx, &team, &id, &fresh, now).await?;
+                let newest = db::plans::newest(tx, &team, &id).await?.ok_or(Error::NotFound)?;
+                Ok::<_, Error>((newest, added.is_some()))
+            })
+        })
+        .await?;
+    if fresh {
+        let mut after = After::default();
+        after.session(&session.id);
+        after.tell(board, team);
+    }
+    Ok(revision)
+}
+
+/// An edit of a file was made: when it is a session's plan, that is a revision.
+pub async fn made(tx: &mut Tx, team: &TeamId, viber: &ViberId, edit: &Edit, now: Instant) -> Result<Option<SessionId>> {
+    let Some(id) = session_of(&edit.path) else { return Ok(None) };
+    let (Some(markdown), Some(hash)) = (&edit.content, &edit.hash) else { return Ok(None) };
+    let session = db::sessions::load(tx, team, &id).await?;
+    if session.is_none_or(|session| session.viber_id != *viber) {
+        return Ok(None);
+    }
+    db::sessions::lock(tx, team, &id).await?;
+    let fresh = db::plans::Fresh { hash, markdown, source: Source::Operator, author: &edit.author, task: None };
+    db::plans::add(tx, team, &id, &fresh, now).await?;
+    Ok(Some(id))
+}
+
+/// Whether a file is a session's plan, or stands beside one.
+pub fn belongs(path: &str) -> bool {
+    session_of(path).is_some() || beside(path).is_some()
+}
+
+/// The session of a file that stands beside a plan.
+fn beside(path: &str) -> Option<SessionId> {
+    let (id, name) = path.strip_prefix("sessions/")?.split_once('/')?;
+    BESIDE.contains(&name).then(|| id.parse().ok()).flatten()
+}
+
+/// A file of a workspace is another one now: when it belongs to a session, what it says is fetched.
+pub async fn follow(board: Board, speaker: Speaker, path: String) {
+    let team = &speaker.team;
+    let beside = beside(&path);
+    let Some(id) = session_of(&path).or_else(|| beside.clone()) else { return };
+    let Ok(session) = load(&board, team, &id).await else { return };
+    if session.viber_id != speaker.viber {
+        return;
+    }
+    let seen = async {
+        let shown = files::read(&board, team, &speaker.viber, &path, None).await?;
+        let by = shown.by.as_deref().unwrap_or("file");
+        match shown.text() {
+            Some(text) if beside.is_none() && shown.pending.is_none() => {
+                see(&board, team, &session, (text, &shown.hash), by).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    };
+    match seen.await {
+        Ok(()) | Err(Error::NotFound) => {}
+        Err(error) => tracing::warn!(session.id = %id, %error, "a plan was not read"),
+    }
+    let mut after = After::default();
+    after.session(&id);
+    after.tell(&board, team);
+}
+
+/// Writes the plan: the version `base` becomes `text`.
+pub async fn put(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    id: &SessionId,
+    base: Option<String>,
+    text: String,
+) -> Result<Edit> {
+    let session = load(board, team, id).await?;
+    let text = plan::fits(text).map_err(|why| Error::unacceptable("plan_too_large", why.to_string()))?;
+    let seen = match &base {
+        Some(hash) => {
+            let (team, id, hash) = (team.clone(), id.clone(), hash.clone());
+            let read =
+                board.db.read(move |tx| Box::pin(async move { db::plans::of_hash(tx, &team, &id, &hash).await }));
+            read.await?.map(|revision| revision.markdown)
+        }
+        None => None,
+    };
+    let change = Change { path: path(id), base_hash: base, op: Op::Put { content: text, seen } };
+    let edit = files::edit(board, team, by, &session.viber_id, change).await?;
+    if edit.state == EditState::Refused {
+        return Err(Error::unacceptable("viber_refused", edit.reason.clone().unwrap_or_default()));
+    }
+    Ok(edit)
+}
+
+/// Does something to a step of the plan as it stands; when it was changed meanwhile, to what it is then.
+pub async fn do_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, step: &str, deed: &Deed) -> Result<Edit> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        let now = now(board, team, id).await?;
+        let text = now.as_ref().map_or("", |now| now.markdown.as_str());
+        let changed = changed(text, step, deed)?;
+        let edit = put(board, team, by, id, now.as_ref().map(|now| now.hash.clone()), changed).await?;
+        if edit.state != EditState::Conflict {
+            return Ok(edit);
+        }
+        // Nobody has to decide about this one: it is made anew.
+        files::settle(board, team, by, &edit, None).await?;
+        last = Some(edit);
+    }
+    last.ok_or_else(|| Error::conflict("plan_changed", "the plan is being changed; try again"))
+}
+
+fn changed(text: &str, step: &str, deed: &Deed) -> Result<String> {
+    let mut steps = Steps::of(text);
+    let unknown = || Error::conflict("no_such_step", "this step is not in the plan any more");
+    if let Deed::Add(title) = deed {
+        if title.trim().is_empty() {
+            return Err(Error::unacceptable("bad_step", "say what the step is"));
+        }
+        steps.steps.push(Step { title: title.clone(), ..Step::default() });
+    } else {
+        let at = steps.steps.iter().position(|known| known.id == step).ok_or_else(unknown)?;
+        match deed {
+            Deed::Status(status) => steps.steps[at].status = *status,
+            Deed::Title(title) if title.trim().is_empty() => {
+                return Err(Error::unacceptable("bad_step", "say what the step is"));
+            }
+            Deed::Title(title) => steps.steps[at].title.clone_from(title),
+            Deed::Up if at > 0 => steps.steps.swap(at, at - 1),
+            Deed::Down if at + 1 < steps.steps.len() => steps.steps.swap(at, at + 1),
+            Deed::Remove => drop(steps.steps.remove(at)),
+            Deed::Up | Deed::Down | Deed::Add(_) => {}
+        }
+    }
+    steps.onto(text).map_err(|why| Error::unacceptable("not_a_plan", why.to_string()))
+}
+
+/// Makes the plan what it was in the revision `n`.
+pub async fn restore(board: &Board, team: &TeamId, by: &By, id: &SessionId, n: u64) -> Result<Edit> {
+    let (team_id, session) = (team.clone(), id.clone());
+    let read = board.db.read(move |tx| Box::pin(async move { db::plans::load(tx, &team_id, &session, n).await }));
+    let wanted = read.await?.ok_or(Error::NotFound)?;
+    let now = now(board, team, id).await?;
+    put(board, team, by, id, now.map(|now| now.hash), wanted.markdown).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plans_path_names_its_session_and_nothing_else_does() {
+        let id = SessionId::new(1);
+        assert_eq!(session_of(&path(&id)), Some(id.clone()));
+        for other in ["task.md", "sessions/x/task.md", "sessions/task.md", &format!("sessions/{id}/a/task.md")] {
+            assert_eq!(session_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_deed_changes_one_step() {
+        let text = "# g\n- [ ] a\n- [ ] b\n";
+        let done = |step: &str, deed: Deed| changed(text, step, &deed).map_err(|error| error.to_string());
+        assert_eq!(done("s2", Deed::Status(Status::Done)).as_deref(), Ok("# g\n- [ ] a\n- [x] b\n"));
+        assert_eq!(done("s1", Deed::Up).as_deref(), Ok(text), "it is the first");
+        let up = done("s2", Deed::Up).expect("moved");
+        assert!(up.find("b <!--") < up.find("a <!--"), "{up}");
+        assert_eq!(done("s1", Deed::Title("c\nd".into())).as_deref(), Ok("# g\n- [ ] c d\n- [ ] b\n"));
+        assert_eq!(done("", Deed::Add("c".into())).as_deref(), Ok("# g\n- [ ] a\n- [ ] b\n- [ ] c\n"));
+        assert!(done("s9", Deed::Remove).is_err() && done("s1", Deed::Title(" ".into())).is_err());
+    }
+}

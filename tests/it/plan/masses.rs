@@ -1,0 +1,41 @@
+//! Plans that were made to do harm: foreign names, addresses, masses.
+
+use board_tests::{Engine, llm::Reply};
+use serde_json::json;
+
+use super::Lab;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a80_a_plan_is_inert_text_and_bounded() {
+    let mass = vec![0; 100_000];
+    let foreign = json!({ "goal": "file:///etc/passwd", "steps": [
+        { "id": "javascript:alert(1)", "title": "<img src=x onerror=alert(1)> [go](javascript:alert(1))" },
+        { "id": "task_00000000000000000000000000000000", "title": "../../other/viber" },
+    ] });
+    let fenced = format!("```plan\n{}\n```", json!({ "goal": "g", "steps": mass }));
+    let script = vec![Reply::call("update_plan", foreign), Reply::text(&fenced)];
+    let lab = Lab::open(Engine::Sqlite, script).await;
+    let before = lab.operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().map_or(0, Vec::len);
+    let task = lab.play("plan", json!({})).await;
+    assert_eq!(task["state"], "completed", "{task:#}");
+    let text = lab.file(&task, "task.md");
+    assert!(text.len() < 1000 && text.contains("file:///etc/passwd") && !text.contains("id: javascript"), "{text}");
+    let events = lab.operator.events(task["id"].as_str().expect("an id")).await;
+    let told =
+        events.iter().any(|event| event["event"]["text"].as_str().is_some_and(|text| text.contains("500 steps")));
+    assert!(told, "somebody is told why the mass was not taken: {events:#?}");
+    let after = lab.operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().map_or(0, Vec::len);
+    assert_eq!(after, before + 1, "no object outside the task");
+
+    // As an operator's own plan it is refused by name.
+    let body = json!({ "goal": "g", "viberId": lab.viber_id, "plan": { "steps": mass } });
+    assert_eq!(lab.operator.post("/api/v1/tasks", &body).await.expect(422).code(), "bad_plan");
+
+    // The page shows it as text.
+    let owner = lab.board.owner().await;
+    let page = owner.page(&format!("/t/home/sessions/{}?pane=plan", task["sessionId"].as_str().expect("an id"))).await;
+    let html = page.expect(200).body;
+    assert!(html.contains("img src=x onerror=alert(1)"), "{html}");
+    assert!(!html.contains("href=\"javascript:") && !html.contains("<img"), "{html}");
+    lab.board.sound().await;
+}
