@@ -88,7 +88,7 @@ impl Address {
             .with_read_timeout(SILENCE)
             .with_allow_http(endpoint.as_deref().is_some_and(is_loopback));
         let backoff = BackoffConfig { max_backoff: Duration::from_secs(2), ..BackoffConfig::default() };
-        let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: RETRY_FOR, ..RetryConfig::default() };
+        let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: RETRY_FOR };
         let mut builder =
             AmazonS3Builder::from_env().with_bucket_name(bucket).with_client_options(client).with_retry(retry);
         if let Some(endpoint) = endpoint {

@@ -115,7 +115,7 @@ impl Held {
                 Box::pin(async move {
                     let body = match asked.tab {
                         Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
-                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session.id).await?),
+                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session).await?),
                         Tab::Files => Body::Files(files::Held::read(tx, &team, &session).await?),
                     };
                     let waiting = Some(ProposalState::Pending);
