@@ -26,6 +26,8 @@ CREATE TABLE files (
   PRIMARY KEY (team_id, viber_id, path),
   FOREIGN KEY (team_id, viber_id) REFERENCES vibers (team_id, viber_id) ON DELETE CASCADE
 );
+CREATE INDEX files_heard ON files (team_id, viber_id, heard_at);
+CREATE INDEX files_looked ON files (team_id, viber_id, content_at);
 
 -- A folder of a workspace as it was listed last, for when its viber is away.
 CREATE TABLE listings (

@@ -22,6 +22,7 @@ mod kill;
 mod page;
 mod round_trip;
 mod stalled;
+mod workspace;
 
 use std::{future::Future, path::PathBuf, pin::Pin};
 
@@ -41,6 +42,7 @@ const MEASURES: &[Measure] = &[
     ("stalled", |scale| Box::pin(stalled::measure(scale))),
     ("page", |scale| Box::pin(page::measure(scale))),
     ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
+    ("workspace", |scale| Box::pin(workspace::measure(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

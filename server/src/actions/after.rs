@@ -37,6 +37,9 @@ impl After {
 
     /// Files of a viber changed, or what waits for it did.
     pub fn files(&mut self, viber: &ViberId, mut paths: Vec<String>) {
+        // A session's files lie in its folder: its page shows them.
+        let session = |path: &String| path.strip_prefix("sessions/")?.split('/').next()?.parse().ok();
+        paths.iter().filter_map(session).for_each(|session: SessionId| self.session(&session));
         if paths.len() > MANY_FILES {
             paths = vec![String::new()];
         }

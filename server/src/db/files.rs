@@ -49,6 +49,14 @@ pub async fn load(tx: &mut Tx, team: &TeamId, viber: &ViberId, path: &str) -> Re
     tx.row(sql, args![team, viber, path]).await?.as_ref().map(file).transpose()
 }
 
+/// The files that changed last, newest first, without their texts.
+pub async fn recent(tx: &mut Tx, team: &TeamId, viber: &ViberId, limit: u64) -> Result<Vec<File>, Error> {
+    let sql = "SELECT path, hash, size, mtime, changed_by, heard_at, NULL AS content, NULL AS content_hash, \
+               content_at FROM files WHERE team_id = $1 AND viber_id = $2 AND hash IS NOT NULL \
+               ORDER BY heard_at DESC, path LIMIT $3 + 0";
+    tx.rows(sql, args![team, viber, limit]).await?.iter().map(file).collect()
+}
+
 /// The files that somebody looked at, newest first, with the version that was heard of last.
 pub async fn looked_at(
     tx: &mut Tx,

@@ -4,6 +4,7 @@
 //! The pane's body and the strip are regions of the page's stream.
 
 pub mod artifacts;
+mod files;
 pub mod plan;
 
 use askama::Template;
@@ -29,17 +30,19 @@ pub enum Tab {
     #[default]
     Plan,
     Artifacts,
+    Files,
 }
 
 impl Tab {
     /// In the order of the strip.
-    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts];
+    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts, Self::Files];
 
     /// The word in the address.
     pub fn word(self) -> &'static str {
         match self {
             Self::Plan => "plan",
             Self::Artifacts => "artifacts",
+            Self::Files => "files",
         }
     }
 
@@ -48,6 +51,7 @@ impl Tab {
         match self {
             Self::Plan => "Plan",
             Self::Artifacts => "Artifacts",
+            Self::Files => "Files",
         }
     }
 
@@ -91,6 +95,7 @@ pub struct Held {
 enum Body {
     Plan(Box<plan::Held>),
     Artifacts(artifacts::Held),
+    Files(files::Held),
 }
 
 /// Numbers in the strip.
@@ -110,7 +115,8 @@ impl Held {
                 Box::pin(async move {
                     let body = match asked.tab {
                         Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
-                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session.id).await?),
+                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session).await?),
+                        Tab::Files => Body::Files(files::Held::read(tx, &team, &session).await?),
                     };
                     let waiting = Some(ProposalState::Pending);
                     let (id, kind) = (&session.id, ProposalKind::Plan);
@@ -154,6 +160,7 @@ impl<'a> Pane<'a> {
         match &self.held.body {
             Body::Plan(held) => render(&plan::PlanView::of(held, &self.place)),
             Body::Artifacts(held) => render(&artifacts::ArtifactsView::of(held, &self.place)),
+            Body::Files(held) => render(&files::FilesView::of(held, &self.place)),
         }
     }
 
@@ -171,6 +178,7 @@ impl<'a> Pane<'a> {
             count: match tab {
                 Tab::Plan => self.held.counts.proposals,
                 Tab::Artifacts => 0,
+                Tab::Files => 0,
             },
             // On a wide screen one tab is always open; on a narrow one only when the address names it.
             current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),

@@ -229,7 +229,7 @@ impl Editor {
             seen: if content.len() <= SEEN { content.clone() } else { String::new() },
             content,
             error: None,
-            news: News::calm(board.clock.now(), shown.and_then(|shown| shown.as_of)),
+            news: News::calm(shown.and_then(|shown| shown.as_of)),
             base,
         })
     }
@@ -245,7 +245,7 @@ impl Editor {
             seen: asked.seen.replace("\r\n", "\n"),
             eol: if asked.eol == "crlf" { "crlf" } else { "lf" },
             error: Some(why),
-            news: News::calm(Instant(0), None),
+            news: News::calm(None),
         }
     }
 }
@@ -254,15 +254,14 @@ impl Editor {
 #[derive(Clone, Debug, Template)]
 #[template(path = "files/_news.html")]
 pub struct News {
-    now: Instant,
     changed: Option<File>,
     pending: Option<Edit>,
     as_of: Option<Instant>,
 }
 
 impl News {
-    fn calm(now: Instant, as_of: Option<Instant>) -> Self {
-        Self { now, changed: None, pending: None, as_of }
+    fn calm(as_of: Option<Instant>) -> Self {
+        Self { changed: None, pending: None, as_of }
     }
 
     /// Since the version `base`. Only what was heard is looked at: the text that the author saw stays remembered.
@@ -280,6 +279,6 @@ impl News {
         let changed = file.filter(|file| file.hash.as_deref().unwrap_or_default() != base);
         let pending = pending.filter(|edit| edit.hash.as_deref() != Some(base));
         let as_of = if board.hub.is_connected(id) { None } else { Some(board.clock.now()) };
-        Ok(Self { now: board.clock.now(), changed, pending, as_of })
+        Ok(Self { changed, pending, as_of })
     }
 }

@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 
 use askama::Template;
-use protocol::{Instant, SessionId, TeamId};
+use protocol::{Instant, TeamId, ViberId};
 
 use super::Place;
 use crate::{
     db::{self, Tx},
-    domain::{self, Artifact, Kind, Origin},
+    domain::{self, Artifact, Kind, Origin, Session},
     web::{links, view::filters},
 };
 
@@ -20,11 +20,14 @@ const READ: u64 = 500;
 #[derive(Clone, Debug)]
 pub struct Held {
     all: Vec<Artifact>,
+    /// Whose workspace has artifacts of its own.
+    viber: ViberId,
 }
 
 impl Held {
-    pub(super) async fn read(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Self, db::Error> {
-        Ok(Self { all: db::artifacts::of_session(tx, team, session, None, READ).await? })
+    pub(super) async fn read(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<Self, db::Error> {
+        let all = db::artifacts::of_session(tx, team, &session.id, None, READ).await?;
+        Ok(Self { all, viber: session.viber_id.clone() })
     }
 }
 
@@ -38,6 +41,8 @@ pub struct ArtifactsView {
     lines: Vec<Line>,
     /// Files that go with the next task.
     waiting: Vec<Line>,
+    /// The workspace's own artifacts, among its files.
+    folder: String,
 }
 
 /// One artifact in a list.
@@ -94,6 +99,7 @@ impl ArtifactsView {
         Self {
             place: place.clone(),
             now: place.now,
+            folder: links::folder(&place.slug, &held.viber, "artifacts"),
             lines: newest.map(|one| Line::new((*one).clone(), versions(&one.name))).collect(),
             waiting: held.all.iter().rev().filter(waits).map(|one| Line::new(one.clone(), 1)).collect(),
         }
