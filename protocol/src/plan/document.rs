@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{MAX_STEPS, MAX_BELOW, Status, Step, Steps, Todo, is_step_id};
+use super::{MAX_BELOW, MAX_STEPS, Status, Step, Steps, Todo, is_step_id};
 
 /// A plan as it stands in its file.
 #[derive(Clone, Debug)]
