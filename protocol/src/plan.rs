@@ -18,7 +18,7 @@ pub const MAX_PLAN: usize = 48 * 1024;
 /// Most lines of a plan that count as steps; what comes after them stays text.
 pub const MAX_STEPS: usize = 500;
 /// Most to-dos below steps in one plan.
-pub const MAX_TODOS: usize = 1_000;
+pub const MAX_BELOW: usize = 1_000;
 /// Longest id of a step, bytes.
 pub const MAX_STEP_ID: usize = 64;
 
@@ -127,7 +127,7 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooManySteps(n) => {
-                write!(f, "a plan has at most {MAX_STEPS} steps and {MAX_TODOS} to-dos below them; this one has {n}")
+                write!(f, "a plan has at most {MAX_STEPS} steps and {MAX_BELOW} to-dos below them; this one has {n}")
             }
             Self::TooLarge(bytes) => write!(f, "a plan has at most {MAX_PLAN} bytes; this one has {bytes}"),
             Self::NoSuchStep => f.write_str("the plan has no such step: name it by its id"),
@@ -186,7 +186,7 @@ impl Steps {
     /// `markdown` with this goal and these steps, and everything else as it was.
     pub fn onto(self, markdown: &str) -> Result<String, Refused> {
         let todos: usize = self.steps.iter().filter_map(|step| step.todos.as_ref()).map(Vec::len).sum();
-        if self.steps.len() > MAX_STEPS || todos > MAX_TODOS {
+        if self.steps.len() > MAX_STEPS || todos > MAX_BELOW {
             return Err(Refused::TooManySteps(self.steps.len() + todos));
         }
         let document = Document::parse(markdown);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{MAX_STEPS, MAX_TODOS, Status, Step, Steps, Todo, is_step_id};
+use super::{MAX_BELOW, MAX_STEPS, Status, Step, Steps, Todo, is_step_id};
 
 /// A plan as it stands in its file.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl<'a> Document<'a> {
                 if todo.indent < item.indent + 2 {
                     break;
                 }
-                if *count < MAX_TODOS {
+                if *count < MAX_BELOW {
                     todos.push((line, todo));
                     *count += 1;
                 } else {

@@ -17,7 +17,10 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
     let script = vec![
         Reply::Stream(vec![tick("Build", "working")]),
         Reply::Stream(vec![Piece::Wait(gate.clone()), tick("Build", "done")]),
-        Reply::call("update_plan", json!({ "steps": ["Build", "Check", "Announce"], "note": "People should know." })),
+        Reply::call(
+            "update_plan",
+            json!({ "steps": [{ "title": "Build", "status": "done" }, "Check", "Announce"], "note": "People should know." }),
+        ),
         Reply::text("Built."),
     ];
     let lab = Lab::open(Engine::Sqlite, script).await;
