@@ -89,6 +89,8 @@ impl World {
             ("tokens", id(&token, "id").to_owned()),
             // Nobody's: a device is looked for among one's own.
             ("devices", "sid_00000000000000000000000000000000".to_owned()),
+            ("approvals", "apr_00000000000000000000000000000000".to_owned()),
+            ("edits", "edt_00000000000000000000000000000000".to_owned()),
         ]);
         let unknown = ours.iter().map(|(kind, known)| (*kind, another(known))).collect();
         let bearer = |daemon: &FakeDaemon| Person::with_token(&board.url, &daemon.credential);
@@ -115,6 +117,10 @@ impl World {
                 "{attempt}" => path.push('1'),
                 "{seq}" => path.push('2'),
                 "{call}" => path.push_str("c1"),
+                "{*path}" => path.push_str("notes.md"),
+                // Nobody's.
+                "{proposal}" => path.push_str("prp_00000000000000000000000000000000"),
+                "{edit}" => path.push_str("edt_00000000000000000000000000000000"),
                 "{code}" | "{secret}" | "{hash}" | "{name}" => return None,
                 _ if piece.starts_with('{') => match ids.get(before) {
                     Some(id) => path.push_str(id),

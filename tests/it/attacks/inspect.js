@@ -3,20 +3,21 @@
 const words = (text) => new Set(text.trim().split(/\s+/));
 const PAGE_TAGS = words(`html head meta title link script body a nav main header div section span b strong p h1 h2 h3 ul ol li
   form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
-  meter dl dt dd fieldset legend figure figcaption noscript small article br`);
+  meter progress aside ins del i dl dt dd fieldset legend figure figcaption noscript small article br`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
   required maxlength placeholder rows popover popovertarget for hidden datetime title open download selected checked disabled
-  min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus pattern readonly minlength
+  min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength
   hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
   aria-hidden aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
   data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread
   data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-copy data-touched
   data-task-state data-waiting data-focus data-draft data-drafting data-enter data-tone data-label data-as data-step data-audit
+  data-view data-tab data-hold data-artifact data-step-id data-proposal data-path data-hash data-beside data-approval data-place-words
   data-member data-token data-invitation data-device data-scripted data-htmx-powered`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input`);
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name`);
-const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.-]*)?|this|change|outerHTML|closest (form|\.older|\.provider)|#(dock-state|choice)|#entries > \*|find button)$/;
+const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.-]*)?|this|change|outerHTML|closest (form|\.older|\.provider)|#(dock-state|choice|pane-body)|#entries > \*|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
 const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?']";
 const TEXTS = `title, textarea, option, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, .chip, a.cut,

@@ -33,10 +33,15 @@ fn filled(route: &Route, asset: &str) -> String {
         ("/tasks/{id}", "task"),
         ("/devices/{id}", "sid"),
         ("/members/{id}", "op"),
+        ("/artifacts/{id}", "art"),
+        ("/blobs/{id}", "art"),
+        ("/approvals/{id}", "apr"),
+        ("/edits/{id}", "edt"),
     ] {
         path = path.replace(place, &format!("{}/{prefix}_{id}", &place[..place.len() - 5]));
     }
-    path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1")
+    let path = path.replace("{proposal}", &format!("prp_{id}")).replace("{edit}", &format!("edt_{id}"));
+    path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1").replace("{*path}", "notes.md")
 }
 
 /// The address of the style sheet.
