@@ -296,6 +296,10 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
         if seen.status == 404 && (path.ends_with("/test") || path.ends_with("/view")) {
             continue;
         }
+        // The attachment was withdrawn by the page's form before.
+        if seen.status == 404 && route.method == "DELETE" && path.starts_with("/api/v1/artifacts/") {
+            continue;
+        }
         if [401, 403, 404, 405].contains(&seen.status) || is_turned_away(route, &seen) {
             wrong.push(format!(
                 "{} {path} as {:?}, who may: {} {}",

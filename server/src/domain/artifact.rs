@@ -197,7 +197,7 @@ fn kind(sniffed: &str, claimed: &str, name: &str) -> Kind {
     if let Some(kind) = find(MEDIA, sniffed) {
         return kind;
     }
-    if !sniffed.starts_with("text/") {
+    if !sniffed.starts_with("text/") && sniffed != "image/svg+xml" {
         return Kind::Other;
     }
     let claimed = claimed.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
@@ -230,6 +230,7 @@ mod tests {
         assert_eq!(kind("image/png", "text/html", "x.html"), Kind::Image("image/png"));
         assert_eq!(kind("text/html", "image/png", "x.png"), Kind::Page("text/html; charset=utf-8"));
         assert_eq!(kind("text/plain", "", "a.svg"), Kind::Page("image/svg+xml"));
+        assert_eq!(kind("image/svg+xml", "", "a.svg"), Kind::Page("image/svg+xml"));
         assert_eq!(kind("application/x-executable", "text/plain", "a.txt"), Kind::Other);
         assert_eq!(kind("", "image/png", "a.png"), Kind::Other);
         assert_eq!(kind("text/plain", "text/markdown", "notes"), Kind::Markdown);
