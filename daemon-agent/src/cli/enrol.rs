@@ -105,7 +105,7 @@ pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Resul
         return Ok(false);
     }
     let mut text = String::from(
-        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell, plan]\n",
+        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell, plan, artifact]\n",
     );
     if spaces.is_empty() {
         text.push_str(

@@ -4,6 +4,7 @@ use super::*;
 
 struct Lab {
     folder: tempfile::TempDir,
+    task: TaskId,
     shelf: Shelf,
     events: Arc<Mutex<Vec<AgentStreamEvent>>>,
 }
@@ -19,12 +20,13 @@ impl Lab {
             hearing.lock().expect("no panic").push(event);
             async {}
         });
-        let shelf = Shelf::new(home, TaskId::new(1), Clock::system(), sink);
-        Self { folder, shelf, events }
+        let task = TaskId::new(1);
+        let shelf = Shelf::new(home, task.clone(), Clock::system(), sink);
+        Self { folder, task, shelf, events }
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join("artifacts").join(TaskId::new(1).as_str()).join(name)
+        self.folder.path().join("artifacts").join(self.task.as_str()).join(name)
     }
 
     fn told(&self) -> Vec<ArtifactRef> {
@@ -92,7 +94,7 @@ async fn an_answer_names_what_it_made() {
     lab.shelf.finish(&mut result, no_file).await;
     assert_eq!(fs::read_to_string(lab.at("a.csv")).expect("there"), "x,y\n1,2\n");
     let refs: Vec<_> = result.artifact_refs.iter().filter_map(|told| told.reference.clone()).collect();
-    assert_eq!(refs, [format!("artifacts/{}/a.csv", TaskId::new(1)), "https://example.org/".to_owned()]);
+    assert_eq!(refs, [format!("artifacts/{}/a.csv", lab.task), "https://example.org/".to_owned()]);
     let events = lab.events.lock().expect("no panic");
     let notices = events.iter().filter(|event| matches!(event, AgentStreamEvent::Notice { .. })).count();
     assert_eq!(notices, 2);
