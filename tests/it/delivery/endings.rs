@@ -186,5 +186,13 @@ async fn a_page_tells_how_a_task_ends_however_many_wait_behind_it(engine: Engine
     assert_eq!(submit.task_id.as_str(), id(&second, "id"));
     viber.report(&submit.task_id, 1, 1, vec![accepted(), failed(ErrorCode::ProviderAuth)]).await;
     hears("log", "notice ended").await;
+    // A stop closes the message that grew.
+    let submit = viber.submitted().await;
+    viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("half done")]).await;
+    hears("log", "half done").await;
+    stage.operator.stop(submit.task_id.as_str()).await.expect(200);
+    viber.command().await;
+    hears("log", "data-level=\"info\"").await;
+    viber.report(&submit.task_id, 1, 4, vec![stopped()]).await;
     stage.board.sound().await;
 }

@@ -60,7 +60,7 @@ pub struct Talk {
 pub struct Shown {
     /// Its newest message.
     pub last: u64,
-    /// Tasks that were not final when it looked last.
+    /// Tasks of which more was to come when it looked last.
     pub tasks: Vec<TaskId>,
 }
 
@@ -84,6 +84,11 @@ impl Talk {
     pub async fn news(board: &Board, team: &TeamId, id: &SessionId, shown: Shown) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
         board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, &shown).await })).await
+    }
+
+    /// Tasks of which more comes: those that are not final, and one whose message still grows though it was stopped.
+    pub fn unfinished(&self) -> impl Iterator<Item = &TaskId> {
+        self.open.iter().map(|task| &task.id).chain(self.growing.iter().map(|growing| &growing.message.task_id))
     }
 
     /// Where a stream goes on: `{task}:{attempt}.{seq}`.
@@ -230,8 +235,8 @@ async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, shown: &Shown) ->
     let first = recent.first().map_or(u64::MAX, |first| first.seq);
     talk.missed = shown.last > 0 && recent.len() as u64 == NEWS && first > shown.last + 1;
     // What still changes, or did since, may lie further back, and may have come and gone between two looks.
-    let is_open = |task: &TaskId| talk.open.iter().any(|open| open.id == *task);
-    talk.ended = shown.tasks.iter().filter(|task| !is_open(task)).cloned().collect();
+    let ended = shown.tasks.iter().filter(|task| !talk.unfinished().any(|one| one == *task));
+    talk.ended = ended.cloned().collect();
     talk.missed |= talk.ended.len() > ENDED;
     if talk.missed {
         return Ok(talk);

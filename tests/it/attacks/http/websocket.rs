@@ -69,8 +69,12 @@ async fn a85_broken_frames_are_answered_with_the_word_for_them() {
     let fake = FakeDaemon::enrol(&board, "lab").await;
     let hello = serde_json::to_string(&FromDaemon::Hello(Box::new(fake.hello_frame()))).expect("JSON");
     assert!(abuses().len() >= 30);
-    let (before, _) = proc::memory(board.pid());
-    for welcomed in [false, true] {
+    let mut before = 0.0;
+    // Caches of the database and of the allocator fill before it counts: the first two rounds are as the last two.
+    for (round, welcomed) in [false, true, false, true].into_iter().enumerate() {
+        if round == 2 {
+            (before, _) = proc::memory(board.pid());
+        }
         for (what, bytes, codes) in abuses() {
             let (mut raw, _) = Raw::upgraded(&board, &fake.credential, "").await;
             if welcomed {

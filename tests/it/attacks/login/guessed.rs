@@ -92,7 +92,7 @@ mod long {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a04_a_minute_of_fifty_logins_a_second() {
+    async fn a04_a_minute_of_a_flood_of_logins() {
         super::flood(60).await;
     }
 }
@@ -140,15 +140,17 @@ async fn a03_a_guesser_is_slowed_down_and_locks_nobody_out() {
 /// Memory of one hash, MiB.
 const HASH: f64 = 19.0;
 
-/// Fifty sign-ins a second for `seconds`, with the right password: nothing else than places for hashing can refuse them.
+/// Sign-ins a second: more than fifty, because a fast machine hashes that many two at a time and refuses nobody.
+const EACH_SECOND: u32 = 125;
+
+/// So many sign-ins a second for `seconds`, with the right password: nothing else than places for hashing can refuse them.
 async fn flood(seconds: u32) {
     let board = Board::start(Engine::Sqlite).await;
     board.make_operator(HOME, ADA, "operator").await;
     board.anon().page("/login").await.expect(200);
-    let (_, before) = proc::memory(board.pid());
     // Connections cost more than refusals: they are there before any clock starts.
     let mut connected = JoinSet::new();
-    for _ in 0..seconds.min(4) * 50 {
+    for _ in 0..seconds.min(4) * EACH_SECOND {
         let person = Arc::new(board.anon());
         connected.spawn(async move {
             person.get("/healthz").await.expect(200);
@@ -156,12 +158,17 @@ async fn flood(seconds: u32) {
         });
     }
     let people = connected.join_all().await;
+    // So are the caches of the database and of the allocator: one hash at a time fills them.
+    for person in people.iter().take(30) {
+        person.try_sign_in(ADA, PASSWORD).await.expect(303);
+    }
+    let (before, _) = proc::memory(board.pid());
     let mut rounds = Vec::new();
     for _ in 0..3 {
-        let mut tick = tokio::time::interval(Duration::from_millis(20));
+        let mut tick = tokio::time::interval(Duration::from_secs(1) / EACH_SECOND);
         let mut open = JoinSet::new();
         let began = Instant::now();
-        for person in people.iter().cycle().take(seconds as usize * 50) {
+        for person in people.iter().cycle().take((seconds * EACH_SECOND) as usize) {
             tick.tick().await;
             let person = Arc::clone(person);
             open.spawn(async move {
@@ -180,7 +187,7 @@ async fn flood(seconds: u32) {
             }
         }
         let took = began.elapsed();
-        assert!(!refused.is_empty(), "a machine that hashes 50 times a second needs a larger flood");
+        assert!(!refused.is_empty(), "a machine that hashes {EACH_SECOND} times a second needs a larger flood");
         refused.sort();
         let late = refused[refused.len() * 95 / 100];
         let each = took.as_secs_f64() / f64::from(served);

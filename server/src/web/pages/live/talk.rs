@@ -46,7 +46,7 @@ pub struct Watched {
     last: u64,
     /// The open message, and the hashes of its lanes as the tab has them; none known yet after connecting.
     open: Option<(u64, Vec<u64>)>,
-    /// Tasks that were not final at the last look.
+    /// Tasks of which more was to come at the last look.
     unfinished: Vec<TaskId>,
     /// Hashes of whole messages that may still change: those that tasks at work came from.
     entries: HashMap<u64, u64>,
@@ -156,9 +156,9 @@ impl Watched {
         let mut found = Found::default();
         self.changed = false;
         self.ready_at = Some(tokio::time::Instant::now() + LANES);
-        let shown = Shown { last: self.last, tasks: std::mem::take(&mut self.unfinished) };
+        let shown = Shown { last: self.last, tasks: self.unfinished.clone() };
         let talk = Talk::news(board, &caller.team.id, &self.id, shown).await?;
-        self.unfinished = talk.open.iter().map(|task| task.id.clone()).collect();
+        self.unfinished = talk.unfinished().cloned().collect();
         if self.lost || talk.missed || !self.same_task(&talk) {
             self.lost = false;
             found.log.push(ops::frame(None, "reset", ""));
