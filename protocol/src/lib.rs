@@ -11,6 +11,7 @@ pub mod frame;
 pub mod ids;
 pub mod instant;
 pub mod limits;
+pub mod memory;
 pub mod path;
 pub mod plan;
 pub mod sniff;
@@ -33,3 +34,4 @@ pub use frame::{
 };
 pub use ids::*;
 pub use instant::Instant;
+pub use memory::{Excerpt, MemoryFound, MemorySearch, MemorySource, Ranking, Remembered};
