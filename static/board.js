@@ -118,6 +118,11 @@
     area.dataset.drafting = "on";
     const kept = store.get(drafted(area));
     if (kept && !area.value) area.value = kept;
+    // A page that answers a form: found again where the browser would look for it.
+    if (area.dataset.address) {
+      store.set(drafted(area), area.value);
+      history.replaceState(null, "", area.dataset.address);
+    }
     area.addEventListener("input", () => store.set(drafted(area), area.value));
     area.form?.addEventListener("submit", () => {
       // htmx puts an empty composer in its place; a plain form leaves the page.

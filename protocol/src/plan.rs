@@ -160,8 +160,36 @@ pub fn markdown_of(value: &Value, now: &str) -> Result<String, Refused> {
     if let Some(steps) = value["steps"].as_array().filter(|steps| steps.len() > MAX_STEPS) {
         return Err(Refused::TooManySteps(steps.len()));
     }
-    let steps: Steps = serde_json::from_value(value.clone()).map_err(|_| Refused::NotAPlan)?;
+    let mut value = value.clone();
+    keep_standing(&mut value, &Steps::of(now));
+    let steps: Steps = serde_json::from_value(value).map_err(|_| Refused::NotAPlan)?;
     steps.onto(now)
+}
+
+/// A step or to-do that says no status keeps the one it has: whoever edits titles undoes nobody's progress.
+fn keep_standing(value: &mut Value, known: &Steps) {
+    let same = |step: &Value| {
+        let (id, title) = (step["id"].as_str().unwrap_or(""), step["title"].as_str().map(line).unwrap_or_default());
+        let by_id = known.steps.iter().find(|old| !id.is_empty() && old.id == id);
+        by_id.or_else(|| known.steps.iter().find(|old| id.is_empty() && old.title == title))
+    };
+    let list = |value: &mut Value, name: &str| value.get_mut(name).and_then(Value::as_array_mut).map(std::mem::take);
+    let Some(mut steps) = list(value, "steps") else { return };
+    for step in steps.iter_mut().filter(|step| step.is_object()) {
+        let Some(old) = same(step) else { continue };
+        if step.get("status").is_none() {
+            step["status"] = old.status.as_str().into();
+        }
+        let Some(mut todos) = list(step, "todos") else { continue };
+        for todo in todos.iter_mut().filter(|todo| todo.is_object() && todo.get("status").is_none()) {
+            let title = todo["title"].as_str().map(line).unwrap_or_default();
+            if let Some(old) = old.todos.iter().flatten().find(|old| old.title == title) {
+                todo["status"] = old.status.as_str().into();
+            }
+        }
+        step["todos"] = todos.into();
+    }
+    value["steps"] = steps.into();
 }
 
 /// `text`, when it is not too long for a plan.

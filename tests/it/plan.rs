@@ -26,7 +26,7 @@ impl Lab {
         let mut viber = Viber::fresh("lab");
         viber.enrol(&board).await;
         viber.think_with(&llm, "openai");
-        let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n").replace("shell]", "shell, plan]");
+        let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n").replace("shell]", "shell, plan, artifact]");
         viber.write("agents/default.yaml", &agent);
         viber.run();
         viber.connected(&operator).await;

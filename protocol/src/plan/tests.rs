@@ -33,6 +33,22 @@ fn a_file_is_read_as_its_author_means_it() {
 }
 
 #[test]
+fn what_says_no_status_keeps_it() {
+    let sent = json!({"steps": [
+        {"title": "Reproduce with traces"},
+        {"id": "order", "title": "Find it"},
+        {"id": "s3", "title": "Hold for 50 runs", "status": "done", "todos": [{"title": "Kiosk type-checks"}, {"title": "New"}]},
+        {"title": "Another"},
+    ]});
+    let plan = read(&markdown_of(&sent, FILE).expect("a plan"));
+    use Status::{Done, Pending};
+    assert_eq!(plan.steps.iter().map(|step| step.status).collect::<Vec<_>>(), [Done, Done, Done, Pending]);
+    let todos = plan.steps[2].todos.as_ref().expect("to-dos");
+    assert_eq!(todos.iter().map(|todo| todo.status).collect::<Vec<_>>(), [Done, Pending]);
+    assert!(markdown_of(&json!({"goal": "Without steps"}), FILE).is_ok());
+}
+
+#[test]
 fn one_tick_changes_one_byte() {
     let mut plan = read(FILE);
     plan.steps[3].status = Status::Done;

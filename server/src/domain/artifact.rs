@@ -87,6 +87,14 @@ impl Artifact {
             && self.origin != Origin::Operator
     }
 
+    /// Whether a text of its session means it by this path: the whole reference, a path that ends like it, or its name.
+    pub fn is_at(&self, path: &str) -> bool {
+        let path = path.trim_start_matches("~/.openviber/").trim_start_matches("./").trim_start_matches("../");
+        let last = path.rsplit('/').next().unwrap_or(path);
+        let name = self.reference.rsplit('/').next().unwrap_or("");
+        !self.is_link() && !path.contains(':') && (self.reference == path || name == last || self.name == last)
+    }
+
     /// The name that a download gets: one visible part of a path.
     pub fn file_name(&self) -> String {
         let last = if self.is_link() { "" } else { self.reference.rsplit('/').next().unwrap_or("") };

@@ -65,6 +65,7 @@ pub const TABLE: &[Route] = &[
     r("POST", "/t/{team}/tasks/{id}/retry", Operator),
     r("POST", "/t/{team}/approvals/{id}", Operator),
     r("GET", "/t/{team}/sessions", Viewer),
+    r("POST", "/t/{team}/sessions", Operator),
     r("GET", "/t/{team}/sessions/{id}", Viewer),
     r("POST", "/t/{team}/sessions/{id}/messages", Operator),
     r("GET", "/t/{team}/sessions/{id}/messages/{seq}/calls/{call}", Viewer),

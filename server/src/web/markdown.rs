@@ -36,6 +36,30 @@ pub fn render(source: &str, by: By) -> Arc<str> {
     cache::get_or(source, by, || convert(source, by))
 }
 
+/// The images that `source` names, in its order: what they are said to show, and where they lie.
+pub fn images(source: &str, most: usize) -> Vec<(String, String)> {
+    let cut = text::head(source, MAX_SOURCE);
+    if too_deep(cut) {
+        return Vec::new();
+    }
+    let arena = Arena::new();
+    let root = comrak::parse_document(&arena, cut, &Options::default());
+    let found = root.descendants().filter_map(|node| match &node.data().value {
+        NodeValue::Image(link) => Some((words(node), link.url.clone())),
+        _ => None,
+    });
+    found.take(most).collect()
+}
+
+/// The text below a node.
+fn words<'a>(node: Node<'a>) -> String {
+    let text = node.descendants().filter_map(|below| match &below.data().value {
+        NodeValue::Text(text) => Some(text.to_string()),
+        _ => None,
+    });
+    text.collect()
+}
+
 /// Reads the grammars and the allow-list before the first reader has to wait for them.
 pub fn warm() {
     let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));

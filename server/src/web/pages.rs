@@ -65,7 +65,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
         .merge(artifacts::routes())
         .route("/account/theme", post(theme::choose))
-        .route("/t/{team}/sessions", get(sessions::list))
+        .route("/t/{team}/sessions", get(sessions::list).post(session::prepare))
         .route(session, get(session::show))
         .route(&at("messages"), post(session::say))
         .route(&at("rename"), post(session::rename))

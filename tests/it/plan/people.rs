@@ -15,7 +15,7 @@ async fn session(lab: &Lab) -> (Value, String) {
     (json!({ "sessionId": session["id"] }), path)
 }
 
-async fn put(lab: &Lab, path: &str, base: Option<&str>, body: &Value) -> board_tests::person::Answer {
+pub(super) async fn put(lab: &Lab, path: &str, base: Option<&str>, body: &Value) -> board_tests::person::Answer {
     let request = lab.operator.request(Method::PUT, path).json(body);
     let request = match base {
         Some(hash) => request.header("if-match", format!("\"{hash}\"")),

@@ -5,10 +5,11 @@ use board_tests::{
     browser::Scripts,
     eventually,
     llm::{Gate, Piece, Reply},
+    tasks::id,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Lab;
+use super::{Lab, people::put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
@@ -95,5 +96,135 @@ async fn without_scripts_the_same_forms_do() {
     browser.click("[data-step-id=s1] button[value=done]").await;
     browser.find("[data-step-id=s1][data-step=done]").await;
     assert!(lab.file(&task, "task.md").contains("- [x] One"));
+    lab.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_prepared_before_its_first_task() {
+    let lab = Lab::open(Engine::Sqlite, vec![Reply::text("Understood.")]).await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(&lab.board.owner().await).await;
+    browser.go(&format!("{}/t/home", lab.board.url)).await;
+    browser.fill("#composer textarea[name=goal]", "Ship the release\nwhen all is green").await;
+    browser.click("#composer button[formaction]").await;
+    browser.sees("#pane-body", "No plan yet").await;
+    browser.find("body[data-live=on]").await;
+    let kept = async || browser.run("return document.querySelector('#content').value", Value::Null).await;
+    assert_eq!(kept().await, "Ship the release\nwhen all is green");
+    // The address is the session's: a reload asks nothing and loses nothing.
+    let address = browser.run("return location.href", Value::Null).await;
+    let address = address.as_str().expect("an address");
+    assert!(address.contains("/t/home/sessions/ses_") && address.ends_with("?pane=plan"), "{address}");
+    browser.go(address).await;
+    assert_eq!(kept().await, "Ship the release\nwhen all is green");
+
+    browser.click("#pane-body a[href*='at=edit']").await;
+    browser.fill(".plan-edit textarea", "- [ ] Tag it\n").await;
+    browser.click(".plan-edit button.primary").await;
+    browser.sees("#pane-body .steps", "Tag it").await;
+    assert_eq!(kept().await, "Ship the release\nwhen all is green");
+    browser.click("form#composer button.primary").await;
+    browser.find("[data-task-state=completed]").await;
+    let asked = lab.llm.requests();
+    assert!(super::words(&asked[0]).contains("Tag it"), "the agent has the plan: {}", super::words(&asked[0]));
+    let title = browser.text_of("#bar").await;
+    assert!(title.contains("Ship the release"), "{title}");
+    browser.go(&format!("{}/t/home", lab.board.url)).await;
+    let left = browser.run("return document.querySelector('#goal').value", Value::Null).await;
+    assert_eq!(left, "", "what went on is not kept here");
+    lab.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_a_proposal_are_taken_or_rewritten_and_a_conflict_is_settled() {
+    let steps = |titles: &[&str]| json!({ "steps": titles, "note": "So." });
+    let script = vec![
+        Reply::call("update_plan", steps(&["Test", "Lint", "Ship", "Tell"])),
+        Reply::text("Proposed."),
+        Reply::call("update_plan", steps(&["Test", "Tell", "Rest"])),
+        Reply::text("Proposed again."),
+    ];
+    let lab = Lab::open(Engine::Sqlite, script).await;
+    let body = json!({ "viberId": lab.viber_id, "planPolicy": "propose" });
+    let session = lab.operator.post("/api/v1/sessions", &body).await.expect(201).json();
+    let id = session["id"].as_str().expect("an id").to_owned();
+    let task = json!({ "sessionId": id });
+    let plan = format!("/api/v1/sessions/{id}/plan");
+    put(&lab, &plan, None, &json!({ "markdown": "- [ ] Test\n- [ ] Ship\n" })).await.expect(200);
+    lab.play("more", json!({ "sessionId": id })).await;
+
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(&lab.board.owner().await).await;
+    browser.go(&format!("{}/t/home/sessions/{id}?pane=plan", lab.board.url)).await;
+    browser.find("body[data-live=on]").await;
+    // Of two changes only the second is taken.
+    browser.sees("#pane-body .plan-diff", "Tell").await;
+    browser.click("#pane-body .plan-diff input[name=take]").await;
+    browser.click("#pane-body .proposal button[value=accept]").await;
+    browser.sees("#pane-body .steps", "Tell").await;
+    eventually("the file has it", async || lab.file(&task, "task.md").contains("Tell").then_some(())).await;
+    assert!(!lab.file(&task, "task.md").contains("Lint"), "{}", lab.file(&task, "task.md"));
+
+    // The next one is rewritten first.
+    lab.play("again", json!({ "sessionId": id })).await;
+    browser.sees("#pane-body .plan-diff", "Rest").await;
+    browser.click("#pane-body .proposal a[href*='at=proposal-']").await;
+    browser.fill(".plan-edit textarea", "- [ ] Test\n- [ ] Sleep\n").await;
+    browser.click(".plan-edit button.primary").await;
+    browser.sees("#pane-body .steps", "Sleep").await;
+    eventually("the file is what was written", async || {
+        (lab.file(&task, "task.md") == "- [ ] Test\n- [ ] Sleep\n").then_some(())
+    })
+    .await;
+
+    // Two people change it, one of them on the machine, and neither is overwritten.
+    browser.click("#pane-body a[href*='at=edit']").await;
+    browser.fill(".plan-edit textarea", "- [ ] Test\n- [ ] Sleep well\n").await;
+    let path = lab.viber.home().join("workspace/sessions").join(&id).join("task.md");
+    std::fs::write(&path, "- [x] Test\n- [ ] Sleep\n").expect("an editor saves");
+    browser.click(".plan-edit button.primary").await;
+    browser.sees("#plan-conflict", "Two changes of the plan met").await;
+    assert_eq!(lab.file(&task, "task.md"), "- [x] Test\n- [ ] Sleep\n");
+    browser.click("#plan-conflict button[value=mine]").await;
+    eventually("somebody's word is what is there", async || {
+        (lab.file(&task, "task.md") == "- [ ] Test\n- [ ] Sleep well\n").then_some(())
+    })
+    .await;
+    eventually("nothing is left to settle", async || (!browser.has("#plan-conflict").await).then_some(())).await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    lab.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walkthrough_shows_what_it_names_of_the_artifacts() {
+    // A picture of two by one pixels.
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGP4z8DA8J8BAAf/Af8Bf4mnAAAAAElFTkSuQmCC";
+    let make = format!("printf {png} | base64 -d > done.png");
+    let text = "# What was done\n\nIt is green: ![All green](done.png)\n\n![Elsewhere](https://example.com/x.png)\n";
+    let lab = Lab::open(
+        Engine::Sqlite,
+        vec![
+            Reply::call("shell", json!({ "command": make })),
+            Reply::call("add_artifact", json!({ "id": "done", "path": "done.png" })),
+            Reply::text("Done."),
+        ],
+    )
+    .await;
+    let task = lab.play("prove it", json!({})).await;
+    let folder = lab.viber.home().join("workspace/sessions").join(id(&task, "sessionId"));
+    std::fs::create_dir_all(&folder).expect("the session's folder");
+    std::fs::write(folder.join("walkthrough.md"), text).expect("the proof");
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(&lab.board.owner().await).await;
+    browser.go(&format!("{}/t/home/sessions/{}?pane=plan", lab.board.url, id(&task, "sessionId"))).await;
+    browser.sees("[data-beside='walkthrough.md']", "It is green").await;
+    assert_eq!(browser.count(".media-strip img").await, 1, "what lies elsewhere is not loaded");
+    browser.sees(".media-strip", "All green").await;
+    eventually("the picture is shown", async || {
+        let width = browser.run("return document.querySelector('.media-strip img').naturalWidth", Value::Null).await;
+        (width == 2).then_some(())
+    })
+    .await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
     lab.board.sound().await;
 }

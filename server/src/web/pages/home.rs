@@ -7,7 +7,7 @@ use axum::{
     http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
-use protocol::Policy;
+use protocol::{Policy, ViberId};
 use serde::Deserialize;
 
 use super::{busy, join::Joining, nonce, once, preflight::Choice, sessions::Line};
@@ -109,7 +109,7 @@ pub async fn preflight(
 /// A goal for a viber.
 #[derive(Debug, Deserialize)]
 pub struct Goal {
-    goal: String,
+    pub(super) goal: String,
     #[serde(default)]
     viber: String,
     #[serde(default)]
@@ -128,6 +128,31 @@ impl Goal {
         let (goal, viber, agent) = (Some(self.goal), Some(self.viber), Some(self.agent));
         Start { goal, viber, agent, first: self.first, propose: self.propose }
     }
+
+    fn viber(&self) -> Result<Option<ViberId>> {
+        match self.viber.as_str() {
+            "" => Ok(None),
+            id => id.parse().map(Some).map_err(|_| Error::NotFound),
+        }
+    }
+
+    fn agent(&self) -> Option<String> {
+        (!self.agent.is_empty()).then(|| self.agent.clone())
+    }
+
+    fn policies(&self) -> PolicyChange {
+        PolicyChange {
+            plan: self.propose.as_ref().map(|_| Policy::Propose),
+            memory: None,
+            approve_first: self.first.as_ref().map(|_| true),
+        }
+    }
+
+    /// A session for it, without a task.
+    pub(super) fn start(&self) -> Result<actions::sessions::Start> {
+        let (viber, agent, policies) = (self.viber()?, self.agent(), self.policies());
+        Ok(actions::sessions::Start { viber, agent, policies, ..Default::default() })
+    }
 }
 
 /// `POST /t/{team}/tasks`: a new session with its first task.
@@ -136,46 +161,36 @@ pub async fn submit(
     caller: Operating,
     Form(form): Form<Goal>,
 ) -> Result<Response, Rejection> {
-    let viber = match form.viber.as_str() {
-        "" => None,
-        id => Some(id.parse().map_err(|_| Error::NotFound)?),
-    };
+    let words = |word: &Option<String>| word.clone().unwrap_or_default();
+    let (first, propose) = (words(&form.first), words(&form.propose));
     let submit = actions::tasks::Submit {
         goal: form.goal.replace("\r\n", "\n"),
-        viber,
-        agent: (!form.agent.is_empty()).then(|| form.agent.clone()),
-        once: once(
-            &form.key,
-            &[
-                &form.goal,
-                &form.viber,
-                &form.agent,
-                form.first.as_deref().unwrap_or(""),
-                form.propose.as_deref().unwrap_or(""),
-            ],
-        ),
-        policies: PolicyChange {
-            plan: form.propose.as_ref().map(|_| Policy::Propose),
-            memory: None,
-            approve_first: form.first.as_ref().map(|_| true),
-        },
+        viber: form.viber()?,
+        agent: form.agent(),
+        once: once(&form.key, &[&form.goal, &form.viber, &form.agent, &first, &propose]),
+        policies: form.policies(),
         ..Default::default()
     };
     match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
         Ok(task) => Ok(Redirect::to(&links::session(&caller.team.slug, &task.session_id)).into_response()),
-        Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
-            let start = form.again();
-            html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(&board, &caller, start, Some(message)).await?)
+        Err(error) => Ok(again(&board, &caller, form, error).await?),
+    }
+}
+
+/// The form as it was filled in, and what is wrong: nothing that was written is lost.
+pub(super) async fn again(board: &Board, caller: &Caller, form: Goal, error: Error) -> Result<Response, Rejection> {
+    match error {
+        Error::Unacceptable { message, .. } | Error::Conflict { message, .. } => {
+            html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(board, caller, form.again(), Some(message)).await?)
         }
-        Err(Error::Unavailable { what, retry_after }) => {
-            // What was written is not lost with it; the same key, should it have arrived after all.
+        Error::Unavailable { what, retry_after } => {
+            // The same key, should it have arrived after all.
             let key = form.key.clone();
-            let start = form.again();
-            let mut page = page(&board, &caller, start, Some(busy(what))).await?;
+            let mut page = page(board, caller, form.again(), Some(busy(what))).await?;
             page.key = key;
             let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
             Ok(([(header::RETRY_AFTER, retry_after.to_string())], answer).into_response())
         }
-        Err(error) => Err(error.into()),
+        error => Err(error.into()),
     }
 }

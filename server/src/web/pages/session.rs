@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::{
     Wants, busy,
     dock::DockView,
+    home::{self, Goal},
     nonce, once,
     pane::{Asked, Pane},
     parse,
@@ -94,6 +95,8 @@ pub struct Composer {
     key: String,
     draft: String,
     content: String,
+    /// Where this page is found again, when it answers a form.
+    address: Option<String>,
     error: Option<String>,
 }
 
@@ -148,6 +151,7 @@ impl Composer {
             key: nonce(board),
             draft: talk.session.id.to_string(),
             content: String::new(),
+            address: None,
             error: None,
         }
     }
@@ -192,6 +196,29 @@ async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read:
         messages: &read.messages,
         composer,
     })
+}
+
+/// `POST /t/{team}/sessions`: a session before its first task, where a plan is written and files are attached. What was
+/// to be said waits in its composer.
+pub async fn prepare(
+    State(board): State<Board>,
+    caller: Operating,
+    Form(goal): Form<Goal>,
+) -> Result<Response, Rejection> {
+    let start = match goal.start() {
+        Ok(start) => start,
+        Err(error) => return home::again(&board, &caller, goal, error).await,
+    };
+    let id = match actions::sessions::create(&board, &caller.team.id, &caller.by, start).await {
+        Ok(session) => session.id,
+        Err(error) => return home::again(&board, &caller, goal, error).await,
+    };
+    let at = At { pane: Some("plan".to_owned()), ..At::default() };
+    let read = Read::load(&board, &caller, &id, None, &at.pane()).await?;
+    let mut page = page(&board, &caller, &id, &at, &read).await?;
+    page.composer.content = goal.goal;
+    page.composer.address = Some(links::pane(&caller.team.slug, &id, "plan"));
+    Ok(html(&page)?.into_response())
 }
 
 /// The text of a user's message, to be changed and sent again.

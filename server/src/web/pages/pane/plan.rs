@@ -18,7 +18,7 @@ use crate::{
     },
     db::{self, Tx},
     domain::{
-        Approval, Edit, EditState, Policies, Proposal, ProposalState, Revision, Session, Source, file,
+        Approval, Artifact, Edit, EditState, Kind, Policies, Proposal, ProposalState, Revision, Session, Source, file,
         plan::ProposalKind,
     },
     error::Result,
@@ -36,6 +36,10 @@ const REVISIONS: u64 = 50;
 const EDITS: u64 = 20;
 /// Proposals that are shown at once; an agent's newer one takes the place of its older one.
 const PROPOSALS: u64 = 3;
+/// Pictures that a file beside the plan shows.
+const MEDIA: usize = 24;
+/// Artifacts among which they are looked for.
+const ARTIFACTS: u64 = 500;
 
 /// What the database holds for this tab.
 #[derive(Clone, Debug)]
@@ -49,9 +53,39 @@ pub struct Held {
     conflict: Option<Edit>,
     proposals: Vec<ShownProposal>,
     approval: Option<Approval>,
-    /// What stands beside the plan: names and texts.
-    beside: Vec<(&'static str, String)>,
+    beside: Vec<Beside>,
     at: At,
+}
+
+/// A file that stands beside the plan.
+#[derive(Clone, Debug)]
+struct Beside {
+    name: &'static str,
+    text: String,
+    /// What it shows of the session's artifacts, with what it says of them.
+    media: Vec<(String, Artifact)>,
+}
+
+impl Beside {
+    async fn read(tx: &mut Tx, team: &TeamId, session: &Session, name: &'static str) -> Result<Option<Self>> {
+        let path = format!("sessions/{}/{name}", session.id);
+        let file = db::files::load(tx, team, &session.viber_id, &path).await?.filter(|file| file.hash.is_some());
+        let Some(text) = file.and_then(|file| file.text).map(|text| text.content) else { return Ok(None) };
+        let images = markdown::images(&text, MEDIA);
+        let known = match images.is_empty() {
+            true => Vec::new(),
+            false => db::artifacts::of_session(tx, team, &session.id, None, ARTIFACTS).await?,
+        };
+        let shown = images.into_iter().filter_map(|(words, url)| {
+            let media = known.iter().find(|one| one.is_at(&url) && matches!(one.kind(), Kind::Image(_)))?;
+            Some((if words.is_empty() { media.title.clone() } else { words }, media.clone()))
+        });
+        Ok(Some(Self { name, media: shown.collect(), text }))
+    }
+
+    fn html(&self) -> Arc<str> {
+        markdown::render(&self.text, By::Agent)
+    }
 }
 
 /// A proposal and what it means for the plan as it is.
@@ -109,9 +143,7 @@ impl Held {
         };
         let mut beside = Vec::new();
         for name in plan::BESIDE {
-            let file = db::files::load(tx, team, viber, &format!("sessions/{id}/{name}")).await?;
-            beside
-                .extend(file.filter(|file| file.hash.is_some()).and_then(|file| file.text).map(|t| (name, t.content)));
+            beside.extend(Beside::read(tx, team, session, name).await?);
         }
         Ok(Self {
             policies: session.policies,
@@ -307,11 +339,6 @@ impl<'a> PlanView<'a> {
 
     fn at_proposal(&self, id: &ProposalId) -> String {
         self.at(&format!("proposal-{id}"))
-    }
-
-    /// What stands beside the plan, rendered.
-    fn beside(&self) -> Vec<(&'static str, Arc<str>)> {
-        self.held.beside.iter().map(|(name, text)| (*name, markdown::render(text, By::Agent))).collect()
     }
 
     fn approve_link(&self, id: &ApprovalId) -> String {
