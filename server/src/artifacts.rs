@@ -28,7 +28,7 @@ use object_store::{
     path::Path as Key,
     signer::{Method, SignedUrlOptions, Signer as _},
 };
-use protocol::TeamId;
+use protocol::{ArtifactId, Instant, TeamId};
 use tokio::sync::RwLock;
 
 pub use address::{Address, BadAddress};
@@ -38,6 +38,9 @@ pub use transit::{End, Progress, Transit, Transits, Want};
 
 /// How long a signed address is good.
 const SIGNED: Duration = Duration::from_secs(5 * 60);
+
+/// Where files lie that came without the Board, until they are read and kept by their content.
+const UPLOADS: &str = "uploads";
 
 /// The store. Opened when it is first used, so that making one does nothing.
 #[derive(Debug)]
@@ -150,6 +153,48 @@ impl Store {
         let options = SignedUrlOptions::default().with_query(query);
         let url = bucket.signed_url_opts(Method::GET, &self.key(team, sha256), SIGNED, &options).await?;
         Ok(Some(url.to_string()))
+    }
+
+    /// Where a file can be put without the Board for some minutes, when the store has such addresses.
+    pub async fn upload_address(&self, team: &TeamId, id: &ArtifactId) -> io::Result<Option<String>> {
+        let Kind::Bucket(bucket) = self.kind()? else { return Ok(None) };
+        Ok(Some(bucket.signed_url(Method::PUT, &self.upload_key(team, id), SIGNED).await?.to_string()))
+    }
+
+    fn upload_key(&self, team: &TeamId, id: &ArtifactId) -> Key {
+        self.key(team, UPLOADS).join(id.as_str())
+    }
+
+    /// What was put there: its size and its bytes. `None`: nothing was.
+    pub async fn uploaded(&self, team: &TeamId, id: &ArtifactId) -> io::Result<Option<(u64, Bytestream)>> {
+        let Kind::Bucket(bucket) = self.kind()? else { return Ok(None) };
+        let key = self.upload_key(team, id);
+        let size = match bucket.head(&key).await {
+            Ok(found) => found.size,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(read::object(bucket, &key, 0..size).await?.map(|bytes| (size, bytes)))
+    }
+
+    /// Takes away what was put there.
+    pub async fn forget_upload(&self, team: &TeamId, id: &ArtifactId) -> io::Result<()> {
+        let Kind::Bucket(bucket) = self.kind()? else { return Ok(()) };
+        match bucket.delete(&self.upload_key(team, id)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes away what was put there and never came to be an artifact, before that moment.
+    pub async fn forget_uploads(&self, team: &TeamId, before: Instant) -> io::Result<()> {
+        let Kind::Bucket(bucket) = self.kind()? else { return Ok(()) };
+        let old = bucket.list(Some(&self.key(team, UPLOADS))).try_filter_map(move |object| async move {
+            Ok((object.last_modified.timestamp_millis() < before.0).then_some(object.location))
+        });
+        let mut removed = bucket.delete_stream(old.boxed());
+        while removed.try_next().await?.is_some() {}
+        Ok(())
     }
 
     /// Takes a blob away. One that is not there is taken away already.

@@ -70,6 +70,8 @@ struct Told {
     refs: Vec<ArtifactRef>,
     /// How many versions were told.
     count: usize,
+    /// The time in the newest one's id, milliseconds.
+    last: i64,
     /// By file name: size, modification time and inode of what is known.
     files: BTreeMap<String, (u64, i64, i64, u64)>,
 }
@@ -192,8 +194,10 @@ impl Inner {
 
     /// Remembers it and makes it what is told.
     fn note(&self, told: ArtifactRef, file: Option<(String, Measure)>) -> ArtifactRef {
-        let mut told = ArtifactRef { artifact_id: Some(ArtifactId::new(self.clock.now().millis())), ..told };
         let mut known = self.told();
+        // Ids are in order of time: no two of one task are of the same millisecond.
+        known.last = self.clock.now().millis().max(known.last + 1);
+        let mut told = ArtifactRef { artifact_id: Some(ArtifactId::new(known.last)), ..told };
         if let Some((name, measure)) = file {
             if let Err(error) = self.keep(&name, &measure) {
                 tracing::warn!(task.id = %self.task, "a version of an artifact is not kept: {error}");

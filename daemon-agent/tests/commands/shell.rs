@@ -123,6 +123,7 @@ async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
         "CARGO_MANIFEST_DIR",
         "OPENVIBER_TASK_ID",
         "OPENVIBER_ATTEMPT",
+        "OPENVIBER_ARTIFACTS",
         "PWD",
         "OLDPWD",
         "SHLVL",
@@ -131,7 +132,9 @@ async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
     for name in &names {
         assert!(expected.contains(&name.as_str()) || name.starts_with("LC_"), "{name} leaked");
     }
-    for name in ["PATH", "TMPDIR", "CARGO_MANIFEST_DIR", "OPENVIBER_TASK_ID", "OPENVIBER_ATTEMPT"] {
+    for name in
+        ["PATH", "TMPDIR", "CARGO_MANIFEST_DIR", "OPENVIBER_TASK_ID", "OPENVIBER_ATTEMPT", "OPENVIBER_ARTIFACTS"]
+    {
         assert!(names.contains(&name.to_owned()), "{name} is missing from {names:?}");
     }
     if status() == Confinement::Landlock {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use protocol::{ArtifactId, Instant, TeamId};
 
 pub(super) use attach::with_task;
-pub use attach::{Upload, attach, withdraw};
+pub use attach::{Upload, address, attach, attach_uploaded, withdraw};
 pub(super) use fetch::is_sha256;
 pub use receive::{Incoming, Received, receive};
 pub use sweep::sweep;

@@ -147,6 +147,8 @@ pub const TABLE: &[Route] = &[
     r("GET", "/api/v1/sessions/{id}/messages", Viewer),
     r("GET", "/api/v1/sessions/{id}/artifacts", Viewer),
     r("POST", "/api/v1/sessions/{id}/artifacts", Operator),
+    r("POST", "/api/v1/sessions/{id}/uploads", Operator),
+    r("POST", "/api/v1/sessions/{id}/uploads/{upload}", Operator),
     r("GET", "/api/v1/artifacts/{id}", Viewer),
     r("DELETE", "/api/v1/artifacts/{id}", Operator),
     r("GET", "/api/v1/artifacts/{id}/content", Viewer),

@@ -138,6 +138,50 @@ async fn blobs_lie_in_the_bucket_once_and_are_read_from_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_goes_into_the_bucket_directly_and_is_measured_before_it_counts() {
+    let bucket = Bucket::start().await;
+    let mut stage = Stage::on(bucket.board().await).await;
+    let thing = stage.has("old.bin", noise(10)).await;
+    let session = stage.facts(&thing).await["sessionId"].as_str().expect("a session").to_owned();
+    let uploads = format!("/api/v1/sessions/{session}/uploads");
+    let bytes = noise(9_000_000);
+    let begin = async |size: usize| stage.operator.post(&uploads, &json!({ "size": size })).await;
+    let told = begin(bytes.len()).await.expect(201).json();
+    let (id, url) = (told["id"].as_str().expect("an id"), told["url"].as_str().expect("an address"));
+    assert!(url.starts_with(&format!("http://{}/blobs/board/", bucket.address)), "{url}");
+    let done = format!("{uploads}/{id}");
+    let named = json!({ "name": "plan.bin", "type": "application/octet-stream" });
+    stage.operator.post(&done, &named).await.expect(404);
+    let put = reqwest::Client::new().put(url).body(bytes.clone()).send().await.expect("an answer");
+    assert_eq!(put.status(), 200);
+    // Another team's address names nothing of ours.
+    stage.board.make_operator("elsewhere", "stranger@example.org", "owner").await;
+    let stranger = stage.board.token("elsewhere", "owner").await;
+    stranger.post(&done, &named).await.expect(404);
+    let kept = stage.operator.post(&done, &named).await.expect(201).json();
+    assert_eq!((&kept["size"], &kept["state"]), (&json!(9_000_000), &json!("stored")));
+    assert_eq!(kept["sha256"], super::sha256(&bytes));
+    let path = format!("/api/v1/artifacts/{}/content", kept["id"].as_str().expect("an id"));
+    let back = read(stage.operator.request(reqwest::Method::GET, &path)).await;
+    assert!(back.whole && back.bytes == bytes);
+    // What was read is not kept twice, and is not to be had twice.
+    stage.operator.post(&done, &named).await.expect(404);
+    assert_eq!(board_tests::canary::files(&bucket.folder.path().join("blobs")).len(), 1);
+    // Larger than the team allows.
+    assert_eq!(begin(usize::MAX >> 12).await.expect(413).code(), "too_large");
+    stage.board.sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_has_no_addresses_of_its_own() {
+    let mut stage = Stage::set(Engine::Sqlite).await;
+    let thing = stage.has("old.bin", noise(10)).await;
+    let session = stage.facts(&thing).await["sessionId"].as_str().expect("a session").to_owned();
+    let told = stage.operator.post(&format!("/api/v1/sessions/{session}/uploads"), &json!({ "size": 5 })).await;
+    assert_eq!(told.expect(422).code(), "no_direct_upload");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f54_a_store_that_fails_shortens_nothing_and_leaves_nothing() {
     let bucket = Bucket::start().await;
     let mut stage = Stage::on(bucket.board().await).await;

@@ -5,7 +5,7 @@ const PAGE_TAGS = words(`html head meta title link script body a nav main header
   form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
   meter progress aside ins del i dl dt dd fieldset legend figure figcaption noscript small article br`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
-  required maxlength placeholder rows popover popovertarget for hidden datetime title open download selected checked disabled
+  required maxlength placeholder rows formaction formnovalidate popover popovertarget for hidden datetime title open download selected checked disabled
   min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength
   hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
   aria-hidden aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
@@ -48,7 +48,7 @@ for (const el of document.querySelectorAll("*")) {
   for (const { name, value } of el.attributes) {
     if (!PAGE_ATTRIBUTES.has(name.toLowerCase())) say(`unexpected attribute ${name}`, el);
     if (name.startsWith("hx-") && !HX.test(value)) say(`unexpected ${name}`, el);
-    if (["href", "src", "action"].includes(name) && !/^(\/(?!\/)|#)/.test(value)) say(`${name} leads away`, el);
+    if (["href", "src", "action", "formaction"].includes(name) && !/^(\/(?!\/)|#)/.test(value)) say(`${name} leads away`, el);
     if (spells(value) && !el.matches(VALUES)) say(`a foreign text in ${name}`, el);
   }
   if (spells(own(el)) && !el.matches(TEXTS)) say("a foreign text where none belongs", el);

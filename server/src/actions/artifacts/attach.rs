@@ -61,11 +61,49 @@ pub async fn attach<E>(
         contact: Contact { state: ContactState::Disconnected, since: now },
     };
     let _kept = board.store.sweeping.read().await;
-    board.store.keep(stage, team, &sha256).await.map_err(|error| {
-        tracing::error!(%error, "the object store does not keep a blob");
-        Error::Unavailable { what: "the object store", retry_after: 5 }
-    })?;
+    board.store.keep(stage, team, &sha256).await.map_err(away)?;
     write_down(board, team, by, &artifact, size).await
+}
+
+/// Where a file of `size` bytes for the session's next task is put without the Board, and the id under which it is kept
+/// then.
+pub async fn address(board: &Board, team: &TeamId, session: &SessionId, size: u64) -> Result<(ArtifactId, String)> {
+    let (_, most) = may(board, team, session).await?;
+    if size > most {
+        return Err(Error::TooLarge("the file is larger than this team allows"));
+    }
+    let id = ArtifactId::new(board.clock.now().0);
+    let url = board.store.upload_address(team, &id).await.map_err(away)?;
+    let none =
+        || Error::unacceptable("no_direct_upload", "this Board's store has no addresses of its own: send it here");
+    Ok((id, url.ok_or_else(none)?))
+}
+
+/// Keeps a file that was put there, as if it had come through the Board: it is measured here.
+pub async fn attach_uploaded(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    id: &ArtifactId,
+    upload: Upload,
+) -> Result<Artifact> {
+    let (_, most) = may(board, team, &upload.session).await?;
+    let (size, body) = board.store.uploaded(team, id).await.map_err(away)?.ok_or(Error::NotFound)?;
+    let kept = match size > most {
+        true => Err(Error::TooLarge("the file is larger than this team allows")),
+        false => attach(board, team, by, upload, body).await,
+    };
+    if !matches!(kept, Err(Error::Unavailable { .. }))
+        && let Err(error) = board.store.forget_upload(team, id).await
+    {
+        tracing::warn!(%error, "an upload stays in the bucket for a day");
+    }
+    kept
+}
+
+fn away(error: std::io::Error) -> Error {
+    tracing::error!(%error, "the object store does not answer");
+    Error::Unavailable { what: "the object store", retry_after: 5 }
 }
 
 /// The session, and the largest file that its team allows.

@@ -15,6 +15,8 @@ const TEAMS: u64 = 10_000;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// What nothing names may be just about to be named, milliseconds.
 const UNNAMED_MS: i64 = 60 * 60 * 1000;
+/// What was put into the bucket directly waits so long for whoever put it, milliseconds.
+const UPLOADED_MS: i64 = DAY_MS;
 
 /// Takes away what is kept too long.
 pub async fn sweep(board: &Board) -> Result<()> {
@@ -22,6 +24,9 @@ pub async fn sweep(board: &Board) -> Result<()> {
     for team in teams {
         for sha256 in stale(board, &team.id).await? {
             forget(board, &team.id, &sha256).await?;
+        }
+        if let Err(error) = board.store.forget_uploads(&team.id, Instant(board.clock.now().0 - UPLOADED_MS)).await {
+            tracing::warn!(team.id = %team.id, %error, "old uploads stay in the bucket");
         }
     }
     Ok(())

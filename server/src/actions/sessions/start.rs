@@ -26,7 +26,14 @@ pub struct Start {
     pub agent: Option<String>,
     /// Its first goal names it when absent.
     pub title: Option<String>,
+    /// What its first goal is likely to be: names it until then.
+    pub about: String,
     pub policies: PolicyChange,
+}
+
+fn about(goal: &str) -> String {
+    let title = protocol::text::title(goal);
+    if title.trim().is_empty() { UNTITLED.to_owned() } else { title }
 }
 
 /// Starts a session.
@@ -46,7 +53,7 @@ pub async fn create(board: &Board, team: &TeamId, by: &By, start: Start) -> Resu
                     id,
                     agent_id: choose::agent(&viber, start.agent.as_deref())?,
                     viber_id: viber.id,
-                    title: title.clone().unwrap_or_else(|| UNTITLED.to_owned()),
+                    title: title.clone().unwrap_or_else(|| about(&start.about)),
                     renamed_at: title.is_some().then_some(now),
                     pinned_at: None,
                     archived_at: None,

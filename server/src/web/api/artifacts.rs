@@ -3,13 +3,13 @@
 use axum::{
     Json,
     body::Body,
-    extract::State,
+    extract::{Path, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Redirect, Response},
 };
 use protocol::{ArtifactId, SessionId};
-use serde::Deserialize;
-use utoipa::IntoParams;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -31,7 +31,12 @@ use crate::{
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, withdraw)).routes(routes!(content))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(read, withdraw))
+        .routes(routes!(content))
+        .routes(routes!(address))
+        .routes(routes!(uploaded))
 }
 
 /// Those whose bodies are as large as a team allows.
@@ -88,6 +93,65 @@ async fn upload(
     let claimed = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("").to_owned();
     let upload = Upload { session, name: named.name, claimed };
     let kept = artifacts::attach(&board, &caller.team.id, &caller.by, upload, body.into_data_stream()).await?;
+    let place = format!("{PREFIX}/artifacts/{}", kept.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Artifact::from(kept))).into_response())
+}
+
+/// A file that is put into the object store directly.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Direct {
+    /// In bytes.
+    size: u64,
+}
+
+/// Where the file is put.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Address {
+    /// Names the upload when it is done.
+    #[schema(value_type = String)]
+    id: ArtifactId,
+    /// Takes one `PUT` with the file as its body, for five minutes.
+    url: String,
+}
+
+/// An address of the object store for a file for the session's next task. 422 `no_direct_upload` when it has none.
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads", tag = "artifacts", params(("id" = String, Path)),
+    request_body = Direct, responses((status = 201, body = Address), Answers))]
+async fn address(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(session): Id<SessionId>,
+    super::json::Body(direct): super::json::Body<Direct>,
+) -> Result<Response, Rejection> {
+    let (id, url) = artifacts::address(&board, &caller.team.id, &session, direct.size).await?;
+    Ok((StatusCode::CREATED, Json(Address { id, url })).into_response())
+}
+
+/// How a file is called that was put there.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Done {
+    name: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+/// The file is there: it is read and measured, and attached to the session's next task.
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads/{upload}", tag = "artifacts",
+    params(("id" = String, Path), ("upload" = String, Path)),
+    request_body = Done, responses((status = 201, body = shapes::Artifact), Answers))]
+async fn uploaded(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((session, id)): Path<(String, String)>,
+    super::json::Body(done): super::json::Body<Done>,
+) -> Result<Response, Rejection> {
+    let id: ArtifactId = id.parse().map_err(|_| Error::NotFound)?;
+    let session = session.parse().map_err(|_| Error::NotFound)?;
+    let upload = Upload { session, name: done.name, claimed: done.kind };
+    let kept = artifacts::attach_uploaded(&board, &caller.team.id, &caller.by, &id, upload).await?;
     let place = format!("{PREFIX}/artifacts/{}", kept.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Artifact::from(kept))).into_response())
 }

@@ -129,6 +129,7 @@ async fn create(
             memory: start.memory_policy,
             approve_first: start.approve_first,
         },
+        about: String::new(),
     };
     let session =
         actions::sessions::create(&board, &caller.team.id, &caller.by, start).await.map_err(super::foreign)?;

@@ -246,6 +246,9 @@ async fn change(
         Base::Seen(hash) => Some(hash.clone()),
         Base::New => None,
         Base::Unsaid if matches!(op, Op::Delete) => {
+            if let Err(error @ Error::NotFound) = files::read(board, &caller.team.id, &id, &path, None).await {
+                return Err(error.into());
+            }
             return Ok(refusal(StatusCode::PRECONDITION_REQUIRED, None, number));
         }
         Base::Unsaid => None,

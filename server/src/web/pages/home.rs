@@ -151,7 +151,7 @@ impl Goal {
     /// A session for it, without a task.
     pub(super) fn start(&self) -> Result<actions::sessions::Start> {
         let (viber, agent, policies) = (self.viber()?, self.agent(), self.policies());
-        Ok(actions::sessions::Start { viber, agent, policies, ..Default::default() })
+        Ok(actions::sessions::Start { viber, agent, policies, about: self.goal.clone(), ..Default::default() })
     }
 }
 
