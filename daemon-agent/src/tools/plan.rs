@@ -1,6 +1,6 @@
 //! `update_plan`: the agent keeps its plan current while it works, whole or step by step.
 
-use protocol::plan::{self, Step, Steps};
+use protocol::plan::{self, Steps, Todo};
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -91,18 +91,23 @@ impl Asked {
     }
 }
 
-/// A step as models send it: an object, or its title alone.
-fn step(value: &Value) -> Result<Step, String> {
+/// A step as models send it: an object, or its title alone. Without a status it keeps the one it has.
+fn step(value: &Value) -> Result<Value, String> {
     if let Value::String(title) = value {
-        return Ok(Step { title: title.clone(), ..Step::default() });
+        return Ok(json!({ "title": title }));
     }
     let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let word = text("status");
-    let read = if word.is_empty() { Some(plan::Status::default()) } else { status(&word) };
-    let todos = value.get("todos").filter(|todos| !todos.is_null());
-    let todos = todos.map(|todos| serde_json::from_value(todos.clone()).map_err(|error| format!("`todos`: {error}")));
     let title = if value["title"].is_string() { text("title") } else { text("content") };
-    Ok(Step { id: text("id"), title, status: read.ok_or_else(|| unknown(&word))?, todos: todos.transpose()? })
+    let mut step = json!({ "id": text("id"), "title": title });
+    let word = text("status");
+    if !word.is_empty() {
+        step["status"] = status(&word).ok_or_else(|| unknown(&word))?.as_str().into();
+    }
+    if let Some(todos) = value.get("todos").filter(|todos| !todos.is_null()) {
+        serde_json::from_value::<Vec<Todo>>(todos.clone()).map_err(|error| format!("`todos`: {error}"))?;
+        step["todos"] = todos.clone();
+    }
+    Ok(step)
 }
 
 fn unknown(word: &str) -> String {

@@ -116,8 +116,14 @@ fn to_html(source: &str, by: By) -> String {
     }
 }
 
-/// Headings step back behind the page's own; an image becomes a link that says so.
+/// Headings step back behind the page's own; an image becomes a link that says so; artifacts in a fence are named, for they
+/// are shown elsewhere.
 fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
+    if let Some(names) = handed_over(node) {
+        node.data_mut().value = NodeValue::Paragraph;
+        node.append(arena.alloc(NodeValue::Text(names.into()).into()));
+        return;
+    }
     let image = match &mut node.data_mut().value {
         NodeValue::Heading(heading) => {
             heading.level = (heading.level + 2).min(6);
@@ -130,6 +136,18 @@ fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
         node.data_mut().value = NodeValue::Link(Box::new(link));
         node.prepend(arena.alloc(NodeValue::Text("Image: ".into()).into()));
     }
+}
+
+/// What a fence of artifacts names, in words; `None` for any other, and for one that cannot be read.
+fn handed_over<'a>(node: Node<'a>) -> Option<String> {
+    let data = node.data();
+    let NodeValue::CodeBlock(block) = &data.value else { return None };
+    if !block.info.contains("artifact_deltas") {
+        return None;
+    }
+    let named: Vec<serde_json::Value> = serde_json::from_str(&block.literal).ok()?;
+    let titles = named.iter().map(|one| one["title"].as_str().or_else(|| one["id"].as_str()));
+    Some(format!("Handed over: {}.", titles.collect::<Option<Vec<_>>>()?.join(", ")))
 }
 
 /// The allow-list: everything that is not named here is dropped.

@@ -6,6 +6,16 @@ fn agent(source: &str) -> String {
     convert(source, By::Agent)
 }
 
+#[test]
+fn a_fence_of_artifacts_names_them_and_shows_no_code() {
+    let fence = |json: &str| agent(&format!("Done.\n\n```json artifact_deltas\n{json}\n```\n"));
+    let html = fence("[{\"id\": \"a\", \"title\": \"The <b>table</b>\"}, {\"id\": \"b\"}]");
+    assert!(html.contains("Handed over: The &lt;b&gt;table&lt;/b&gt;, b.") && !html.contains("<pre"), "{html}");
+    for broken in ["[{\"id\": \"a\"", "{}", "[1]", ""] {
+        assert!(fence(broken).contains("<pre"), "{broken}");
+    }
+}
+
 /// Texts that want more than to be read.
 const HOSTILE: &[&str] = &[
     "<script>alert(1)</script>",

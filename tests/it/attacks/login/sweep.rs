@@ -41,6 +41,7 @@ fn filled(route: &Route, asset: &str) -> String {
         path = path.replace(place, &format!("{}/{prefix}_{id}", &place[..place.len() - 5]));
     }
     let path = path.replace("{proposal}", &format!("prp_{id}")).replace("{edit}", &format!("edt_{id}"));
+    let path = path.replace("{upload}", &format!("art_{id}"));
     path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1").replace("{*path}", "notes.md")
 }
 
