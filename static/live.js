@@ -97,6 +97,7 @@
   // In place, so that nothing moves under the pointer.
   const morph = (old, fresh) => {
     if (!window.htmx || fresh.tagName === "TR") return replace(old, fresh);
+    unfold(fresh, folds(old));
     window.htmx.swap({ target: old, text: fresh.outerHTML, swap: "outerMorph" });
   };
   const row = (fresh) => {
@@ -109,22 +110,29 @@
     select?.dispatchEvent(new Event("change", { bubbles: true }));
   };
   const replace = (old, fresh) => {
-    const folds = new Map();
-    old.querySelectorAll("details[data-touched]").forEach((fold) => folds.set(name(fold), fold.open));
     const focus = old.contains(document.activeElement) && document.activeElement.dataset.focus;
     const scroll = old.scrollTop;
-    fresh.querySelectorAll("details").forEach((fold) => {
-      if (folds.has(name(fold))) {
-        fold.open = folds.get(name(fold));
-        fold.dataset.touched = "";
-      }
-    });
+    unfold(fresh, folds(old));
     old.replaceWith(fresh);
     fresh.scrollTop = scroll;
     if (focus) fresh.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
     window.htmx?.process(fresh);
   };
-  const name = (fold) => fold.dataset.call || fold.dataset.lane || fold.id || fold.className;
+  // What a reader opened or closed stays so.
+  const name = (fold) => fold.dataset.call || fold.dataset.lane || fold.dataset.beside || fold.id || fold.className;
+  const folds = (root, known = new Map()) => {
+    for (const fold of [root, ...root.querySelectorAll("details")]) {
+      if (fold.dataset?.touched !== undefined) known.set(name(fold), fold.open);
+    }
+    return known;
+  };
+  const unfold = (root, known) => {
+    for (const fold of [root, ...root.querySelectorAll("details")]) {
+      if (!fold.matches("details") || !known.has(name(fold))) continue;
+      fold.open = known.get(name(fold));
+      fold.dataset.touched = "";
+    }
+  };
 
   // The log grows: text into the lane that is open, lanes from one on, whole messages.
   const log = (html) => {
@@ -153,22 +161,15 @@
     const open = document.querySelector(`#${CSS.escape(piece.dataset.lanes)} > .message-body`);
     if (!open) return;
     const from = Number(piece.dataset.from);
-    const folds = new Map();
+    const known = new Map();
     for (const lane of [...open.children]) {
       if (lane.matches(".message-head")) continue;
       if (lane.dataset.lane !== undefined && Number(lane.dataset.lane) < from) continue;
-      for (const fold of [lane, ...lane.querySelectorAll("details")]) {
-        if (fold.dataset?.touched !== undefined) folds.set(name(fold), fold.open);
-      }
+      folds(lane, known);
       lane.remove();
     }
     for (const lane of [...piece.children]) {
-      for (const fold of [lane, ...lane.querySelectorAll("details")]) {
-        if (folds.has(name(fold))) {
-          fold.open = folds.get(name(fold));
-          fold.dataset.touched = "";
-        }
-      }
+      unfold(lane, known);
       open.append(lane);
     }
   };

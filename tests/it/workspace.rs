@@ -4,6 +4,7 @@ mod away;
 mod edits;
 mod live;
 mod paths;
+mod story;
 
 use board_tests::{Answer, Board, Engine, Person, Viber, board::HOME, eventually};
 use reqwest::{Method, header};
