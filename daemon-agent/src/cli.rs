@@ -12,6 +12,7 @@ mod console;
 mod enrol;
 mod keys;
 mod logs;
+mod memory;
 mod run;
 mod service;
 mod show;
@@ -20,6 +21,7 @@ mod task;
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use protocol::MemorySearch;
 
 use crate::home::Home;
 
@@ -67,6 +69,9 @@ enum Verb {
     /// Keys of model providers.
     #[command(subcommand)]
     Key(KeyVerb),
+    /// What agents on this machine remember.
+    #[command(subcommand)]
+    Memory(MemoryVerb),
     /// Which models this machine can use.
     Models,
     /// Run a task on this machine without the Board.
@@ -137,6 +142,23 @@ enum KeyVerb {
     Set { provider: String },
 }
 
+#[derive(Debug, Subcommand)]
+enum MemoryVerb {
+    /// Find passages of MEMORY.md, the logs of days and an agent's conversations.
+    Search {
+        query: String,
+        /// Whose memory.
+        #[arg(long, default_value = "default")]
+        agent: String,
+        /// How many passages.
+        #[arg(long)]
+        limit: Option<u32>,
+        /// Print the answer as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -193,6 +215,9 @@ async fn act(verb: Verb) -> Result<(), Failure> {
         Verb::Join(join) => enrol::join(&home, join).await,
         Verb::Run { once } => run::run(&home, once).await,
         Verb::Status { json } => show::status(&home, json).await,
+        Verb::Memory(MemoryVerb::Search { query, agent, limit, json }) => {
+            memory::search(&home, MemorySearch { agent_id: agent, query, limit }, json).await
+        }
         Verb::Models => show::models(&home).await,
         Verb::Doctor => check::doctor(&home).await,
         Verb::Config(ConfigVerb::Validate) => check::validate(&home),

@@ -28,6 +28,10 @@ pub struct Config {
     pub on_disconnect: OnDisconnect,
     /// Extra folders that commands may write to.
     pub sandbox_write: Vec<PathBuf>,
+    /// Whether every task has an entry in the log of its day.
+    pub daily_log: bool,
+    /// `provider/model` that makes vectors of what is remembered; `None`: memory is searched by words.
+    pub embeddings: Option<String>,
     /// Providers to show: those that the file names and those that are ready to use.
     pub shown: Vec<String>,
 }

@@ -12,6 +12,7 @@ use crate::{
     artifacts::Shelf,
     config::{Agent, Config},
     home::Home,
+    memory::Memory,
     task::{Approvals, Sink},
 };
 
@@ -21,6 +22,8 @@ pub struct Run {
     pub agent: Arc<Agent>,
     pub config: Arc<Config>,
     pub home: Home,
+    /// What was known before.
+    pub memory: Memory,
     pub sink: Sink,
     /// What it produces.
     pub shelf: Shelf,

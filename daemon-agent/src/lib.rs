@@ -11,6 +11,7 @@ pub mod fault;
 pub mod hold;
 pub mod home;
 pub mod journal;
+pub mod memory;
 pub mod mesh;
 pub mod model;
 pub mod outbox;

@@ -29,6 +29,7 @@ use crate::{
     config::{OnDisconnect, Snapshot},
     home::Home,
     journal::{Journal, Refused},
+    memory::{Memory, Story},
     outbox::Outbox,
     task::{Approvals, Cause, StopSwitch},
     workspace::Workspace,
@@ -80,6 +81,7 @@ struct Shared {
     standing: watch::Sender<Standing>,
     /// What tasks wait for a person's word for.
     approvals: Approvals,
+    memory: Memory,
 }
 
 /// What `status` says about the Board.
@@ -126,7 +128,8 @@ impl Mesh {
         let (tracker, state, standing) =
             (TaskTracker::new(), Mutex::new(state), watch::Sender::new(Standing::default()));
         let approvals = Approvals::default();
-        let shared = Shared { ground, tracker, state, changed, written, standing, approvals };
+        let memory = Memory::new(ground.home.clone(), ground.clock.clone(), ground.files.clone());
+        let shared = Shared { ground, tracker, state, changed, written, standing, approvals, memory };
         Self { shared: Arc::new(shared) }
     }
 
@@ -148,6 +151,11 @@ impl Mesh {
     /// The files that people, agents and the Board share.
     pub fn workspace(&self) -> Workspace {
         Workspace::open(&self.shared.ground.home)
+    }
+
+    /// What the agents remember.
+    pub fn memory(&self) -> &Memory {
+        &self.shared.memory
     }
 
     /// The machine's clock.
@@ -316,14 +324,19 @@ impl Mesh {
 
     /// Writes the ending of an attempt that does not run, without waiting for the disk: whoever asks goes on.
     fn end_soon(&self, attempt: Running, ending: EventBody) {
-        self.state().ending.insert(attempt.clone());
-        let mesh = self.clone();
-        self.shared.tracker.spawn(async move { mesh.end(&attempt, ending).await });
+        self.end_with(attempt, ending, None);
     }
 
-    /// Writes the ending of an attempt and lets it go.
-    async fn end(&self, attempt: &Running, ending: EventBody) {
+    fn end_with(&self, attempt: Running, ending: EventBody, story: Option<Story>) {
+        self.state().ending.insert(attempt.clone());
+        let mesh = self.clone();
+        self.shared.tracker.spawn(async move { mesh.end(&attempt, ending, story).await });
+    }
+
+    /// Writes the ending of an attempt, and what there is to tell of it, and lets it go.
+    async fn end(&self, attempt: &Running, ending: EventBody, story: Option<Story>) {
         self.outbox().end(attempt, ending).await;
+        self.enter(story).await;
         self.settle(attempt).await;
         {
             let mut state = self.state();

@@ -6,11 +6,15 @@
 use jiff::{Timestamp, tz::TimeZone};
 use protocol::TaskSubmit;
 
-use crate::{clock::Clock, config::Agent, home::Home, model::Message};
+use crate::{clock::Clock, config::Agent, home::Home, memory::Recall, model::Message};
 
+mod beside;
 mod history;
+mod layers;
 mod personal;
 mod texts;
+
+pub use layers::{Asked, context};
 
 /// What is true about the place where tools run, told to the model.
 #[derive(Clone, Debug)]
@@ -32,26 +36,56 @@ impl Place {
     }
 }
 
+/// A system prompt, and what of it people wrote in files.
+#[derive(Clone, Debug)]
+pub struct System {
+    pub text: String,
+    personal: Vec<personal::Block>,
+}
+
 /// The system prompt of `agent`: rules, how to do coding work, personalization, environment, the agent's own words.
 /// Reads the personalization files, bounded; a file that is missing is left out.
-pub async fn system(agent: &Agent, home: &Home, place: &Place) -> String {
+pub async fn system(agent: &Agent, home: &Home, place: &Place) -> System {
     let mut prompt = format!("{}\n\n{}\n", texts::RULES.trim(), texts::CODING.trim());
-    for (tag, text) in personal::blocks(&agent.id, home).await {
-        prompt.push_str(&format!("\n<{tag}>\n{}\n</{tag}>\n", text.trim()));
+    let personal = personal::blocks(&agent.id, home).await;
+    for block in &personal {
+        prompt.push_str(&format!("\n{}\n", fenced(block.tag, "", &block.text)));
     }
     prompt.push_str(&format!("\n{}\n", environment(agent, home, place)));
     if let Some(own) = agent.system_prompt.as_deref().map(str::trim).filter(|own| !own.is_empty()) {
         prompt.push_str(&format!("\n{own}\n"));
     }
-    prompt
+    System { text: prompt, personal }
 }
 
 /// History, context, goal.
-pub fn messages(submit: &TaskSubmit, home: &Home) -> Vec<Message> {
+pub fn messages(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Message> {
     let mut messages = history::messages(&submit.messages);
-    messages.extend(history::context(submit, home).map(Message::User));
+    messages.extend(beside::message(submit, home, recall).map(Message::User));
     messages.push(Message::User(submit.goal.clone()));
     messages
+}
+
+/// `text` between the tags `tag`, with what it is in the first of them. What stands in it cannot end it.
+fn fenced(tag: &str, attributes: &str, text: &str) -> String {
+    let gap = if attributes.is_empty() { "" } else { " " };
+    format!("<{tag}{gap}{attributes}>\n{}\n</{tag}>", tame(text.trim(), tag))
+}
+
+/// `text` without an end of `tag`.
+fn tame(text: &str, tag: &str) -> String {
+    let end = format!("</{tag}");
+    let mut all = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("</") {
+        let (before, from) = rest.split_at(at);
+        all.push_str(before);
+        let ends = from.get(..end.len()).is_some_and(|word| word.eq_ignore_ascii_case(&end));
+        all.push_str(if ends { "< /" } else { "</" });
+        rest = &from[2..];
+    }
+    all.push_str(rest);
+    all
 }
 
 fn environment(agent: &Agent, home: &Home, place: &Place) -> String {

@@ -3,8 +3,10 @@
 //! Owns the way of an attempt from *begun* to its ending. Refuses to decide which attempt runs when: that is `mesh`.
 
 pub mod approval;
+pub mod memory;
 pub mod plan;
 mod report;
+pub mod witness;
 
 use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
 
@@ -21,11 +23,13 @@ use crate::{
     config::{Agent, Snapshot},
     engine::{Engine, Outcome, Run},
     home::Home,
+    memory::{Memory, Story},
     outbox::{Outbox, Shaper},
     tools,
 };
 pub use approval::Approvals;
 pub use report::Reporter;
+use witness::Witness;
 
 /// Longest an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
 const GRACE: Duration = Duration::from_secs(15);
@@ -112,6 +116,7 @@ impl StopSwitch {
 pub struct Ground {
     pub home: Home,
     pub outbox: Outbox,
+    pub memory: Memory,
     pub files: Arc<Snapshot>,
     pub stop: StopSwitch,
     pub approvals: Approvals,
@@ -119,8 +124,16 @@ pub struct Ground {
     pub local: bool,
 }
 
-/// Runs an attempt that was journalled as begun, up to the ending it should have. Reports go to the outbox.
-pub async fn run(mut submit: TaskSubmit, ground: &Ground, now: Instant) -> EventBody {
+/// Runs an attempt that was journalled as begun, up to the ending it should have, and what there is to tell of it. Reports
+/// go to the outbox.
+pub async fn run(submit: TaskSubmit, ground: &Ground, now: Instant) -> (EventBody, Option<Story>) {
+    let witness = Witness::default();
+    let ending = witnessed(submit.clone(), ground, now, &witness).await;
+    let story = witness.story(&submit, &ending);
+    (ending, story)
+}
+
+async fn witnessed(mut submit: TaskSubmit, ground: &Ground, now: Instant, witness: &Witness) -> EventBody {
     let attempt = Running { task_id: submit.task_id.clone(), attempt: submit.attempt };
     let agent = match admit(&submit, &ground.files) {
         Ok(agent) => agent,
@@ -136,7 +149,7 @@ pub async fn run(mut submit: TaskSubmit, ground: &Ground, now: Instant) -> Event
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, ground.outbox.clone(), shaper.clone(), done);
     let bound = bound(&submit, now);
-    let sink = reporter.sink();
+    let sink = witness.beside(reporter.sink());
     let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone());
     let readable = tools::Readable::of(&agent, &ground.home);
     let run = Run {
@@ -144,6 +157,7 @@ pub async fn run(mut submit: TaskSubmit, ground: &Ground, now: Instant) -> Event
         agent,
         config: ground.files.config.clone(),
         home: ground.home.clone(),
+        memory: ground.memory.clone(),
         sink,
         shelf: shelf.clone(),
         stop: ground.stop.token().clone(),

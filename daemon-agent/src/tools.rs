@@ -19,7 +19,7 @@ use crate::{
     config::{Agent, Config},
     home::Home,
     model::ToolSpec,
-    task::{Sink, plan::PlanDesk},
+    task::{Sink, memory::MemoryDesk, plan::PlanDesk},
     workspace::Workspace,
 };
 
@@ -28,6 +28,7 @@ mod artifact;
 mod edit;
 mod fit;
 mod groups;
+mod memory;
 mod paths;
 mod plan;
 mod read;
@@ -42,8 +43,19 @@ use self::{paths::Roots, shell::Scratch, work::Work};
 pub use groups::{Opened, open_groups};
 
 /// Every tool that is built, in the order it is offered.
-pub const ALL: &[&str] =
-    &["read_file", "write_file", "edit_file", "list_files", "glob", "grep", "shell", "update_plan", "add_artifact"];
+pub const ALL: &[&str] = &[
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_files",
+    "glob",
+    "grep",
+    "shell",
+    "update_plan",
+    "add_artifact",
+    "remember",
+    "search_memory",
+];
 
 /// What came of a call. A failure is told to the model, not to the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,12 +113,14 @@ pub struct Toolbox {
     scratch: Mutex<Option<Scratch>>,
     /// Where the session's plan is changed; without it the tool for that is not offered.
     plan: Option<PlanDesk>,
+    /// Where it remembers; without it the tools for that are not offered.
+    memory: Option<MemoryDesk>,
 }
 
 impl Toolbox {
     /// The tools of `context.agent`. Touches nothing yet.
     pub fn new(context: ToolContext) -> Self {
-        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None), plan: None }
+        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None), plan: None, memory: None }
     }
 
     /// The same, with `program` as the supervisor of commands instead of the running program.
@@ -118,6 +132,12 @@ impl Toolbox {
     /// The same, with the session's plan.
     pub fn with_plan(mut self, plan: PlanDesk) -> Self {
         self.plan = Some(plan);
+        self
+    }
+
+    /// The same, with a memory.
+    pub fn with_memory(mut self, memory: MemoryDesk) -> Self {
+        self.memory = Some(memory);
         self
     }
 
@@ -141,6 +161,13 @@ impl Toolbox {
             }
             "add_artifact" => return artifact::run(&self.context, args).await,
             _ => {}
+        }
+        if let Some(memory) = self.memory.as_ref() {
+            match name {
+                "remember" => return memory::remember(memory, args).await,
+                "search_memory" => return memory::search(memory, args).await,
+                _ => {}
+            }
         }
         if let Some(plan) = self.plan.as_ref() {
             if name == "update_plan" {
@@ -181,7 +208,11 @@ impl Toolbox {
     }
 
     fn offers(&self, name: &str) -> bool {
-        let is_there = name != "update_plan" || self.plan.is_some();
+        let is_there = match name {
+            "update_plan" => self.plan.is_some(),
+            "remember" | "search_memory" => self.memory.is_some(),
+            _ => true,
+        };
         is_there && ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }
 
@@ -228,5 +259,5 @@ fn roots(context: &ToolContext) -> Roots {
 
 /// Whether calls of this tool change nothing, so that several may run side by side.
 pub fn is_read_only(name: &str) -> bool {
-    matches!(name, "read_file" | "list_files" | "glob" | "grep")
+    matches!(name, "read_file" | "list_files" | "glob" | "grep" | "search_memory")
 }

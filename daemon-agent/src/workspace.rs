@@ -25,6 +25,7 @@ pub use hands::By;
 pub(crate) use hands::Hands;
 pub use hash::hex;
 pub use news::Changed;
+pub use read::Head;
 
 use crate::home::Home;
 
@@ -112,6 +113,17 @@ impl Workspace {
     /// The next changes to tell the Board of.
     pub fn take_news(&self, most: usize) -> Vec<Changed> {
         self.hands.news.take(most)
+    }
+
+    /// Whether every change is told, from now on.
+    pub fn is_followed(&self) -> bool {
+        *self.hands.news.followed.borrow()
+    }
+
+    /// Returns when it is so.
+    pub async fn followed(&self) {
+        // The sender lives with this workspace.
+        let _ = self.hands.news.followed.subscribe().wait_for(|followed| *followed).await;
     }
 
     /// Every change from now on, for whoever keeps something beside the files. One that lags looks for itself.

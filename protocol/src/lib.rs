@@ -34,4 +34,4 @@ pub use frame::{
 };
 pub use ids::*;
 pub use instant::Instant;
-pub use memory::{Excerpt, MemoryFound, MemorySearch, MemorySource, Ranking, Remembered};
+pub use memory::{Excerpt, MemoryFound, MemorySearch, MemorySource, Note, NoteBecame, NoteKind, Ranking, Remembered};

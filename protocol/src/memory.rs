@@ -78,3 +78,40 @@ pub struct Excerpt {
     pub title: String,
     pub text: String,
 }
+
+/// Something that an agent wanted to be remembered, and what became of it: an item of `result.memory.notes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Note {
+    /// Its first line, cut.
+    pub note: String,
+    pub kind: NoteKind,
+    pub became: NoteBecame,
+    /// Of a refused one: the reason.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+}
+
+/// Where a note belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoteKind {
+    /// The log of the day.
+    #[default]
+    Daily,
+    /// `MEMORY.md`.
+    Memory,
+}
+
+/// What became of a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoteBecame {
+    /// It is written.
+    Applied,
+    /// A person decides about it.
+    Proposed,
+    /// It stood there already.
+    Known,
+    Refused,
+}

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answer::of_answer;
-pub use document::{Document, Piece};
+pub use document::{Document, Piece, fences};
 
 /// Longest plan that an agent or a program may write, bytes: escaped, it still fits an event.
 pub const MAX_PLAN: usize = 48 * 1024;

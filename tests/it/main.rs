@@ -28,6 +28,7 @@ mod delivery;
 mod faults;
 mod harness;
 mod kill;
+mod memory;
 mod packaging;
 mod plan;
 mod safety;

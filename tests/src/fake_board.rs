@@ -14,7 +14,7 @@ use protocol::{
     Acked, Command, Event, FromDaemon, Numbered, Running, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, Welcome,
     Window, limits, parse_event,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -30,7 +30,7 @@ use tokio_tungstenite::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::viber::Viber;
+use crate::{viber::Viber, wait::eventually};
 
 /// How it treats whoever dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,10 @@ struct Kept {
     epoch: u64,
     commands: Vec<Numbered>,
     events: BTreeMap<Running, Vec<Event>>,
+    /// Requests that were not sent yet, how many there were, and what was answered.
+    asks: Vec<ToDaemon>,
+    asked: u64,
+    answers: BTreeMap<u64, Result<Value, String>>,
 }
 
 impl FakeBoard {
@@ -86,6 +90,9 @@ impl FakeBoard {
             epoch: 0,
             commands: Vec::new(),
             events: BTreeMap::new(),
+            asks: Vec::new(),
+            asked: 0,
+            answers: BTreeMap::new(),
         };
         let shared = Arc::new(Shared { kept: Mutex::new(kept), bell: watch::Sender::new(()) });
         let end = CancellationToken::new();
@@ -131,6 +138,19 @@ impl FakeBoard {
         kept.commands.push(Numbered { cmd_seq, command });
         drop(kept);
         self.shared.bell.send_replace(());
+    }
+
+    /// What the viber answers to a request.
+    pub async fn ask(&self, method: &str, params: Value) -> Result<Value, String> {
+        let id = {
+            let mut kept = self.shared.kept();
+            kept.asked += 1;
+            let id = kept.asked;
+            kept.asks.push(ToDaemon::Request { id, method: method.to_owned(), params });
+            id
+        };
+        self.shared.bell.send_replace(());
+        eventually(&format!("an answer to {method}"), async || self.shared.kept().answers.remove(&id)).await
     }
 
     /// What the viber has reported of an attempt, in order.
@@ -260,6 +280,11 @@ impl Shared {
                 let acked = Acked { task_id: events.task_id, attempt: events.attempt, seq: last };
                 vec![ToDaemon::AckEvents { acks: vec![acked] }]
             }
+            FromDaemon::Response { id, ok, result, error } => {
+                let answer = if ok { Ok(result) } else { Err(error.unwrap_or_default()) };
+                kept.answers.insert(id, answer);
+                Vec::new()
+            }
             _ => Vec::new(),
         }
     }
@@ -267,10 +292,11 @@ impl Shared {
     /// Commands that were not sent on this connection yet.
     fn news(&self, sent: &mut Option<u64>) -> Vec<ToDaemon> {
         let Some(last) = sent else { return Vec::new() };
-        let kept = self.kept();
+        let mut kept = self.kept();
+        let asks = std::mem::take(&mut kept.asks);
         let fresh: Vec<Numbered> = kept.commands.iter().filter(|command| command.cmd_seq > *last).cloned().collect();
         *last = fresh.last().map_or(*last, |command| command.cmd_seq);
-        fresh.into_iter().map(ToDaemon::Command).collect()
+        fresh.into_iter().map(ToDaemon::Command).chain(asks).collect()
     }
 }
 

@@ -80,8 +80,18 @@ pub struct Request {
     pub aborted: bool,
 }
 
+/// What the endpoint makes of texts for `/embeddings`.
+#[derive(Debug, Default)]
+struct Embedder {
+    /// Words that mean the same, a group a direction.
+    groups: Vec<Vec<String>>,
+    down: bool,
+    texts: Vec<String>,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
+    embedder: Mutex<Embedder>,
     script: Mutex<VecDeque<Reply>>,
     requests: Mutex<Vec<Request>>,
     arrived: watch::Sender<usize>,
@@ -168,6 +178,22 @@ impl Llm {
         self.inner.requests.lock().expect("not poisoned").clone()
     }
 
+    /// From now on it makes vectors in which the words of a group mean the same.
+    pub fn understands(&self, groups: &[&[&str]]) {
+        let groups = groups.iter().map(|group| group.iter().map(|word| (*word).to_owned()).collect()).collect();
+        self.inner.embedder.lock().expect("not poisoned").groups = groups;
+    }
+
+    /// Whether it refuses to make vectors.
+    pub fn embeds_nothing(&self, down: bool) {
+        self.inner.embedder.lock().expect("not poisoned").down = down;
+    }
+
+    /// The texts that it made vectors of.
+    pub fn embedded(&self) -> Vec<String> {
+        self.inner.embedder.lock().expect("not poisoned").texts.clone()
+    }
+
     /// Waits until `n` requests have come.
     pub async fn asked(&self, n: usize) -> Vec<Request> {
         let mut arrived = self.inner.arrived.subscribe();
@@ -195,6 +221,9 @@ impl Drop for Llm {
 
 async fn answer(State(inner): State<Arc<Inner>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let path = uri.path().to_owned();
+    if path.ends_with("/embeddings") {
+        return embed(&inner, &body);
+    }
     let Some(format) = Format::of(&path) else { return formats::look_up(&path) };
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let n = {
@@ -247,6 +276,29 @@ async fn answer(State(inner): State<Arc<Inner>>, uri: Uri, headers: HeaderMap, b
             ([(header::CONTENT_TYPE, kind)], body).into_response()
         }
     }
+}
+
+/// Vectors of texts: how often words of each group stand in them.
+fn embed(inner: &Inner, body: &[u8]) -> Response {
+    let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let mut embedder = inner.embedder.lock().expect("not poisoned");
+    if embedder.down {
+        return (StatusCode::SERVICE_UNAVAILABLE, "{}").into_response();
+    }
+    let texts: Vec<String> =
+        body["input"].as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_lowercase())).collect();
+    let direction = |text: &String| -> Vec<f64> {
+        let groups = embedder.groups.iter();
+        let counts = groups.map(|group| group.iter().map(|word| text.matches(word.as_str()).count() as f64).sum());
+        counts.chain([0.01]).collect()
+    };
+    let data: Vec<Value> = texts
+        .iter()
+        .enumerate()
+        .map(|(n, text)| json!({"object": "embedding", "index": n, "embedding": direction(text)}))
+        .collect();
+    embedder.texts.extend(texts);
+    axum::Json(json!({"object": "list", "data": data, "model": "scripted"})).into_response()
 }
 
 /// What the encoded answer does next.

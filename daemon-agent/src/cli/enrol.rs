@@ -19,6 +19,8 @@ const CONFIG: &str = "\
 # defaults: { model: anthropic/claude-sonnet-4-5 }
 # maxTasks: 4                     # at once on this machine
 # onDisconnect: continue          # or: stop_after SECONDS
+# dailyLog: true                  # one entry a task in workspace/memory/YYYY-MM-DD.md
+# memory: { embeddings: openai/text-embedding-3-small }   # find by meaning too; passages go to that provider
 # sandbox: { write: [~/.cargo, ~/.npm, ~/.cache] }
 ";
 
@@ -105,7 +107,7 @@ pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Resul
         return Ok(false);
     }
     let mut text = String::from(
-        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell, plan, artifact]\n",
+        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell, plan, artifact, memory]\n",
     );
     if spaces.is_empty() {
         text.push_str(

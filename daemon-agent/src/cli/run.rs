@@ -99,6 +99,7 @@ pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
     let local = Cli::listen(home.socket()).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
     tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
+    tokio::spawn(daemon.mesh.memory().clone().tend(finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
     let identity =
         Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()), uploads: Uploads::default() };

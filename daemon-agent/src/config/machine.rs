@@ -25,6 +25,14 @@ struct Written {
     max_tasks: Option<Spanned<u32>>,
     on_disconnect: Option<Spanned<String>>,
     sandbox: Sandbox,
+    daily_log: Option<bool>,
+    memory: WrittenMemory,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenMemory {
+    embeddings: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,7 +58,8 @@ struct Sandbox {
 /// What holds without a file.
 pub fn defaults(home: &Home, variables: &Variables) -> Config {
     let variables = variables.with_file(home);
-    let mut config = Config { providers: well_known(home, &variables), max_tasks: MAX_TASKS, ..Config::default() };
+    let providers = well_known(home, &variables);
+    let mut config = Config { providers, max_tasks: MAX_TASKS, daily_log: true, ..Config::default() };
     show(&mut config, &[]);
     config
 }
@@ -84,6 +93,11 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         let path = variables.path(&folder.value).map_err(|why| source.wrong(folder, why))?;
         config.sandbox_write.push(path);
     }
+    config.daily_log = written.daily_log.unwrap_or(true);
+    if let Some(model) = written.memory.embeddings {
+        check_embeddings(&source, &model, &config)?;
+        config.embeddings = Some(model.value);
+    }
     show(&mut config, &written.providers.keys().cloned().collect::<Vec<_>>());
     Ok(config)
 }
@@ -98,6 +112,23 @@ pub fn check_model(source: &Source, model: &Spanned<String>, config: &Config) ->
     }
     let known = config.providers.keys().cloned().collect::<Vec<_>>().join(", ");
     Err(source.wrong(model, format!("no provider {provider:?} for the model {name:?}; known: {known}")))
+}
+
+/// Refuses a model for vectors that no provider of this machine can be asked for.
+fn check_embeddings(source: &Source, model: &Spanned<String>, config: &Config) -> Result<(), ConfigError> {
+    let provider = model.value.split_once('/').map_or("", |(provider, _)| provider);
+    if provider != "echo" {
+        check_model(source, model, config)?;
+    }
+    match config.providers.get(provider).map(|provider| provider.api) {
+        Some(Api::OpenAi | Api::Ollama) => Ok(()),
+        _ => Err(source.wrong(
+            model,
+            format!(
+                "the provider {provider:?} makes no embeddings: memory.embeddings takes one of the api openai or ollama"
+            ),
+        )),
+    }
 }
 
 fn provider(

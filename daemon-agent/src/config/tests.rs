@@ -95,6 +95,29 @@ fn a_mistake_names_file_line_and_what_was_expected() {
 }
 
 #[test]
+fn memory_is_configured_or_refused_by_name() {
+    let desk = Desk::new();
+    let usual = desk.file("config.yaml", "").read();
+    assert!(usual.config.daily_log && usual.config.embeddings.is_none());
+    let text = "providers: { lab: { api: openai, baseUrl: \"http://127.0.0.1:1/v1\" } }\ndailyLog: false\n";
+    let read = desk.file("config.yaml", &format!("{text}memory: {{ embeddings: lab/small }}\n")).read();
+    assert!(read.error.is_none() && !read.config.daily_log, "{:?}", read.error);
+    assert_eq!(read.config.embeddings.as_deref(), Some("lab/small"));
+    for (model, word) in [
+        ("nowhere/small", "\"nowhere\""),
+        ("small", "provider/model"),
+        ("anthropic/x", "\"anthropic\""),
+        ("echo/x", "\"echo\""),
+    ] {
+        let error = desk.file("config.yaml", &format!("{text}memory:\n  embeddings: {model}\n")).read().error;
+        let error = error.expect(model);
+        assert!(error.line == 4 && error.message.contains(word), "{model}: {error:?}");
+    }
+    let error = desk.file("config.yaml", "memory: { embedings: x/y }\n").read().error.expect("a typing error");
+    assert!(error.message.contains("embedings"), "{error:?}");
+}
+
+#[test]
 fn without_a_word_on_tools_an_agent_has_all() {
     let desk = Desk::new();
     assert_eq!(desk.agent("name: A\n").expect("good").tools, crate::tools::ALL);

@@ -18,10 +18,11 @@ mod planned;
 use super::{Outcome, Run};
 use crate::{
     clock::Clock,
+    memory::Recall,
     model::{Answer, Finish, Message, Model, Request},
     prompt, sandbox,
     session_log::SessionLog,
-    task::plan::PlanDesk,
+    task::{memory::MemoryDesk, plan::PlanDesk},
     tools::{ToolContext, Toolbox},
 };
 use budget::Budget;
@@ -96,6 +97,9 @@ struct Work {
     killed: u32,
     /// The session's plan.
     plan: PlanDesk,
+    memory: MemoryDesk,
+    /// What of the memory goes with every request.
+    recall: Recall,
     /// Nothing is approved yet: it looks and plans.
     planning: bool,
 }
@@ -103,19 +107,25 @@ struct Work {
 impl Work {
     async fn begin(mut run: Run, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
         let plan = PlanDesk::open(&run.submit, &run.home, run.sink.clone(), run.local).await;
-        let tools = tools.with_plan(plan.clone());
+        let memory = MemoryDesk::open(&run.submit, run.memory.clone(), run.sink.clone());
+        let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
         // The machine's file goes before what the Board knew when it sent the task.
         run.submit.plan = plan.shown().await;
         let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined, clock);
-        let messages = prompt::messages(&run.submit, &run.home);
+        let recall = run.memory.recall(&run.submit).await;
+        let messages = prompt::messages(&run.submit, &run.home, &recall);
         let ids = messages.iter().filter_map(|message| match message {
             Message::Tool { call_id, .. } => Some(call_id.clone()),
             _ => None,
         });
         let ids = ids.collect();
+        let system = prompt::system(&run.agent, &run.home, &place).await;
+        let asked = prompt::Asked { system: &system, submit: &run.submit, recall: &recall, plan: plan.path() };
+        let layers = prompt::context(&asked, &run.home, &tools.specs(), model.window());
+        run.sink.emit(AgentStreamEvent::Context(layers)).await;
         let request = Request {
             model: model.name().to_owned(),
-            system: prompt::system(&run.agent, &run.home, &place).await,
+            system: system.text,
             messages,
             tools: tools.specs(),
             temperature: run.agent.temperature,
@@ -136,6 +146,8 @@ impl Work {
             ids,
             killed: 0,
             plan,
+            memory,
+            recall,
             planning: false,
         }
     }
@@ -184,8 +196,11 @@ impl Work {
         // All of it: whoever reports it cuts it to size and keeps the whole beside.
         let text = answer.message.text;
         self.take_plan(&text).await;
-        let plan = self.plan.result().await;
-        TaskResult { summary: summary(&text), text, plan, usage: self.usage.clone(), ..TaskResult::default() }
+        for why in self.memory.take_suggestions(&text).await {
+            self.notice(NoticeLevel::Warning, format!("A suggestion for the memory was not taken: {why}.")).await;
+        }
+        let (plan, memory) = (self.plan.result().await, self.memory.result());
+        TaskResult { summary: summary(&text), text, plan, memory, usage: self.usage.clone(), ..TaskResult::default() }
     }
 }
 

@@ -8,11 +8,14 @@ use tokio::time::sleep;
 use super::{Live, Mesh, Unfetched, attempt_of};
 use crate::{
     fault,
+    memory::Story,
     task::{self, Cause, StopSwitch},
 };
 
 /// Between two tries at something that the disk or the network refused.
 pub(super) const AGAIN: Duration = Duration::from_secs(2);
+/// An entry of the day's log takes no longer.
+const ENTRY: Duration = Duration::from_secs(10);
 
 impl Mesh {
     /// Begins what waits, as far as there is room: also asked when the files have changed how much there is.
@@ -37,27 +40,28 @@ impl Mesh {
         self.ring();
         let mesh = self.clone();
         self.shared.tracker.spawn(async move {
-            let ending = mesh.live(submit, &attempt, stop).await;
-            mesh.end(&attempt, ending).await;
+            let (ending, story) = mesh.live(submit, &attempt, stop).await;
+            mesh.end(&attempt, ending, story).await;
         });
     }
 
-    async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> EventBody {
+    async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> (EventBody, Option<Story>) {
         let token = stop.token().clone();
         let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
         let submit = match fetched {
             Some(Ok(submit)) => submit,
-            Some(Err(error)) => return EventBody::Error { error },
-            None => return ended_early(&stop),
+            Some(Err(error)) => return (EventBody::Error { error }, None),
+            None => return (ended_early(&stop), None),
         };
         fault::at("task::before_begun");
         let begun = token.run_until_cancelled(self.begun(attempt)).await;
         if begun.is_none() {
-            return ended_early(&stop);
+            return (ended_early(&stop), None);
         }
         let ground = task::Ground {
             home: self.shared.ground.home.clone(),
             outbox: self.outbox().clone(),
+            memory: self.memory().clone(),
             files: self.shared.ground.files.borrow().clone(),
             stop,
             approvals: self.shared.approvals.clone(),
@@ -66,9 +70,26 @@ impl Mesh {
         tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
         fault::at("task::before_spawn");
         fault::note("begin", &attempt.task_id, attempt.attempt, std::process::id());
-        let ending = task::run(submit, &ground, self.clock().now()).await;
+        let ended = task::run(submit, &ground, self.clock().now()).await;
         fault::at("task::before_end");
-        ending
+        ended
+    }
+
+    /// The task's entry in the log of its day. Nothing depends on it.
+    pub(super) async fn enter(&self, story: Option<Story>) {
+        let Some(story) = story else { return };
+        self.memory().logged(&story.agent_id, &story.session_id);
+        if !self.shared.ground.files.borrow().config.daily_log {
+            return;
+        }
+        let entered = match tokio::time::timeout(ENTRY, self.memory().enter(&story)).await {
+            Ok(entered) => entered.map(drop),
+            Err(_) => Err("the file system does not answer".to_owned()),
+        };
+        fault::at("memory::after_entry");
+        if let Err(why) = entered {
+            tracing::warn!(task.id = %story.attempt.task_id, "the log of the day has no entry of a task: {why}");
+        }
     }
 
     /// The task with everything in it.

@@ -1,9 +1,12 @@
 //! Continuing after a restart: what began and has no ending is ended, what never began is begun.
 
-use protocol::{Acked, ErrorCode, EventBody, Fence, Running, TaskError};
+use protocol::{Acked, ErrorCode, EventBody, Fence, Running, TaskError, TaskSubmit};
 
 use super::{Mesh, fenced, is_fenced};
-use crate::task::Cause;
+use crate::{
+    journal::HeldAttempt,
+    task::{Cause, witness},
+};
 
 impl Mesh {
     /// The Board has said what it has. No event of an attempt from before this start gets its seq before this.
@@ -30,6 +33,7 @@ impl Mesh {
         for attempt in &held.attempts {
             self.outbox().begin(&attempt.attempt(), &attempt.submit.agent_id);
         }
+        self.enter_all(&held.attempts).await;
         let live = self.held();
         self.acknowledged(acked).await;
         let held = self.shared.ground.journal.held();
@@ -38,7 +42,7 @@ impl Mesh {
             match journalled {
                 _ if live.contains(&attempt) && journalled.is_none() => {}
                 Some(_) if ended => self.settle(&attempt).await,
-                Some(held) if held.begun => self.end_soon(attempt, restarted()),
+                Some(held) if held.begun => self.end_begun(attempt, &held.submit),
                 Some(held) => {
                     let stopped = held.stopped.clone().map(Cause::Stop);
                     if let Some(cause) = stopped.or_else(|| is_fenced(fences, &attempt).then(fenced)) {
@@ -61,6 +65,26 @@ impl Mesh {
         }
         self.ring();
         self.pump();
+    }
+
+    /// Writes the entries of attempts whose ending is on the disk, as far as they are missing: the end came first, then the
+    /// daemon was gone.
+    async fn enter_all(&self, held: &[HeldAttempt]) {
+        let ended = self.outbox().attempts().into_iter().filter(|(_, ended)| *ended);
+        for (attempt, _) in ended {
+            let Some(held) = held.iter().find(|held| held.begun && held.attempt() == attempt) else { continue };
+            let last = self.outbox().next(&attempt).saturating_sub(1);
+            let batch = self.outbox().read(&attempt, last, 1);
+            let event = batch.and_then(|batch| protocol::parse_event(batch.items.last()?).ok());
+            self.enter(event.and_then(|event| witness::story(&held.submit, &event.body))).await;
+        }
+    }
+
+    /// Ends what had begun, and tells of it.
+    fn end_begun(&self, attempt: Running, submit: &TaskSubmit) {
+        let ending = restarted();
+        let story = witness::story(submit, &ending);
+        self.end_with(attempt, ending, story);
     }
 
     /// Journals that the attempt is over.

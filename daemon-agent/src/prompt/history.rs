@@ -2,18 +2,13 @@
 
 use std::collections::HashSet;
 
-use protocol::{TaskSubmit, Turn, TurnPart, TurnRole, text::head_and_tail};
+use protocol::{Turn, TurnPart, TurnRole};
 use serde_json::{Value, json};
 
-use crate::{
-    home::Home,
-    model::{AssistantMessage, Message, ToolCall},
-};
+use crate::model::{AssistantMessage, Message, ToolCall};
 
 /// Longest id that every provider takes (OpenAI's limit is 40), with room for what makes it unique, characters.
 const LONGEST_ID: usize = 34;
-/// Bound of each part of the context message, bytes.
-const CONTEXT_PART: usize = 16 * 1024;
 
 /// The turns as messages. A turn of several model calls is one assistant message after the other, each before its results.
 pub(super) fn messages(turns: &[Turn]) -> Vec<Message> {
@@ -88,36 +83,4 @@ impl Ids {
         self.0.insert(unique.clone());
         unique
     }
-}
-
-/// Plan, artifacts, memory and what the sender added, as one message; none when there is nothing of it.
-pub(super) fn context(submit: &TaskSubmit, home: &Home) -> Option<String> {
-    let shown = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Object(fields) if fields.get("markdown").is_some_and(Value::is_string) => {
-            fields["markdown"].as_str().unwrap_or_default().to_owned()
-        }
-        other => serde_json::to_string_pretty(other).unwrap_or_default(),
-    };
-    let artifacts = submit.artifacts.iter().map(|artifact| {
-        let (title, kind) =
-            (artifact.title.as_deref().unwrap_or("untitled"), artifact.kind.as_deref().unwrap_or("file"));
-        format!("- {title} ({kind}, {}) {}", artifact.id, artifact.reference.as_deref().unwrap_or(""))
-    });
-    let attached = submit.attachments.iter().map(|file| {
-        let place = home.attachment(submit.task_id.as_str(), &file.name).unwrap_or_default();
-        format!("- {} ({} bytes)", place.display(), file.size)
-    });
-    let memory = submit.memory.iter().map(|entry| format!("- {}", shown(entry)));
-    let parts = [
-        ("plan", submit.plan.as_ref().map(shown).unwrap_or_default()),
-        ("artifacts", artifacts.collect::<Vec<_>>().join("\n")),
-        ("attachments", attached.collect::<Vec<_>>().join("\n")),
-        ("memory", memory.collect::<Vec<_>>().join("\n")),
-        ("context", submit.context.as_ref().map(shown).unwrap_or_default()),
-    ];
-    let parts = parts.iter().filter(|(_, text)| !matches!(text.trim(), "" | "null" | "{}" | "[]"));
-    let parts: Vec<String> =
-        parts.map(|(tag, text)| format!("<{tag}>\n{}\n</{tag}>", head_and_tail(text.trim(), CONTEXT_PART))).collect();
-    (!parts.is_empty()).then(|| format!("What is known beside the conversation:\n\n{}", parts.join("\n\n")))
 }

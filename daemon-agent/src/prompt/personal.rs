@@ -1,4 +1,5 @@
-//! Personalization: the files with which people shape an agent, as blocks of the system prompt.
+//! Personalization: the files with which people shape an agent, as blocks of the system prompt. `MEMORY.md` is none of them:
+//! it goes with the request, within its share.
 //!
 //! They lie where agents may write, so they are opened without following links, and only plain files are read: a link
 //! from here into `secrets/` must not carry a key into a prompt.
@@ -15,10 +16,9 @@ use rustix::fs::OFlags;
 use crate::home::{Home, open_plain};
 
 /// Tag, file name and bound in bytes (about a quarter of that in tokens), in the order of the blocks.
-const FILES: [(&str, &str, usize); 6] = [
+const FILES: [(&str, &str, usize); 5] = [
     ("soul", "SOUL.md", 8 * 1024),
     ("user", "USER.md", 8 * 1024),
-    ("memory", "MEMORY.md", 16 * 1024),
     ("identity", "IDENTITY.md", 4 * 1024),
     ("agents", "AGENTS.md", 8 * 1024),
     ("tools", "TOOLS.md", 8 * 1024),
@@ -26,15 +26,27 @@ const FILES: [(&str, &str, usize); 6] = [
 /// More of a file is not even read, bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// The blocks that there are: tag and text.
-pub(super) async fn blocks(agent: &str, home: &Home) -> Vec<(&'static str, String)> {
+/// A file in the prompt.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub tag: &'static str,
+    pub name: &'static str,
+    pub text: String,
+    /// Bytes of the whole file, when this is not all of it.
+    pub of: Option<usize>,
+}
+
+/// The blocks that there are.
+pub(super) async fn blocks(agent: &str, home: &Home) -> Vec<Block> {
     let (agent, home) = (agent.to_owned(), home.clone());
     let reading = tokio::task::spawn_blocking(move || {
         let found = FILES.iter().filter_map(|(tag, name, bound)| {
             let text = places(&agent, &home, name).iter().find_map(|path| read(path))?;
-            Some((*tag, head_and_tail(text.trim(), *bound)))
+            let text = text.trim();
+            let of = (text.len() > *bound).then_some(text.len());
+            Some(Block { tag, name, text: head_and_tail(text, *bound), of })
         });
-        found.filter(|(_, text)| !text.is_empty()).collect()
+        found.filter(|block| !block.text.is_empty()).collect()
     });
     reading.await.unwrap_or_default()
 }

@@ -123,7 +123,9 @@ impl Reporter {
     fn is_wanted(&self, event: &AgentStreamEvent) -> bool {
         let always = match event {
             AgentStreamEvent::Plan { .. }
+            | AgentStreamEvent::Memory { .. }
             | AgentStreamEvent::Artifact { .. }
+            | AgentStreamEvent::Context(_)
             | AgentStreamEvent::Usage(_)
             | AgentStreamEvent::ApprovalRequired(_)
             | AgentStreamEvent::MessageState { .. }

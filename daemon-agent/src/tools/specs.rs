@@ -125,6 +125,26 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &["id"],
         ),
+        "remember" => (
+            "remember",
+            "Write down what should be known later: a decision and its reason, how something is done here, what a person \
+             prefers. `daily` goes into the log of today; `memory` is for what stays true and goes into MEMORY.md, when the \
+             operators want it. One thing a call, in a sentence or two; no secrets.",
+            json!({
+                "note": text("What is to be remembered."),
+                "kind": text("daily (when absent) or memory."),
+            }),
+            &["note"],
+        ),
+        "search_memory" => (
+            "search_memory",
+            "Look for something in MEMORY.md, in the logs of former days and in your former conversations on this machine.",
+            json!({
+                "query": text("A few words that stand in what you look for."),
+                "limit": { "type": "integer", "minimum": 1, "maximum": 20, "description": "How many passages; 8 when absent." },
+            }),
+            &["query"],
+        ),
         _ => return None,
     };
     let parameters = json!({

@@ -33,11 +33,14 @@ pub struct News {
     waiting: Mutex<BTreeMap<String, Changed>>,
     bell: watch::Sender<u64>,
     told: broadcast::Sender<Changed>,
+    /// Whether somebody looks, and has seen what is there.
+    pub followed: watch::Sender<bool>,
 }
 
 impl Default for News {
     fn default() -> Self {
-        Self { waiting: Mutex::default(), bell: watch::Sender::new(0), told: broadcast::Sender::new(BEHIND) }
+        let (bell, told) = (watch::Sender::new(0), broadcast::Sender::new(BEHIND));
+        Self { waiting: Mutex::default(), bell, told, followed: watch::Sender::new(false) }
     }
 }
 

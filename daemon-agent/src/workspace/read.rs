@@ -26,6 +26,15 @@ const HASHED: u64 = 64 * 1024 * 1024;
 /// What an entry takes as JSON beside its name, bytes.
 const AROUND_NAME: usize = 96;
 
+/// The beginning of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub bytes: Vec<u8>,
+    /// Of all of it.
+    pub size: u64,
+    pub mtime: protocol::Instant,
+}
+
 impl Workspace {
     /// What lies in the folder at `path` (empty: the root), after the first `from` entries.
     pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
@@ -75,6 +84,21 @@ impl Workspace {
         }
         let hash = hash::hex(&bytes);
         Ok(Some((String::from_utf8(bytes).map_err(|_| Refused::NoText)?, hash)))
+    }
+
+    /// The beginning of the file at `path`, `most` bytes; `None` when there is none, and when it has a second name: what
+    /// lies elsewhere is not read through the workspace.
+    pub fn head(&self, path: &str, most: u64) -> Result<Option<Head>, Refused> {
+        path::file(path)?;
+        let found = match self.place(path) {
+            Err(Refused::Missing) => None,
+            placed => placed?.file()?,
+        };
+        let Some((file, stat)) = found.filter(|(_, stat)| stat.st_nlink == 1) else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes).map_err(told_io)?;
+        let stamp = Stamp::of(&stat);
+        Ok(Some(Head { bytes, size: stamp.size, mtime: stamp.mtime() }))
     }
 
     /// The hash and the size of an open file; it is at its end then, or where it was.

@@ -41,6 +41,15 @@ const MOST: usize = 200_000;
 #[derive(Default)]
 struct Seen(BTreeMap<String, (Stamp, Option<String>)>);
 
+/// When nobody looks any more, nothing is told any more.
+struct Left<'a>(&'a Workspace);
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.0.hands.news.followed.send_replace(false);
+    }
+}
+
 /// What may have changed.
 #[derive(Default)]
 struct Dirty {
@@ -51,6 +60,7 @@ struct Dirty {
 impl Workspace {
     /// Tells of every change of the files until `finish`.
     pub async fn follow(self, finish: CancellationToken) {
+        let _left = Left(&self);
         let (rang, mut rings) = mpsc::channel::<String>(RINGS);
         let missed = Arc::new(AtomicBool::new(false));
         let mut watched = self.watch(rang.clone(), missed.clone());
@@ -90,7 +100,9 @@ impl Workspace {
                 seen = after;
                 self.hands.news.add(changes);
             }
-            first = false;
+            if std::mem::replace(&mut first, false) {
+                self.hands.news.followed.send_replace(true);
+            }
         }
     }
 

@@ -249,7 +249,7 @@ pub(super) fn indent(line: &str) -> (usize, usize) {
 }
 
 /// The lines of fenced code, their fences included.
-pub(super) fn fences(lines: &[&str]) -> Vec<Range<usize>> {
+pub fn fences(lines: &[&str]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut open: Option<(usize, char, usize)> = None;
     for (at, line) in lines.iter().enumerate() {

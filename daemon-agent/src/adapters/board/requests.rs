@@ -1,6 +1,6 @@
-//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, and the files of the workspace.
+//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, `memory.search`, and the files of the workspace.
 
-use protocol::FromDaemon;
+use protocol::{FromDaemon, MemorySearch};
 use serde_json::{Value, json};
 
 use super::{Identity, blobs, files};
@@ -11,6 +11,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
     let answer = match method {
         "status" => Ok(status(mesh)),
         "workspace.list" | "workspace.read" | "workspace.hashes" => files::answer(mesh, method, params).await,
+        "memory.search" => search(mesh, params).await,
         "provider.test" => try_provider(mesh, params).await,
         "artifact.offer" => blobs::offer(mesh, identity, params).await,
         _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
@@ -37,6 +38,17 @@ pub fn status(mesh: &Mesh) -> Value {
         "errors": files.errors(),
         "confinement": crate::sandbox::status().as_str(),
     })
+}
+
+/// `memory.search {agentId, query, limit?}`.
+async fn search(mesh: &Mesh, params: &Value) -> Result<Value, String> {
+    let asked: MemorySearch =
+        serde_json::from_value(params.clone()).map_err(|error| format!("bad_request: {error}"))?;
+    if !mesh.files().borrow().agents.contains_key(&asked.agent_id) {
+        return Err(format!("not_found: this viber has no agent {:?}", protocol::text::head(&asked.agent_id, 64)));
+    }
+    let found = mesh.memory().search(&asked).await?;
+    serde_json::to_value(found).map_err(|error| error.to_string())
 }
 
 /// `{provider}` or `{model: "provider/model"}`: one small call.

@@ -205,7 +205,7 @@ impl Work {
             Some(other) => format!("{other}\n\n"),
         };
         submit.context = Some(Value::String(format!("{before}{note}")));
-        self.request.messages = prompt::messages(&submit, &self.run.home);
+        self.request.messages = prompt::messages(&submit, &self.run.home, &self.recall);
     }
 }
 

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     artifacts::Shelf,
-    config::{Agent, Api, Config, Timeouts},
+    config::{Agent, Api, Config, Snapshot, Timeouts},
     home::Home,
+    memory::Memory,
     model::endpoint::{Endpoint, Reply},
     outbox::Shaper,
     task::{Approvals, Sink},
@@ -88,12 +89,18 @@ impl Stage {
             agent: Arc::new(self.agent.clone()),
             config: Arc::new(self.config.clone()),
             home: self.home.clone(),
+            memory: self.memory(),
             shelf: Shelf::new(self.home.clone(), TaskId::new(1), Clock::system(), sink.clone()),
             sink,
             stop: self.stop.clone(),
             approvals: Approvals::default(),
             local: false,
         }
+    }
+
+    fn memory(&self) -> Memory {
+        let files = Snapshot { config: Arc::new(self.config.clone()), agents: Default::default(), error: None };
+        Memory::new(self.home.clone(), Clock::system(), tokio::sync::watch::channel(Arc::new(files)).1)
     }
 
     fn events(&self) -> Vec<AgentStreamEvent> {

@@ -1,0 +1,40 @@
+//! `memory search`: what an agent remembers, with or without a running daemon.
+
+use std::sync::Arc;
+
+use protocol::{MemorySearch, Ranking, text::printable};
+use tokio::sync::watch;
+
+use super::{Failure, open};
+use crate::{
+    clock::Clock,
+    config::{Snapshot, Variables},
+    home::Home,
+    memory::Memory,
+};
+
+/// Searches and prints, best first.
+pub async fn search(home: &Home, asked: MemorySearch, json: bool) -> Result<(), Failure> {
+    open(home)?;
+    let read = Snapshot::read(home, &Variables::of_process());
+    if !read.agents.contains_key(&asked.agent_id) {
+        return Err(Failure::Usage(format!("this viber has no agent {:?}", asked.agent_id)));
+    }
+    let (_files, receiver) = watch::channel(Arc::new(read));
+    let memory = Memory::new(home.clone(), Clock::system(), receiver);
+    let found = memory.search(&asked).await.map_err(Failure::Failed)?;
+    if json {
+        say!("{}", serde_json::to_string(&found).map_err(|error| Failure::Failed(error.to_string()))?);
+        return Ok(());
+    }
+    for item in &found.items {
+        let at = item.at.map(|at| format!(" {at}")).unwrap_or_default();
+        say!("{}{at} {}", item.path, printable(&item.title));
+        for line in printable(&item.excerpt).lines() {
+            say!("    {line}");
+        }
+    }
+    let by = if found.ranking == Ranking::Meaning { "words and meaning" } else { "words" };
+    say!("{} of {} passages, by {by}.", found.items.len(), found.known);
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! What an agent remembers of former work: curated notes, the logs of days, what was said in its sessions.
+//!
+//! Owns the index over those files, the search in it, the log of the day, and what of it all goes with a request. The files
+//! are the truth; the index is a cache, and its failures are warnings. Refuses to decide whether an agent may change
+//! `MEMORY.md`: that is `task::memory`.
+
+mod cut;
+mod daily;
+mod fresh;
+mod index;
+mod meaning;
+mod places;
+mod query;
+mod rank;
+mod recall;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::{MemoryFound, MemorySearch, Ranking, Remembered};
+use tokio::{sync::watch, time::Instant};
+
+pub use daily::{Outcome, Story};
+pub use places::CURATED;
+pub use recall::{Item, Recall};
+
+use self::{
+    fresh::State,
+    index::{Fault, Hit},
+    meaning::Meaning,
+    places::Kind,
+};
+use crate::{clock::Clock, config::Snapshot, home::Home, workspace::Workspace};
+
+/// Passages found when nobody says how many.
+const USUAL: u32 = 20;
+/// Most passages in one answer.
+const MOST: u32 = 100;
+/// Passages that are put in order.
+const POOL: u32 = 200;
+/// Largest answer, bytes of JSON: it fits a frame.
+const ANSWER: usize = 192 * 1024;
+/// After it did not answer, the meaning of queries is not asked for so long.
+const QUIET: Duration = Duration::from_secs(30);
+/// Agents of which the index stays open.
+const AGENTS: usize = 64;
+
+/// The memory of a viber's agents. Cheap to clone.
+#[derive(Clone)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    home: Home,
+    clock: Clock,
+    files: watch::Receiver<Arc<Snapshot>>,
+    slots: Mutex<BTreeMap<String, Arc<Slot>>>,
+    /// Rings when something was written that the watcher of the workspace does not see.
+    bell: watch::Sender<u64>,
+    meaning: Mutex<Option<Arc<Meaning>>>,
+    quiet: Mutex<Option<Instant>>,
+    /// One entry of a log after the other.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// One agent's index.
+#[derive(Default)]
+struct Slot {
+    state: tokio::sync::Mutex<State>,
+    /// Paths beneath the home that changed by our own hand.
+    marked: Mutex<BTreeSet<String>>,
+}
+
+/// What a search found.
+struct Search {
+    hits: Vec<Hit>,
+    ranking: Ranking,
+    known: u64,
+}
+
+impl Memory {
+    /// The memory in `home`. Nothing is touched.
+    pub fn new(home: Home, clock: Clock, files: watch::Receiver<Arc<Snapshot>>) -> Self {
+        let (slots, bell) = (Mutex::default(), watch::Sender::new(0));
+        let (meaning, quiet, writing) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { shared: Arc::new(Shared { home, clock, files, slots, bell, meaning, quiet, writing }) }
+    }
+
+    /// The files that it is made of.
+    pub fn workspace(&self) -> Workspace {
+        Workspace::open(&self.shared.home)
+    }
+
+    /// What is found for somebody's words, best first.
+    pub async fn search(&self, asked: &MemorySearch) -> Result<MemoryFound, String> {
+        let limit = asked.limit.unwrap_or(USUAL).clamp(1, MOST);
+        let words = query::words(&asked.query);
+        let found = self.find(&asked.agent_id, &asked.query, limit).await?;
+        let mut items = Vec::new();
+        let mut size = 0;
+        for hit in found.hits {
+            let item = told(hit, &asked.agent_id, &words);
+            size += serde_json::to_string(&item).map_or(0, |json| json.len());
+            if size > ANSWER {
+                break;
+            }
+            items.push(item);
+        }
+        Ok(MemoryFound { items, ranking: found.ranking, known: found.known })
+    }
+
+    /// The passages themselves.
+    async fn find(&self, agent: &str, query: &str, limit: u32) -> Result<Search, String> {
+        if !protocol::agent::is_id(agent) {
+            return Err(format!("no agent is called {:?}", protocol::text::head(agent, 64)));
+        }
+        let meaning = self.meaning();
+        let direction = async {
+            let meaning = meaning.as_ref().filter(|_| !query.trim().is_empty() && !self.is_quiet())?;
+            match meaning.of(query).await {
+                Ok(vector) => Some((meaning.model.as_str(), vector)),
+                Err(why) => {
+                    tracing::warn!("memory is searched by words alone: {why}");
+                    *held(&self.shared.quiet) = Some(Instant::now() + QUIET);
+                    None
+                }
+            }
+        };
+        let slot = self.slot(agent);
+        let (mut state, direction) = tokio::join!(slot.state.lock(), direction);
+        let direction = direction.as_ref().map(|(model, vector)| (*model, vector.as_slice()));
+        for again in [true, false] {
+            match self.ask(&slot, &mut state, agent, query, direction, limit).await {
+                Ok(found) => return Ok(found),
+                Err(fault) => {
+                    tracing::warn!(agent.id = agent, again, "the index of memory fails: {fault}");
+                    state.close(&places::index(&self.shared.home, agent), fault.is_broken());
+                    if !again {
+                        return Err(format!("the index of memory fails: {fault}"));
+                    }
+                }
+            }
+        }
+        Err("the index of memory fails".to_owned())
+    }
+
+    async fn ask(
+        &self,
+        slot: &Slot,
+        state: &mut State,
+        agent: &str,
+        query: &str,
+        direction: Option<(&str, &[u8])>,
+        limit: u32,
+    ) -> Result<Search, Fault> {
+        let index = self.freshen(slot, state, agent).await?;
+        let words = query::words(query);
+        let now = self.shared.clock.now();
+        let mut by_words: Vec<i64> = Vec::new();
+        if !words.is_empty() {
+            let mut best = index.matching(&query::all(&words), POOL).await?;
+            rank::recent_first(&mut best, now);
+            by_words.extend(best.iter().map(|one| one.0));
+            if by_words.len() < limit as usize {
+                let mut more = index.matching(&query::any(&words), POOL).await?;
+                rank::recent_first(&mut more, now);
+                let new = more.iter().map(|one| one.0).filter(|id| !best.iter().any(|known| known.0 == *id));
+                by_words.extend(new.collect::<Vec<_>>());
+            }
+        }
+        let (mut order, mut ranking) = (by_words, Ranking::Text);
+        if let Some((model, vector)) = direction {
+            let all = index.vectors(model).await?;
+            if !all.is_empty() {
+                let mut near: Vec<(i64, f64)> = all
+                    .iter()
+                    .map(|(id, other)| (*id, meaning::likeness(vector, other)))
+                    .filter(|one| one.1 > 0.0)
+                    .collect();
+                near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+                near.truncate(POOL as usize);
+                order = rank::fused(&[order, near.into_iter().map(|one| one.0).collect()]);
+                ranking = Ranking::Meaning;
+            }
+        }
+        let mut hits = Vec::new();
+        for id in order.into_iter().take(limit as usize) {
+            hits.extend(index.passage(id).await?);
+        }
+        Ok(Search { hits, ranking, known: index.count().await? })
+    }
+
+    /// The model for meanings, when one is configured.
+    fn meaning(&self) -> Option<Arc<Meaning>> {
+        let made_of = Meaning::configured(&self.shared.files.borrow().config)?;
+        let mut kept = held(&self.shared.meaning);
+        if let Some(known) = kept.as_ref().filter(|known| known.made_of == made_of) {
+            return Some(known.clone());
+        }
+        match Meaning::new(made_of) {
+            Ok(meaning) => {
+                *held(&self.shared.quiet) = None;
+                Some(kept.insert(Arc::new(meaning)).clone())
+            }
+            Err(why) => {
+                tracing::warn!("no embeddings: {why}");
+                None
+            }
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        held(&self.shared.quiet).is_some_and(|until| Instant::now() < until)
+    }
+
+    /// A file of `agent`, or of all agents, was written by our own hand: what watches may need a moment to see it.
+    pub fn wrote(&self, agent: Option<&str>, path: &str) {
+        for (id, slot) in held(&self.shared.slots).iter() {
+            if agent.is_none_or(|agent| agent == id) {
+                held(&slot.marked).insert(path.to_owned());
+            }
+        }
+        self.shared.bell.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    /// Something was said in a session of `agent`.
+    pub fn logged(&self, agent: &str, session: &str) {
+        self.wrote(Some(agent), &format!("agents/{agent}/sessions/{session}.jsonl"));
+    }
+
+    fn slot(&self, agent: &str) -> Arc<Slot> {
+        let mut slots = held(&self.shared.slots);
+        if slots.len() >= AGENTS && !slots.contains_key(agent) {
+            // Those that nobody asks close; the next question opens them again.
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        slots.entry(agent.to_owned()).or_default().clone()
+    }
+}
+
+fn told(hit: Hit, agent: &str, words: &[String]) -> Remembered {
+    let session_id = match Kind::of(&hit.path, agent) {
+        Some(Kind::Session(session)) => Some(session),
+        _ => None,
+    };
+    let excerpt = query::excerpt(&hit.body, words);
+    Remembered { source: hit.source, path: hit.path, title: hit.title, excerpt, session_id, at: hit.at }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

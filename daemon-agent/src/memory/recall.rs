@@ -1,0 +1,245 @@
+//! What of the memory goes with a request: the curated file, the newest logs, what is found for the goal, and what the caller
+//! sent, each within its share of tokens.
+
+use std::time::Duration;
+
+use protocol::{Excerpt, TaskSubmit, text, tokens};
+use serde_json::Value;
+
+use super::{Memory, cut, daily, index::Hit, places, query};
+
+/// Tokens for `MEMORY.md`.
+const CURATED: u64 = 2_000;
+/// Tokens for the logs of days together.
+const DAILY: u64 = 1_000;
+/// Logs of days.
+const DAYS: usize = 2;
+/// Tokens for what is found.
+const FOUND: u64 = 600;
+/// Passages that are found.
+const PASSAGES: usize = 5;
+/// Tokens for what the caller sent.
+const GIVEN: u64 = 4_000;
+/// What goes with a request is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of a token, as they are estimated.
+const TOKEN: u64 = 4;
+
+/// What goes with a request, in its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recall(pub Vec<Item>);
+
+/// One excerpt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    pub excerpt: Excerpt,
+    /// Of one that was cut: how many tokens it has whole.
+    pub of: Option<u64>,
+}
+
+impl Item {
+    /// What it costs.
+    pub fn tokens(&self) -> u64 {
+        tokens::estimate(&self.excerpt.text)
+    }
+
+    fn whole(path: &str, title: &str, text: &str) -> Self {
+        let excerpt = Excerpt { path: path.to_owned(), title: title.to_owned(), text: text.to_owned() };
+        Self { excerpt, of: None }
+    }
+
+    /// As many paragraphs as fit, and a word about the others.
+    fn within(path: &str, title: &str, text: &str, most: u64) -> Self {
+        let text = text.trim();
+        let of = tokens::estimate(text);
+        if of <= most {
+            return Self::whole(path, title, text);
+        }
+        let room = usize::try_from(most * TOKEN).unwrap_or(usize::MAX).saturating_sub(80);
+        let kept = cut::head_of_paragraphs(text, room);
+        let told = format!("{kept}\n\n[… {} of {of} tokens left out …]", of - tokens::estimate(kept).min(of));
+        Self { of: Some(of), ..Self::whole(path, title, &told) }
+    }
+}
+
+impl Memory {
+    /// What goes with this attempt's requests. What cannot be read or found in time is left out.
+    pub async fn recall(&self, submit: &TaskSubmit) -> Recall {
+        let memory = self.clone();
+        let agent = submit.agent_id.clone();
+        let reading = tokio::task::spawn_blocking(move || memory.standing(&agent));
+        let mut items = match tokio::time::timeout(PATIENCE, reading).await {
+            Ok(Ok(items)) => items,
+            _ => Vec::new(),
+        };
+        items.extend(self.related(submit, &items).await);
+        items.extend(given(&submit.memory));
+        Recall(items)
+    }
+
+    /// The curated file in force and the newest logs. Blocks.
+    fn standing(&self, agent: &str) -> Vec<Item> {
+        let home = &self.shared.home;
+        let curated = places::curated(agent).into_iter().find_map(|path| places::read(home, &path));
+        let curated = curated.filter(|text| !text.text.trim().is_empty());
+        let mut items: Vec<Item> =
+            curated.map(|text| Item::within(&text.found.path, "", &text.text, CURATED)).into_iter().collect();
+        let today = self.local().date();
+        let mut days = places::days(&self.workspace());
+        days.retain(|day| *day <= today);
+        days.sort_unstable();
+        let mut left = DAILY;
+        let mut logs = Vec::new();
+        for day in days.into_iter().rev().take(DAYS) {
+            let path = format!("workspace/{}", daily::path(day));
+            let Some(text) = places::read(home, &path) else { continue };
+            logs.extend(newest(&path, &text.text, &mut left));
+        }
+        items.extend(logs.into_iter().rev());
+        items
+    }
+
+    /// What is found for the goal and does not go with the request anyway.
+    async fn related(&self, submit: &TaskSubmit, sent: &[Item]) -> Vec<Item> {
+        let (memory, agent, goal) = (self.clone(), submit.agent_id.clone(), submit.goal.clone());
+        // On its own: an index that is being made goes on when nobody waits any more.
+        let search = tokio::spawn(async move { memory.find(&agent, text::head(&goal, 2_000), 20).await });
+        let hits = match tokio::time::timeout(PATIENCE, search).await {
+            Ok(Ok(Ok(found))) => found.hits,
+            Ok(Ok(Err(_)) | Err(_)) => return Vec::new(),
+            Err(_) => {
+                tracing::warn!(task.id = %submit.task_id, "memory was not searched in time");
+                return Vec::new();
+            }
+        };
+        let own = format!("/{}.jsonl", submit.session_id);
+        let words = query::words(&submit.goal);
+        let known: Vec<String> = sent.iter().map(|item| plain(&item.excerpt.text)).collect();
+        let mut left = FOUND;
+        let mut items = Vec::new();
+        let fresh = |hit: &Hit| {
+            // Its own conversation goes along anyway.
+            let body = plain(&hit.body);
+            !hit.path.ends_with(&own) && !body.is_empty() && !known.iter().any(|text| text.contains(&body))
+        };
+        for hit in hits.into_iter().filter(fresh) {
+            let item = Item::whole(&hit.path, &hit.title, &query::excerpt(&hit.body, &words));
+            if items.len() == PASSAGES || item.tokens() > left {
+                break;
+            }
+            left -= item.tokens();
+            items.push(item);
+        }
+        items
+    }
+}
+
+/// The newest entries of a log that fit into what is left.
+fn newest(path: &str, markdown: &str, left: &mut u64) -> Option<Item> {
+    let whole = tokens::estimate(cut::shown(markdown).trim());
+    let entries: Vec<String> =
+        cut::sections(markdown, 2).into_iter().map(|section| cut::shown(section).trim().to_owned()).collect();
+    let mut kept: Vec<String> = Vec::new();
+    for entry in entries.iter().rev().filter(|entry| !entry.is_empty()) {
+        let cost = tokens::estimate(entry) + 1;
+        if cost > *left {
+            // The newest of all is told at least in part.
+            if kept.is_empty() && *left > 100 {
+                let part = Item::within(path, "", entry, *left - 1);
+                *left = 0;
+                return Some(Item { of: Some(whole), ..part });
+            }
+            break;
+        }
+        *left -= cost;
+        kept.push(entry.clone());
+    }
+    kept.reverse();
+    let all = entries.iter().filter(|entry| !entry.is_empty()).count();
+    let text = kept.join("\n\n");
+    (!text.is_empty()).then(|| Item { of: (kept.len() < all).then_some(whole), ..Item::whole(path, "", &text) })
+}
+
+/// What the caller sent: excerpts, or anything else as it is.
+fn given(sent: &[Value]) -> Vec<Item> {
+    let mut left = GIVEN;
+    let mut items = Vec::new();
+    for value in sent {
+        let excerpt = match value {
+            Value::String(text) => Excerpt { path: "request".to_owned(), title: String::new(), text: text.clone() },
+            other => serde_json::from_value(other.clone()).unwrap_or_else(|_| Excerpt {
+                path: "request".to_owned(),
+                title: String::new(),
+                text: serde_json::to_string_pretty(other).unwrap_or_default(),
+            }),
+        };
+        if excerpt.text.trim().is_empty() || left == 0 {
+            continue;
+        }
+        let (path, title) = (text::head(&excerpt.path, 200), text::head(&excerpt.title, 200));
+        let item = Item::within(path, title, &excerpt.text, left);
+        left = left.saturating_sub(item.tokens());
+        items.push(item);
+    }
+    items
+}
+
+/// A text by its words alone, to see whether another holds it.
+fn plain(text: &str) -> String {
+    cut::shown(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_cut_ends_at_a_paragraph_and_says_so() {
+        let text = (0..100).map(|n| format!("paragraph {n} says a little\n\n")).collect::<String>();
+        let item = Item::within("MEMORY.md", "", &text, 200);
+        assert!(item.tokens() <= 200 && item.of == Some(tokens::estimate(text.trim())), "{item:?}");
+        assert!(item.excerpt.text.contains("a little\n\n[… ") && item.excerpt.text.ends_with("tokens left out …]"));
+        assert_eq!(Item::within("m", "", " short ", 200), Item::whole("m", "", "short"));
+    }
+
+    #[test]
+    fn the_newest_entries_of_a_log_are_kept() {
+        let log = format!(
+            "# 2026-03-01\n\n{}",
+            (0..20)
+                .map(|n| format!("## 10:{n:02} Goal\n<!-- x 1 -->\n\n{}\n\n", "word ".repeat(40)))
+                .collect::<String>()
+        );
+        let mut left = 300;
+        let item = newest("p", &log, &mut left).expect("entries");
+        assert!(item.tokens() <= 300 && item.of.is_some());
+        assert!(
+            item.excerpt.text.contains("10:19")
+                && item.excerpt.text.contains("10:18")
+                && !item.excerpt.text.contains("10:00")
+        );
+        assert!(
+            !item.excerpt.text.contains("<!--") && item.excerpt.text.find("10:18") < item.excerpt.text.find("10:19")
+        );
+        let mut left = 200;
+        let long = newest("p", &format!("## 10:00 Long\n\n{}", "word\n\n".repeat(1_000)), &mut left).expect("a part");
+        assert!(long.tokens() <= 200 && left == 0);
+        assert_eq!(newest("p", "text", &mut left), None);
+    }
+
+    #[test]
+    fn a_caller_sends_excerpts_or_anything() {
+        let items = given(&[
+            json!("tabs"),
+            json!({ "path": "notes", "title": "T", "text": "spaces" }),
+            json!({ "a": 1 }),
+            json!(""),
+        ]);
+        let told: Vec<_> = items.iter().map(|item| (item.excerpt.path.as_str(), item.excerpt.text.as_str())).collect();
+        assert_eq!(told, [("request", "tabs"), ("notes", "spaces"), ("request", "{\n  \"a\": 1\n}")]);
+        let masses = given(&[json!("x".repeat(1_000_000)), json!("y")]);
+        assert!(masses.iter().map(Item::tokens).sum::<u64>() <= GIVEN + 1);
+    }
+}

@@ -1,0 +1,280 @@
+//! What an agent may do with its memory: note something for the day, change `MEMORY.md` as the session's policy allows,
+//! search.
+//!
+//! Owns how a note becomes a new version of a file or a proposal, and what is reported of it. Refuses to know how files are
+//! written safely (`workspace`) and how passages are found (`memory`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use protocol::{
+    AgentStreamEvent, MemorySearch, Note, NoteBecame, NoteKind, Policy, TaskSubmit,
+    limits::MAX_EVENT,
+    plan::{MAX_PLAN, fences},
+    text::{head, printable},
+};
+use serde_json::{Value, json};
+
+use super::Sink;
+use crate::{
+    memory::{CURATED, Memory},
+    workspace::{By, State},
+};
+
+/// A change is made anew on what somebody else wrote meanwhile, so often.
+const TRIES: usize = 8;
+/// Longest note, bytes.
+const NOTE: usize = 8 * 1024;
+/// Notes of one attempt that are taken.
+const NOTES: usize = 100;
+/// Suggestions of one answer that are taken.
+const SUGGESTIONS: usize = 20;
+/// Largest report, bytes of JSON.
+const EVENT: usize = MAX_EVENT - 8 * 1024;
+/// Largest text that is proposed, bytes: the Board takes no larger one.
+const PROPOSAL: usize = 2 * MAX_PLAN;
+/// Longest line of what is told of a note, bytes.
+const TOLD: usize = 200;
+
+/// The memory as one attempt uses it. Cheap to clone.
+#[derive(Clone)]
+pub struct MemoryDesk(Arc<Desk>);
+
+struct Desk {
+    memory: Memory,
+    agent: String,
+    policy: Policy,
+    sink: Sink,
+    /// Notes of this attempt that wait for a person: each proposal holds all of them.
+    proposed: Mutex<Vec<String>>,
+    notes: Mutex<Vec<Note>>,
+    /// One change after the other.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl MemoryDesk {
+    /// The desk of the attempt `submit`.
+    pub fn open(submit: &TaskSubmit, memory: Memory, sink: Sink) -> Self {
+        let (agent, policy) = (submit.agent_id.clone(), submit.memory_policy);
+        let (proposed, notes, turn) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self(Arc::new(Desk { memory, agent, policy, sink, proposed, notes, turn }))
+    }
+
+    /// Remembers `note`.
+    pub async fn remember(&self, note: &str, kind: NoteKind) -> Result<NoteBecame, String> {
+        let text = printable(note).trim().to_owned();
+        let done = if text.is_empty() {
+            Err("a note has at least a word".to_owned())
+        } else if text.len() > NOTE {
+            Err(format!("a note has at most {NOTE} bytes"))
+        } else if held(&self.0.notes).len() >= NOTES {
+            Err(format!("a task has at most {NOTES} notes"))
+        } else {
+            match kind {
+                NoteKind::Daily => self.jot(&text).await,
+                NoteKind::Memory => self.change(&text).await,
+            }
+        };
+        let (became, why) = match &done {
+            Ok(became) => (*became, None),
+            Err(why) => (NoteBecame::Refused, Some(head(why, TOLD).to_owned())),
+        };
+        let first = text.lines().next().unwrap_or_default();
+        let mut notes = held(&self.0.notes);
+        if notes.len() < NOTES {
+            notes.push(Note { note: head(first, TOLD).to_owned(), kind, became, why });
+        }
+        done
+    }
+
+    /// Takes what a closing answer suggests; what could not be taken is told.
+    pub async fn take_suggestions(&self, answer: &str) -> Vec<String> {
+        let all = suggestions(answer);
+        let mut wrong = Vec::new();
+        if all.len() > SUGGESTIONS {
+            wrong.push(format!("an answer holds at most {SUGGESTIONS} suggestions for the memory"));
+        }
+        for note in all.into_iter().take(SUGGESTIONS) {
+            if let Err(why) = self.remember(note, NoteKind::Memory).await {
+                wrong.push(why);
+            }
+        }
+        wrong
+    }
+
+    /// What is found, as a model reads it.
+    pub async fn search(&self, query: &str, limit: Option<u32>) -> Result<String, String> {
+        let asked = MemorySearch { agent_id: self.0.agent.clone(), query: query.to_owned(), limit };
+        let found = self.0.memory.search(&asked).await?;
+        if found.items.is_empty() {
+            return Ok(format!("Nothing is found; {} passages are known. Try other words.", found.known));
+        }
+        let one = |(n, item): (usize, &protocol::Remembered)| {
+            let at = item.at.map(|at| format!(", {}", head(&at.to_string(), 16))).unwrap_or_default();
+            let title = if item.title.is_empty() { String::new() } else { format!(": {}", item.title) };
+            format!("{}. {}{at}{title}\n{}", n + 1, item.path, item.excerpt)
+        };
+        Ok(found.items.iter().enumerate().map(one).collect::<Vec<_>>().join("\n\n"))
+    }
+
+    /// `result.memory` of the task: what became of the notes.
+    pub fn result(&self) -> Option<Value> {
+        let notes = held(&self.0.notes);
+        (!notes.is_empty()).then(|| json!({ "notes": *notes }))
+    }
+
+    async fn jot(&self, note: &str) -> Result<NoteBecame, String> {
+        let (path, hash) = self.0.memory.jot(note, By::Agent).await?;
+        self.tell(&path, &hash).await;
+        Ok(NoteBecame::Applied)
+    }
+
+    /// Adds to `MEMORY.md`, or proposes to.
+    async fn change(&self, note: &str) -> Result<NoteBecame, String> {
+        let _turn = self.0.turn.lock().await;
+        for _ in 0..TRIES {
+            let (path, now, base) = self.now().await?;
+            let wanted = with(&now, note);
+            if wanted == now {
+                return Ok(NoteBecame::Known);
+            }
+            if self.0.policy == Policy::Propose {
+                return self.propose(path, &now, base, note).await;
+            }
+            let (workspace, text) = (self.0.memory.workspace(), wanted);
+            let put = move || workspace.put(path, base.as_deref(), text.as_bytes(), By::Agent);
+            let written = tokio::task::spawn_blocking(put).await.map_err(|error| error.to_string())?;
+            match written {
+                Ok(written) if written.state == State::Applied => {
+                    self.0.memory.wrote(None, &format!("workspace/{path}"));
+                    self.tell(path, &written.hash.unwrap_or_default()).await;
+                    return Ok(NoteBecame::Applied);
+                }
+                // Somebody wrote in between: once more, on what stands there now.
+                Ok(_) => {}
+                Err(refused) => return Err(format!("{path} cannot be written: {refused}")),
+            }
+        }
+        Err("MEMORY.md is being changed by somebody else; try again".to_owned())
+    }
+
+    /// Proposes the file as it is now with all notes of this attempt that wait.
+    async fn propose(
+        &self,
+        path: &'static str,
+        now: &str,
+        base: Option<String>,
+        note: &str,
+    ) -> Result<NoteBecame, String> {
+        let mut notes = held(&self.0.proposed).clone();
+        if notes.iter().any(|known| known == note) {
+            return Ok(NoteBecame::Known);
+        }
+        notes.push(note.to_owned());
+        let proposal = notes.iter().fold(now.to_owned(), |text, note| with(&text, note));
+        let told: Vec<&str> =
+            notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, TOLD)).collect();
+        let memory =
+            json!({ "proposal": proposal, "base": base, "path": path, "note": head(&told.join("\n"), 4 * TOLD) });
+        if proposal.len() > PROPOSAL || memory.to_string().len() > EVENT {
+            return Err(format!("{path} is too long for a proposal: somebody has to shorten it first"));
+        }
+        *held(&self.0.proposed) = notes;
+        self.0.sink.emit(AgentStreamEvent::Memory { memory }).await;
+        Ok(NoteBecame::Proposed)
+    }
+
+    /// The file, its text, and its version when there is one.
+    async fn now(&self) -> Result<(&'static str, String, Option<String>), String> {
+        let workspace = self.0.memory.workspace();
+        let look = move || {
+            for path in CURATED {
+                if let Some((text, hash)) =
+                    workspace.text(path).map_err(|why| format!("{path} cannot be read: {why}"))?
+                {
+                    return Ok((path, text, Some(hash)));
+                }
+            }
+            Ok((CURATED[0], String::new(), None))
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?
+    }
+
+    async fn tell(&self, path: &str, hash: &str) {
+        self.0.sink.emit(AgentStreamEvent::Memory { memory: json!({ "path": path, "hash": hash }) }).await;
+    }
+}
+
+/// The notes in `<memory_suggestion>…</memory_suggestion>`, outside of code.
+pub fn suggestions(answer: &str) -> Vec<&str> {
+    const OPEN: &str = "<memory_suggestion>";
+    const CLOSE: &str = "</memory_suggestion>";
+    let lines: Vec<&str> = answer.split_inclusive('\n').collect();
+    let starts: Vec<usize> = lines.iter().scan(0, |at, line| Some(std::mem::replace(at, *at + line.len()))).collect();
+    let end = |line: usize| starts.get(line).copied().unwrap_or(answer.len());
+    let code: Vec<_> = fences(&lines).into_iter().map(|lines| end(lines.start)..end(lines.end)).collect();
+    let next = |word: &str, from: usize| {
+        let mut all = answer[from..].match_indices(word).map(|(at, _)| from + at);
+        all.find(|at| !code.iter().any(|code| code.contains(at)) && !answer[..*at].ends_with('`'))
+    };
+    let (mut found, mut from) = (Vec::new(), 0);
+    while let Some(open) = next(OPEN, from) {
+        let inside = open + OPEN.len();
+        let Some(close) = next(CLOSE, inside) else { break };
+        let note = answer[inside..close].trim();
+        found.extend((!note.is_empty()).then_some(note));
+        from = close + CLOSE.len();
+    }
+    found
+}
+
+/// `now` with a note at its end; the same when it says that already.
+fn with(now: &str, note: &str) -> String {
+    let note = note.trim();
+    let bare = note.trim_start_matches("- ");
+    let said = if note.contains('\n') {
+        now.contains(note)
+    } else {
+        now.lines().any(|line| line.trim().trim_start_matches("- ") == bare)
+    };
+    if said {
+        return now.to_owned();
+    }
+    let block = note.contains('\n') || note.starts_with(['#', '-', '*', '>', '|']);
+    let item = if block { note.to_owned() } else { format!("- {note}") };
+    let before = now.trim_end();
+    let Some(last) = before.lines().last() else { return format!("# Memory\n\n{item}\n") };
+    let gap = if last.starts_with("- ") && item.starts_with("- ") { "\n" } else { "\n\n" };
+    format!("{before}{gap}{item}\n")
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions_stand_outside_of_code() {
+        let answer = "Done.\n<memory_suggestion>Use tabs.</memory_suggestion>\n```\n<memory_suggestion>no</memory_suggestion>\n```\n\
+                      Say `<memory_suggestion>` to suggest.\n<memory_suggestion>\n## Build\n\n```sh\nmake\n```\n</memory_suggestion> and \
+                      <memory_suggestion> </memory_suggestion><memory_suggestion>open";
+        assert_eq!(suggestions(answer), ["Use tabs.", "## Build\n\n```sh\nmake\n```"]);
+        assert_eq!(suggestions("no\n~~~\n<memory_suggestion>x</memory_suggestion>"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_note_is_added_once() {
+        let one = with("", "Use tabs.");
+        assert_eq!(one, "# Memory\n\n- Use tabs.\n");
+        assert_eq!(with(&one, " Use tabs. "), one);
+        assert_eq!(with(&one, "- Use tabs."), one);
+        let two = with(&one, "No globals.");
+        assert_eq!(two, "# Memory\n\n- Use tabs.\n- No globals.\n");
+        let three = with(&two, "## Build\n\nmake");
+        assert_eq!(three, "# Memory\n\n- Use tabs.\n- No globals.\n\n## Build\n\nmake\n");
+        assert_eq!(with(&three, "## Build\n\nmake"), three);
+        assert_eq!(with("text", "x"), "text\n\n- x\n");
+    }
+}

@@ -1,0 +1,147 @@
+//! What an attempt did, heard from its reports: for the log of the day.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use protocol::{AgentStreamEvent, EventBody, Running, TaskSubmit, text::head};
+
+use super::Sink;
+use crate::memory::{Outcome, Story};
+
+/// Things of one kind that are kept.
+const MOST: usize = 100;
+/// Longest of them, bytes.
+const LONGEST: usize = 1_000;
+
+/// Listens to the reports of one attempt. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Witness(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    /// Notes by the calls that asked for them, until their results are there.
+    asked: HashMap<String, String>,
+    decisions: Vec<String>,
+    artifacts: Vec<(String, String)>,
+    plan: Option<String>,
+}
+
+impl Witness {
+    /// A sink that is listened to.
+    pub fn beside(&self, to: Sink) -> Sink {
+        let seen = self.0.clone();
+        Sink::new(move |event| {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).hear(&event);
+            let to = to.clone();
+            async move { to.emit(event).await }
+        })
+    }
+
+    /// What there is to tell when the attempt has ended.
+    pub fn story(&self, submit: &TaskSubmit, ending: &EventBody) -> Option<Story> {
+        let mut story = story(submit, ending)?;
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        story.decisions.clone_from(&seen.decisions);
+        story.artifacts = seen.artifacts.iter().map(|(_, told)| told.clone()).collect();
+        story.plan.clone_from(&seen.plan);
+        Some(story)
+    }
+}
+
+/// The same of an attempt that nobody listened to.
+pub fn story(submit: &TaskSubmit, ending: &EventBody) -> Option<Story> {
+    let outcome = match ending {
+        EventBody::Completed { result } => Outcome::Completed(result.summary.clone()),
+        EventBody::Error { error } => Outcome::Error(error.code.as_str().to_owned(), error.message.clone()),
+        EventBody::Stopped { reason, .. } => Outcome::Stopped(reason.clone()),
+        _ => return None,
+    };
+    Some(Story {
+        attempt: Running { task_id: submit.task_id.clone(), attempt: submit.attempt },
+        session_id: submit.session_id.to_string(),
+        agent_id: submit.agent_id.clone(),
+        goal: head(&submit.goal, LONGEST).to_owned(),
+        outcome,
+        decisions: Vec::new(),
+        artifacts: Vec::new(),
+        plan: None,
+    })
+}
+
+impl Seen {
+    fn hear(&mut self, event: &AgentStreamEvent) {
+        match event {
+            AgentStreamEvent::ToolCall { call_id, tool, args } if tool == "remember" => {
+                if let Some(note) = args["note"].as_str().filter(|_| self.asked.len() < MOST) {
+                    self.asked.insert(call_id.clone(), head(note, LONGEST).to_owned());
+                }
+            }
+            AgentStreamEvent::ToolResult { call_id, tool, ok, .. } if tool == "remember" => {
+                let note = self.asked.remove(call_id).filter(|_| *ok && self.decisions.len() < MOST);
+                self.decisions.extend(note);
+            }
+            AgentStreamEvent::Artifact { artifact } => {
+                let title = artifact.title.as_deref().unwrap_or(&artifact.id);
+                let place = artifact.reference.as_deref().map(|place| format!(" ({})", head(place, LONGEST)));
+                let told = format!("{}{}", head(title, LONGEST), place.unwrap_or_default());
+                // The same again is a new version of it.
+                self.artifacts.retain(|(id, _)| *id != artifact.id);
+                if self.artifacts.len() < MOST {
+                    self.artifacts.push((artifact.id.clone(), told));
+                }
+            }
+            AgentStreamEvent::Plan { plan } if plan["hash"].is_string() => {
+                let path = plan["path"].as_str().unwrap_or("task.md");
+                self.plan = Some(head(path, LONGEST).to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{ArtifactRef, SessionId, TaskId, TaskResult};
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_witness_tells_what_was_done_and_not_what_was_tried() {
+        let heard = Arc::new(Mutex::new(0));
+        let count = heard.clone();
+        let witness = Witness::default();
+        let sink = witness.beside(Sink::new(move |_| {
+            *count.lock().expect("no test panics with it") += 1;
+            async {}
+        }));
+        for (id, ok) in [("a", true), ("b", false)] {
+            let (call_id, tool) = (id.to_owned(), "remember".to_owned());
+            let args = json!({ "note": format!("note {id}") });
+            sink.emit(AgentStreamEvent::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args }).await;
+            sink.emit(AgentStreamEvent::ToolResult { call_id, tool, result: json!(""), ok, duration_ms: 1 }).await;
+        }
+        for title in ["Old", "New"] {
+            let artifact = ArtifactRef {
+                id: "r".to_owned(),
+                title: Some(title.to_owned()),
+                reference: Some("artifacts/t/r.md".to_owned()),
+                ..ArtifactRef::default()
+            };
+            sink.emit(AgentStreamEvent::Artifact { artifact }).await;
+        }
+        sink.emit(AgentStreamEvent::Plan { plan: json!({ "proposal": "x" }) }).await;
+        let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": "g" });
+        let submit: TaskSubmit = serde_json::from_value(base).expect("a task");
+        let ending =
+            EventBody::Completed { result: TaskResult { summary: "Done.".to_owned(), ..TaskResult::default() } };
+        let story = witness.story(&submit, &ending).expect("a story");
+        assert_eq!(story.decisions, ["note a"]);
+        assert_eq!(story.artifacts, ["New (artifacts/t/r.md)"]);
+        assert_eq!((story.plan, story.outcome), (None, Outcome::Completed("Done.".to_owned())));
+        assert_eq!(*heard.lock().expect("no test panics with it"), 7, "everything is passed on");
+        assert!(witness.story(&submit, &EventBody::Accepted {}).is_none());
+    }
+}

@@ -1,0 +1,112 @@
+//! The log of the day: one entry a task, whatever its end, once.
+
+use board_tests::{
+    Engine, eventually,
+    llm::{Gate, Piece, Reply},
+    tasks::id,
+};
+use serde_json::json;
+
+use super::{Lab, alone, log, log_with};
+
+async fn every_task_has_its_entry(engine: Engine) {
+    let gate = Gate::new();
+    let script = vec![
+        Reply::call("update_plan", json!({ "goal": "Ship", "steps": [{ "title": "Build", "status": "done" }] })),
+        Reply::call("remember", json!({ "note": "Releases go out on Tuesdays.\nAlways." })),
+        Reply::text("Shipped it.\n\nAll is well."),
+        Reply::fault(401, &json!({ "error": { "message": "no such key", "code": "invalid_api_key" } })),
+        Reply::Stream(vec![Piece::Wait(gate.clone())]),
+    ];
+    let lab = Lab::open(engine, script).await;
+    let task = lab.play("Ship the release\nto everybody", json!({})).await;
+    assert_eq!(task["state"], "completed", "{task:#}");
+    let text = log_with(&lab.viber, "Shipped it.").await;
+    for line in [
+        "Ship the release\n<!-- task_",
+        "\nCompleted: Shipped it.\n",
+        "\nDecisions:\n\n- Releases go out on Tuesdays.\n",
+        &format!("Links: session {}, task {}, agent default, plan sessions/", id(&task, "sessionId"), id(&task, "id")),
+    ] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+    assert!(text.contains("Noted\n\nReleases go out on Tuesdays.\nAlways.\n"), "{text}");
+    assert!(!text.contains("to everybody"), "the goal's first line: {text}");
+    let failed = lab.play("Fail at once", json!({})).await;
+    assert_eq!(failed["state"], "error", "{failed:#}");
+    let text = log_with(&lab.viber, "Fail at once").await;
+    assert!(text.contains("\nError (provider_auth): "), "{text}");
+    let body = json!({ "goal": "Wait for ever", "viberId": lab.viber_id });
+    let endless = lab.operator.post("/api/v1/tasks", &body).await.expect(201).json();
+    lab.llm.asked(5).await;
+    lab.operator.stop(id(&endless, "id")).await.expect(200);
+    let text = log_with(&lab.viber, "Wait for ever").await;
+    assert!(text.contains("\nStopped: "), "{text}");
+    assert_eq!((text.matches("\nLinks: ").count(), text.matches("<!-- ").count()), (3, 3), "{text}");
+    // The Board sees the file change, as any other.
+    let confirmed = |task: &serde_json::Value| task["stopConfirmedAt"].is_string();
+    lab.operator.task_that(id(&endless, "id"), "the stop is confirmed", confirmed).await;
+    lab.board.sound().await;
+}
+
+async fn without_the_switch_there_is_none(engine: Engine) {
+    let lab = Lab::open(engine, vec![Reply::text("One."), Reply::text("Two.")]).await;
+    lab.play("First thing", json!({})).await;
+    log_with(&lab.viber, "First thing").await;
+    let config = lab.llm.config("openai");
+    lab.viber.write("config.yaml", &format!("{config}dailyLog: false\nmaxTasks: 7\n"));
+    // It is heard when an agent that is written after it is heard.
+    lab.viber.write("agents/later.yaml", &lab.viber.agent("mode: always_execute\n"));
+    eventually("the files are read", async || {
+        let viber = lab.operator.get(&format!("/api/v1/vibers/{}", lab.viber_id)).await.expect(200).json();
+        viber["agents"].as_array()?.iter().any(|agent| agent["id"] == "later").then_some(())
+    })
+    .await;
+    let task = lab.play("Second thing", json!({})).await;
+    assert_eq!(task["state"], "completed", "{task:#}");
+    // The daemon goes away in order, with all that it had to write.
+    let mut lab = lab;
+    lab.viber.stop().await;
+    assert!(!log(&lab.viber).contains("Second thing"), "{}", log(&lab.viber));
+}
+
+on_both_databases!(every_task_has_its_entry, without_the_switch_there_is_none);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_is_told_again_is_entered_once() {
+    for (point, before) in [("outbox::after_end", 0), ("memory::after_entry", 1)] {
+        let (board, mut viber, _llm) = alone(vec![Reply::text("It is done.")], &[]).await;
+        viber.fail(point, "1*return(crash)").await;
+        let attempt = board.submit("Do the thing");
+        viber.ended().await;
+        let count = |text: &str| text.matches("Do the thing").count();
+        assert_eq!(count(&log(&viber)), before, "{point}: {}", log(&viber));
+        viber.heal().await;
+        viber.run();
+        let text = log_with(&viber, "Do the thing").await;
+        assert!(text.contains("Completed: It is done."), "{point}: {text}");
+        eventually("the ending is told", async || {
+            board.events(&attempt).last().is_some_and(|event| event.body.is_terminal()).then_some(())
+        })
+        .await;
+        // A later task is entered behind it, and the first is there once.
+        board.submit("Do another thing");
+        let text = log_with(&viber, "another thing").await;
+        assert_eq!(count(&text), 1, "{point}: {text}");
+        viber.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_its_daemon_did_not_survive_is_entered_when_it_is_back() {
+    let gate = Gate::new();
+    let (board, mut viber, llm) = alone(vec![Reply::Stream(vec![Piece::Wait(gate.clone())])], &[]).await;
+    board.submit("Hold on");
+    llm.asked(1).await;
+    viber.kill9();
+    viber.run();
+    let text = log_with(&viber, "Hold on").await;
+    assert!(text.contains("Error (daemon_restarted): "), "{text}");
+    assert_eq!(text.matches("\nLinks: ").count(), 1, "{text}");
+    viber.stop().await;
+}
