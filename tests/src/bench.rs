@@ -43,6 +43,7 @@ const MEASURES: &[Measure] = &[
     ("page", |scale| Box::pin(page::measure(scale))),
     ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
     ("workspace", |scale| Box::pin(workspace::measure(scale))),
+    ("memory", |scale| Box::pin(workspace::remember(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

@@ -136,6 +136,7 @@ impl Memory {
     pub async fn tend(self, finish: CancellationToken) {
         let workspace = self.workspace();
         let (mut heard, mut bell) = (workspace.listen(), self.shared.bell.subscribe());
+        let mut files = self.shared.files.clone();
         let first = async {
             let _ = tokio::time::timeout(Duration::from_secs(5), workspace.followed()).await;
             let agents = self.shared.files.borrow().agents.keys().take(AHEAD).cloned().collect::<Vec<_>>();
@@ -155,6 +156,11 @@ impl Memory {
                             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                         },
                         rang = bell.changed() => rang.is_ok(),
+                        // Perhaps there is a provider of embeddings now.
+                        read = files.changed() => match read {
+                            Ok(()) => true,
+                            Err(_) => std::future::pending().await,
+                        },
                         () = tokio::time::sleep(AGAIN), if !complete => true,
                     };
                     if changed {

@@ -123,7 +123,10 @@ impl Memory {
             !hit.path.ends_with(&own) && !body.is_empty() && !known.iter().any(|text| text.contains(&body))
         };
         for hit in hits.into_iter().filter(fresh) {
-            let item = Item::whole(&hit.path, &hit.title, &query::excerpt(&hit.body, &words));
+            let text = query::excerpt(&hit.body, &words);
+            // What was asked in a conversation is its first line, too.
+            let title = if text.starts_with(&hit.title) { "" } else { hit.title.as_str() };
+            let item = Item::whole(&hit.path, title, &text);
             if items.len() == PASSAGES || item.tokens() > left {
                 break;
             }

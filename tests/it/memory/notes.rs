@@ -80,7 +80,9 @@ async fn an_editor_in_between_loses_nothing(engine: Engine) {
             let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while std::time::Instant::now() < end {
                 if let Ok(text) = std::fs::read_to_string(&path) {
-                    std::fs::write(&path, format!("By hand.\n\n{text}")).expect("written");
+                    let draft = path.with_extension("draft");
+                    std::fs::write(&draft, format!("By hand.\n\n{text}")).expect("written");
+                    std::fs::rename(&draft, &path).expect("renamed");
                     return;
                 }
                 std::thread::yield_now();

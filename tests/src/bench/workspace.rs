@@ -1,18 +1,33 @@
-//! The workspace of a real daemon: a folder of 10,000 files listed, and an edit on its disk until an open page shows it.
+//! The workspace of a real daemon: a folder of 10,000 files listed, an edit on its disk until an open page shows it, and
+//! 10,000 entries of daily logs searched.
 
 use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use super::{
     Scale,
     load::Latencies,
+    proc::Watch,
     report::{Due, Measured},
     stage::Stage,
 };
-use crate::{board::HOME, viber::Viber};
+use crate::{
+    board::HOME,
+    fake_board::{FakeBoard, Manner},
+    viber::Viber,
+    wait::within,
+};
 
 const FILES: usize = 10_000;
 const LISTINGS: usize = 20;
 const EDITS: usize = 60;
+const ENTRIES: usize = 10_000;
+/// Entries of one day.
+const A_DAY: usize = 10;
+const SEARCHES: usize = 300;
+/// Longest that an index may take.
+const PATIENT: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(0, 1).await;
@@ -88,5 +103,109 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
             .figure("p50", edits.ms(50.0), "ms", None)
             .figure("p95", edits.ms(95.0), "ms", Due::Most(1000.0))
             .note("from the end of the write to the page's stream"),
+    ]
+}
+
+/// Words that entries are made of: common ones come often, rare ones seldom.
+const WORDS: &[&str] = &[
+    "task",
+    "build",
+    "test",
+    "release",
+    "invoice",
+    "server",
+    "index",
+    "session",
+    "deploy",
+    "report",
+    "customer",
+    "migration",
+    "parser",
+    "cache",
+    "timeout",
+    "retry",
+    "schema",
+    "letter",
+    "database",
+    "printer",
+    "garden",
+    "budget",
+    "contract",
+    "holiday",
+];
+
+/// Entries of daily logs, a file a day.
+fn logs(viber: &Viber, entries: usize) {
+    for day in 0..entries.div_ceil(A_DAY) {
+        let date = format!("{:04}-{:02}-{:02}", 2000 + day / 336, day / 28 % 12 + 1, day % 28 + 1);
+        let mut text = String::new();
+        for n in day * A_DAY..((day + 1) * A_DAY).min(entries) {
+            let word = |k: usize| WORDS[(n * 7 + k * k * 13 + n / (k + 1)) % WORDS.len()];
+            let many = (0..40).map(word).collect::<Vec<_>>().join(" ");
+            text.push_str(&format!(
+                "## 10:{:02} {} the {}\n\nCompleted: {many} number{n}.\n\n",
+                n % 60,
+                word(3),
+                word(5)
+            ));
+        }
+        viber.write(&format!("workspace/memory/{date}.md"), &text);
+    }
+}
+
+pub(super) async fn remember(scale: Scale) -> Vec<Measured> {
+    let entries = scale.count(ENTRIES, 2_500);
+    let mut viber = Viber::fresh("lab");
+    viber.write("agents/default.yaml", "name: Default\ntools: [memory]\n");
+    logs(&viber, entries);
+    let board = FakeBoard::start(Manner::Serve).await;
+    board.enrol(&viber);
+    viber.run();
+    let ask = async |query: &str| -> Value {
+        let asked = json!({ "agentId": "default", "query": query, "limit": 20 });
+        board.ask("memory.search", asked).await.expect("an answer")
+    };
+    // The index is made while the daemon starts; the first question waits for it.
+    let began = Instant::now();
+    let known = within(PATIENT, "an index", || async {
+        (ask("number1").await["known"].as_u64() == Some(entries as u64)).then_some(())
+    });
+    known.await;
+    let built = began.elapsed();
+    let watch = Watch::start(viber.pid(), 0);
+    let (mut rare, mut common, mut fresh) = (Latencies::default(), Latencies::default(), Latencies::default());
+    for n in 0..scale.count(SEARCHES, 50) {
+        let asked = Instant::now();
+        let found = ask(&format!("number{}", n * 31 % entries)).await;
+        rare.push(asked.elapsed());
+        assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{found}");
+        let (one, other) = (WORDS[n % WORDS.len()], WORDS[(n * 5 + 1) % WORDS.len()]);
+        let asked = Instant::now();
+        let found = ask(&format!("what about the {one} and the {other} of the customer")).await;
+        common.push(asked.elapsed());
+        assert_eq!(found["items"].as_array().map(Vec::len), Some(20), "{found}");
+        if n % 10 == 0 {
+            viber.write(&format!("workspace/memory/fresh-{n}.md"), &format!("A new thing: fresh{n}.\n"));
+            let asked = Instant::now();
+            let word = format!("fresh{n}");
+            within(PATIENT, "what is new", || async { (ask(&word).await["items"] != json!([])).then_some(()) }).await;
+            fresh.push(asked.elapsed());
+        }
+    }
+    let spent = watch.stop(0);
+    viber.stop().await;
+    let size = std::fs::metadata(viber.home().join("memory/default.sqlite")).map_or(0, |meta| meta.len());
+    vec![
+        Measured::new(format!("memory, {entries} entries of daily logs"), "search", rare.len() + common.len(), spent)
+            .figure("a rare word p50", rare.ms(50.0), "ms", None)
+            .figure("a rare word p95", rare.ms(95.0), "ms", Due::Most(50.0))
+            .figure("common words p50", common.ms(50.0), "ms", None)
+            .figure("common words p95", common.ms(95.0), "ms", Due::Most(50.0))
+            .figure("a changed file found p95", fresh.ms(95.0), "ms", Due::Most(2000.0))
+            .figure("index from nothing", built.as_secs_f64() * 1000.0, "ms", None)
+            .note(format!(
+                "asked over the socket; the index takes {:.1} MiB; processor and memory are the daemon's",
+                size as f64 / 1_048_576.0
+            )),
     ]
 }
