@@ -1,17 +1,25 @@
-//! `agents/{id}/sessions/{session}.jsonl`: what happened on this machine, one line per completed part, for people and
-//! their tools. Not the delivery log: nothing reads it back, nothing is fsynced, and a task does not fail because of it.
+//! `agents/{id}/sessions/{session}.jsonl`: what happened on this machine, one line per completed part, for people, their
+//! tools, and a Board that does not know the session. Not the delivery log: nothing is fsynced, and a task does not fail
+//! because of it.
 
 use std::{
-    fs::{DirBuilder, OpenOptions},
-    io::Write,
+    fs::{DirBuilder, File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
 use protocol::TaskSubmit;
-use serde_json::{Map, Value};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Map, Value, json};
 
-use crate::{clock::Clock, home::Home};
+use crate::{clock::Clock, engine::Outcome, home::Home};
+
+/// So often the file is asked for when somebody else writes; then it is written without waiting longer.
+const TRIES: usize = 50;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The log of one attempt.
 pub struct SessionLog {
@@ -19,9 +27,16 @@ pub struct SessionLog {
     path: PathBuf,
     task_id: String,
     attempt: u32,
-    seq: u64,
+    known: Known,
     /// One complaint is enough.
     complained: bool,
+}
+
+/// How much of the file was counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    lines: u64,
+    bytes: u64,
 }
 
 impl SessionLog {
@@ -32,67 +47,126 @@ impl SessionLog {
             path: home.session_log(&submit.agent_id, submit.session_id.as_str()),
             task_id: submit.task_id.to_string(),
             attempt: submit.attempt,
-            seq: 0,
+            known: Known::default(),
             complained: false,
         }
     }
 
+    /// How the attempt ended.
+    pub async fn outcome(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Completed(result) => {
+                self.part("completed", json!({ "summary": result.summary, "usage": result.usage })).await;
+            }
+            Outcome::Stopped { killed } => self.part("stopped", json!({ "killed": killed })).await,
+            Outcome::Failed(error) => self.part("error", json!({ "error": error })).await,
+        }
+    }
+
     /// Appends one completed part: `{"at","seq","taskId","attempt","type",…}` with the fields of `rest`, an object.
-    /// `seq` counts the lines of the attempt.
+    /// `seq` is the number of the line in the file.
     pub async fn part(&mut self, kind: &str, rest: Value) {
-        self.seq += 1;
         let mut line = Map::new();
         line.insert("at".to_owned(), self.clock.now().to_string().into());
-        line.insert("seq".to_owned(), self.seq.into());
+        line.insert("seq".to_owned(), Value::Null);
         line.insert("taskId".to_owned(), self.task_id.clone().into());
         line.insert("attempt".to_owned(), self.attempt.into());
         line.insert("type".to_owned(), kind.into());
         if let Value::Object(rest) = rest {
             line.extend(rest);
         }
-        let path = self.path.clone();
-        let line = format!("{}\n", Value::Object(line));
-        let written = tokio::task::spawn_blocking(move || append(&path, &line)).await;
-        if let Ok(Err(error)) = written
-            && !std::mem::replace(&mut self.complained, true)
-        {
-            tracing::warn!(task.id = %self.task_id, file = %self.path.display(), %error, "the session log cannot be written");
+        for last in (0..TRIES).rev() {
+            let (path, known, line) = (self.path.clone(), self.known, line.clone());
+            match tokio::task::spawn_blocking(move || append(&path, known, line, last == 0)).await {
+                Ok(Ok(Some(known))) => self.known = known,
+                Ok(Ok(None)) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Ok(Err(error)) if !std::mem::replace(&mut self.complained, true) => {
+                    tracing::warn!(task.id = %self.task_id, file = %self.path.display(), %error, "the session log cannot be written");
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            return;
         }
     }
 }
 
-/// One write, so that lines of tasks that share a session do not mix.
-fn append(path: &std::path::Path, line: &str) -> std::io::Result<()> {
+/// One write under the file's lock, so that lines of tasks that share a session neither mix nor share a number. `None`: it
+/// is somebody else's turn; `anyway` does not wait for it.
+fn append(path: &Path, known: Known, mut line: Map<String, Value>, anyway: bool) -> io::Result<Option<Known>> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(line.as_bytes())
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let lock = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    if lock == Err(rustix::io::Errno::WOULDBLOCK) && !anyway {
+        return Ok(None);
+    }
+    let (known, torn) = count(&mut file, known)?;
+    let seq = known.lines + 1 + u64::from(torn);
+    line.insert("seq".to_owned(), seq.into());
+    // What a crash left without an end is a line of its own.
+    let text = format!("{}{}\n", if torn { "\n" } else { "" }, Value::Object(line));
+    file.write_all(text.as_bytes())?;
+    Ok(Some(Known { lines: seq, bytes: known.bytes + text.len() as u64 }))
+}
+
+/// Counts what came since; whether the last line has no end.
+fn count(file: &mut File, known: Known) -> io::Result<(Known, bool)> {
+    let size = file.metadata()?.len();
+    // Somebody made it shorter: it is another file.
+    let mut known = if size < known.bytes { Known::default() } else { known };
+    if size == known.bytes {
+        return Ok((known, false));
+    }
+    file.seek(SeekFrom::Start(known.bytes))?;
+    let (mut piece, mut last) = (vec![0; 64 * 1024], b'\n');
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok((known, last != b'\n')),
+            Ok(read) => {
+                known.lines += piece[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+                known.bytes += read as u64;
+                last = piece[read - 1];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use serde_json::json;
-
     use super::*;
+
+    fn log(path: &Path, task: &str) -> SessionLog {
+        SessionLog {
+            clock: Clock::fixed(protocol::Instant(1)),
+            path: path.to_owned(),
+            task_id: task.into(),
+            attempt: 2,
+            known: Known::default(),
+            complained: false,
+        }
+    }
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(path).expect("the log");
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or(Value::Null)).collect()
+    }
 
     #[tokio::test]
     async fn a_part_is_a_line_that_only_the_owner_reads() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agents/default/sessions/ses_1.jsonl");
-        let mut log = SessionLog {
-            clock: Clock::fixed(protocol::Instant(1)),
-            path: path.clone(),
-            task_id: "task_1".into(),
-            attempt: 2,
-            seq: 0,
-            complained: false,
-        };
+        let mut log = log(&path, "task_1");
         log.part("text", json!({ "text": "two\nlines" })).await;
         log.part("tool-call", json!({ "callId": "a" })).await;
-        let text = std::fs::read_to_string(&path).expect("the log");
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let lines = lines(&path);
         assert_eq!(lines.len(), 2);
         assert_eq!((&lines[0]["seq"], &lines[1]["seq"]), (&json!(1), &json!(2)));
         assert_eq!(
@@ -101,5 +175,23 @@ mod tests {
         );
         assert_eq!(lines[0]["at"], "1970-01-01T00:00:00.001Z");
         assert_eq!(std::fs::metadata(&path).expect("the log").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_number_is_given_once_in_a_session_whoever_writes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ses_1.jsonl");
+        // A log as it was written before, whose numbers begin anew with each task, and a line that a crash cut.
+        std::fs::write(&path, "{\"seq\":1}\n{\"seq\":1}\n{\"se").expect("an old log");
+        let (mut one, mut other) = (log(&path, "task_1"), log(&path, "task_2"));
+        for _ in 0..3 {
+            one.part("text", json!({})).await;
+            other.part("text", json!({})).await;
+        }
+        let seqs: Vec<Value> = lines(&path)[3..].iter().map(|line| line["seq"].clone()).collect();
+        assert_eq!(seqs, [4, 5, 6, 7, 8, 9].map(|seq| json!(seq)));
+        std::fs::write(&path, "").expect("emptied");
+        one.part("text", json!({})).await;
+        assert_eq!(lines(&path)[0]["seq"], 1);
     }
 }

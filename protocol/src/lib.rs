@@ -14,6 +14,7 @@ pub mod limits;
 pub mod memory;
 pub mod path;
 pub mod plan;
+pub mod sessions;
 pub mod sniff;
 pub mod text;
 pub mod tokens;
@@ -35,3 +36,4 @@ pub use frame::{
 pub use ids::*;
 pub use instant::Instant;
 pub use memory::{Excerpt, MemoryFound, MemorySearch, MemorySource, Note, NoteBecame, NoteKind, Ranking, Remembered};
+pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};

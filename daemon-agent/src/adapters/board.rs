@@ -12,6 +12,7 @@ pub mod link;
 pub mod machine;
 mod requests;
 mod session;
+mod sessions;
 
 use std::time::{Duration, Instant};
 

@@ -53,7 +53,7 @@ pub async fn run(run: Run) -> Outcome {
 pub async fn run_with(run: Run, tools: Toolbox) -> Outcome {
     let clock = Clock::system();
     let mut log = SessionLog::of(&run.submit, &run.home, clock.clone());
-    log.part("goal", json!({ "text": run.submit.goal })).await;
+    log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
     let model = match Model::for_agent(&run.agent, &run.config) {
         Ok(model) => model,
         Err(error) => return failed(error, &mut log).await,

@@ -12,21 +12,36 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{Outcome, Run};
-use crate::tools::{ToolContext, Toolbox};
+use crate::{
+    clock::Clock,
+    session_log::SessionLog,
+    tools::{ToolContext, Toolbox},
+};
 
 /// Follows the goal's lines, then completes with everything that was said.
 pub async fn run(run: Run) -> Outcome {
+    let mut log = SessionLog::of(&run.submit, &run.home, Clock::system());
+    log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
+    let mut said = String::new();
+    let outcome = follow_all(&run, &mut said, &mut log).await;
+    if !said.is_empty() {
+        log.part("text", json!({ "text": said })).await;
+    }
+    log.outcome(&outcome).await;
+    outcome
+}
+
+async fn follow_all(run: &Run, said: &mut String, log: &mut SessionLog) -> Outcome {
     let step = |state| AgentStreamEvent::Step { n: 1, state, reason: None };
     run.sink.emit(step(StepState::Started)).await;
-    let mut said = String::new();
     for (n, line) in run.submit.goal.lines().enumerate() {
         let outcome = match Instruction::of(line) {
             // It ends by itself when the task is stopped, with everything that it had started.
-            Instruction::Shell(command) => shell(&run, n, command).await,
+            Instruction::Shell(command) => shell(run, n, command, log).await,
             instruction => tokio::select! {
                 biased;
                 () = run.stop.cancelled() => Some(Outcome::Stopped { killed: 0 }),
-                outcome = follow(&run, instruction, &mut said) => outcome,
+                outcome = follow(run, instruction, said) => outcome,
             },
         };
         if let Some(outcome) = outcome {
@@ -34,8 +49,7 @@ pub async fn run(run: Run) -> Outcome {
         }
     }
     run.sink.emit(step(StepState::Finished)).await;
-    let summary = summary(&said);
-    Outcome::Completed(TaskResult { summary, text: said, ..TaskResult::default() })
+    Outcome::Completed(TaskResult { summary: summary(said), text: said.clone(), ..TaskResult::default() })
 }
 
 /// One line of a goal.
@@ -100,7 +114,7 @@ async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> O
     None
 }
 
-async fn shell(run: &Run, n: usize, command: &str) -> Option<Outcome> {
+async fn shell(run: &Run, n: usize, command: &str, log: &mut SessionLog) -> Option<Outcome> {
     let tools = Toolbox::new(ToolContext {
         home: run.home.clone(),
         agent: run.agent.clone(),
@@ -119,6 +133,8 @@ async fn shell(run: &Run, n: usize, command: &str) -> Option<Outcome> {
     let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     run.shelf.look().await;
     let (ok, result) = (done.ok, done.result);
+    log.part("tool-call", json!({ "callId": call_id, "tool": tool, "args": args })).await;
+    log.part("tool-result", json!({ "callId": call_id, "tool": tool, "result": result, "ok": ok })).await;
     run.sink.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms }).await;
     run.stop.is_cancelled().then_some(Outcome::Stopped { killed: done.killed })
 }

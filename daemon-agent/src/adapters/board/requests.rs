@@ -1,9 +1,10 @@
-//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, `memory.search`, and the files of the workspace.
+//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, `memory.search`, the files of the workspace, and
+//! the sessions that this machine remembers.
 
 use protocol::{FromDaemon, MemorySearch};
 use serde_json::{Value, json};
 
-use super::{Identity, blobs, files};
+use super::{Identity, blobs, files, sessions};
 use crate::{mesh::Mesh, model};
 
 /// Answers one request. Requests are not durable: a lost connection fails them.
@@ -12,6 +13,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
         "status" => Ok(status(mesh)),
         "workspace.list" | "workspace.read" | "workspace.hashes" => files::answer(mesh, method, params).await,
         "memory.search" => search(mesh, params).await,
+        "session.list" | "session.log" => sessions::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,
         "artifact.offer" => blobs::offer(mesh, identity, params).await,
         _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
