@@ -89,6 +89,7 @@ CREATE TABLE proposals (
   attempt     BIGINT NOT NULL,
   seq         BIGINT NOT NULL,                    -- of the event that brought it
   base_hash   TEXT,
+  base        TEXT,                               -- of MEMORY.md: the text that the agent saw, once it was read
   content     TEXT   NOT NULL,
   note        TEXT   NOT NULL DEFAULT '',
   state       TEXT   NOT NULL CHECK (state IN ('pending', 'accepted', 'rejected', 'superseded')),
@@ -100,6 +101,30 @@ CREATE TABLE proposals (
   FOREIGN KEY (team_id, session_id) REFERENCES sessions (team_id, session_id) ON DELETE CASCADE
 );
 CREATE INDEX proposals_session ON proposals (team_id, session_id, kind, proposal_id);
+
+-- What went with a session's newest request, as its agent told.
+CREATE TABLE contexts (
+  team_id    TEXT   NOT NULL,
+  session_id TEXT   NOT NULL,
+  task_id    TEXT   NOT NULL,
+  attempt    BIGINT NOT NULL,
+  body       TEXT   NOT NULL,                     -- JSON {layers, memory, …}
+  told_at    BIGINT NOT NULL,
+  PRIMARY KEY (team_id, session_id),
+  FOREIGN KEY (team_id, session_id) REFERENCES sessions (team_id, session_id) ON DELETE CASCADE
+);
+
+-- How much of the machine's own log of a session was taken over: each line once.
+CREATE TABLE imports (
+  team_id    TEXT   NOT NULL,
+  session_id TEXT   NOT NULL,
+  agent_id   TEXT   NOT NULL,
+  lines      BIGINT NOT NULL,                     -- the number of the last line
+  bytes      BIGINT NOT NULL,                     -- where the next one begins
+  taken_at   BIGINT NOT NULL,
+  PRIMARY KEY (team_id, session_id),
+  FOREIGN KEY (team_id, session_id) REFERENCES sessions (team_id, session_id) ON DELETE CASCADE
+);
 
 -- What an agent waits for a person's word for.
 CREATE TABLE approvals (

@@ -6,6 +6,8 @@ pub mod assemble;
 pub mod committed;
 pub mod file;
 pub mod history;
+pub mod logbook;
+pub mod memory;
 pub mod name;
 pub mod once;
 pub mod people;

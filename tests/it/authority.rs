@@ -122,6 +122,7 @@ impl World {
                 "{call}" => path.push_str("c1"),
                 "{*path}" => path.push_str("notes.md"),
                 // Nobody's.
+                "{session}" => path.push_str("ses_00000000000000000000000000000000"),
                 "{proposal}" => path.push_str("prp_00000000000000000000000000000000"),
                 "{edit}" => path.push_str("edt_00000000000000000000000000000000"),
                 "{upload}" => path.push_str("art_00000000000000000000000000000000"),

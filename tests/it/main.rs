@@ -27,6 +27,7 @@ mod daemon;
 mod delivery;
 mod faults;
 mod harness;
+mod import;
 mod kill;
 mod memory;
 mod packaging;

@@ -1,5 +1,6 @@
 //! What agents remember: files on the viber, written at the end of tasks, by agents and by people, found again, and sent along.
 
+mod board;
 mod daily;
 mod notes;
 mod search;

@@ -11,10 +11,10 @@ use protocol::{EditId, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, Writ
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{After, plan, record::Speaker};
+use super::{After, memory, plan, record::Speaker};
 use crate::{
     db::{self, Tx},
-    domain::{By, Edit, EditState, Heard, Text},
+    domain::{By, Edit, EditState, Heard, Text, memory::MEMORY},
     error::{Error, Result},
     hub::News,
     secret,
@@ -283,6 +283,9 @@ pub async fn heard(board: &Board, speaker: &Speaker, all: Vec<Heard>) -> Result<
         .await?;
     for path in paths.iter().filter(|path| plan::belongs(path)) {
         board.shutdown.spawn(plan::follow(board.clone(), speaker.clone(), path.clone()));
+    }
+    if paths.iter().any(|path| path == MEMORY) {
+        board.shutdown.spawn(memory::follow(board.clone(), speaker.clone()));
     }
     told(board, &speaker.team, &speaker.viber, paths);
     Ok(())

@@ -23,6 +23,10 @@ use crate::{
 const TRIES: usize = 3;
 /// Changes of a plan made here that are looked through for whose version it is.
 const EDITS: u64 = 20;
+/// The plan of sessions that began on the machine, as long as they have none of their own.
+pub const OWN: &str = "task.md";
+/// Sessions that are told when that one changed.
+const TOLD: u64 = 50;
 /// Files of a session that stand beside its plan and are shown with it.
 pub const BESIDE: [&str; 2] = ["implementation_plan.md", "walkthrough.md"];
 
@@ -67,12 +71,48 @@ async fn load(board: &Board, team: &TeamId, id: &SessionId) -> Result<Session> {
     found.ok_or(Error::NotFound)
 }
 
+/// Whether a session began on its machine: without a plan of its own it goes by the machine's.
+pub fn borrows(session: &Session) -> bool {
+    session.created_by == session.viber_id.as_str()
+}
+
+/// The machine's own plan, for a session that began there.
+async fn borrowed(board: &Board, team: &TeamId, session: &Session) -> Result<Option<Now>> {
+    if !borrows(session) {
+        return Ok(None);
+    }
+    let shown = match files::read(board, team, &session.viber_id, OWN, None).await {
+        Ok(shown) => shown,
+        Err(Error::NotFound | Error::Conflict { code: files::AWAY, .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some(markdown) = shown.text().map(str::to_owned) else { return Ok(None) };
+    let at = shown.mtime.unwrap_or_else(|| board.clock.now());
+    let source = if shown.by.as_deref() == Some("agent") { Source::Agent } else { Source::File };
+    Ok(Some(Now { markdown, hash: shown.hash, source, at, as_of: shown.as_of, queued: shown.pending.is_some() }))
+}
+
+/// A session began on the machine: what its plan says is fetched, to be shown.
+pub async fn adopt(board: &Board, team: &TeamId, session: &Session) {
+    match now(board, team, &session.id).await {
+        Ok(_) => {
+            let mut after = After::default();
+            after.session(&session.id);
+            after.tell(board, team);
+        }
+        Err(error) => tracing::debug!(session.id = %session.id, %error, "the plan of a session is not known"),
+    }
+}
+
 /// The plan as it is on the machine, else as it was heard of last. `None`: there is none.
 pub async fn now(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<Now>> {
     let session = load(board, team, id).await?;
     let shown = match files::read(board, team, &session.viber_id, &path(id), None).await {
         Ok(shown) => shown,
-        Err(Error::NotFound) => return Ok(None),
+        Err(Error::NotFound) => return borrowed(board, team, &session).await,
+        Err(Error::Conflict { code: files::AWAY, .. }) if borrows(&session) => {
+            return borrowed(board, team, &session).await;
+        }
         Err(Error::Unavailable { .. }) => return Ok(newest(board, team, id).await?.map(of_revision)),
         Err(error) => return Err(error),
     };
@@ -161,9 +201,9 @@ pub async fn made(tx: &mut Tx, team: &TeamId, viber: &ViberId, edit: &Edit, now:
     Ok(Some(id))
 }
 
-/// Whether a file is a session's plan, or stands beside one.
+/// Whether a file is a session's plan, stands beside one, or is the machine's own.
 pub fn belongs(path: &str) -> bool {
-    session_of(path).is_some() || beside(path).is_some()
+    session_of(path).is_some() || beside(path).is_some() || path == OWN
 }
 
 /// The session of a file that stands beside a plan.
@@ -175,6 +215,9 @@ fn beside(path: &str) -> Option<SessionId> {
 /// A file of a workspace is another one now: when it belongs to a session, what it says is fetched.
 pub async fn follow(board: Board, speaker: Speaker, path: String) {
     let team = &speaker.team;
+    if path == OWN {
+        return follow_own(&board, &speaker).await;
+    }
     let beside = beside(&path);
     let Some(id) = session_of(&path).or_else(|| beside.clone()) else { return };
     let Ok(session) = load(&board, team, &id).await else { return };
@@ -200,6 +243,23 @@ pub async fn follow(board: Board, speaker: Speaker, path: String) {
     after.tell(&board, team);
 }
 
+/// The same for the machine's own plan.
+async fn follow_own(board: &Board, speaker: &Speaker) {
+    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
+    let read = board.db.read(move |tx| Box::pin(async move { db::sessions::begun_on(tx, &team, &viber, TOLD).await }));
+    let sessions = read.await.unwrap_or_default();
+    if sessions.is_empty() {
+        return;
+    }
+    match files::read(board, &speaker.team, &speaker.viber, OWN, None).await {
+        Ok(_) | Err(Error::NotFound) => {}
+        Err(error) => tracing::warn!(viber.id = %speaker.viber, %error, "a machine's plan was not read"),
+    }
+    let mut after = After::default();
+    sessions.iter().for_each(|session| after.session(session));
+    after.tell(board, &speaker.team);
+}
+
 /// Writes the plan: the version `base` becomes `text`.
 pub async fn put(
     board: &Board,
@@ -211,6 +271,8 @@ pub async fn put(
 ) -> Result<Edit> {
     let session = load(board, team, id).await?;
     let text = plan::fits(text).map_err(|why| Error::unacceptable("plan_too_large", why.to_string()))?;
+    // What was shown is the machine's: the session begins a plan of its own.
+    let base = if borrows(&session) && !has_own(board, team, &session).await? { None } else { base };
     let seen = match &base {
         Some(hash) => {
             let (team, id, hash) = (team.clone(), id.clone(), hash.clone());
@@ -226,6 +288,19 @@ pub async fn put(
         return Err(Error::unacceptable("viber_refused", edit.reason.clone().unwrap_or_default()));
     }
     Ok(edit)
+}
+
+/// Whether a file of its own is known.
+async fn has_own(board: &Board, team: &TeamId, session: &Session) -> Result<bool> {
+    let (team, viber, path) = (team.clone(), session.viber_id.clone(), path(&session.id));
+    let read = board.db.read(move |tx| {
+        Box::pin(async move {
+            let waits = db::edits::pending(tx, &team, &viber, &path).await?.is_some();
+            let file = db::files::load(tx, &team, &viber, &path).await?;
+            Ok::<_, db::Error>(waits || file.is_some_and(|file| file.hash.is_some()))
+        })
+    });
+    Ok(read.await?)
 }
 
 /// Does something to a step of the plan as it stands; when it was changed meanwhile, to what it is then.

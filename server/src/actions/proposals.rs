@@ -4,10 +4,17 @@ use std::collections::BTreeSet;
 
 use protocol::{ProposalId, SessionId, TeamId};
 
-use super::{After, plan};
+use super::{
+    After, files,
+    memory::{self, Standing},
+    plan,
+};
 use crate::{
     db,
-    domain::{By, Edit, EditState, Proposal, ProposalState, file, plan as plans},
+    domain::{
+        By, Edit, EditState, Proposal, ProposalState, Session, file,
+        plan::{self as plans, ProposalKind},
+    },
     error::{Error, Result},
     state::Board,
 };
@@ -22,86 +29,163 @@ pub enum Verdict {
         pieces: BTreeSet<usize>,
         of: Option<String>,
     },
-    /// This text instead.
-    Rewrite(String),
+    /// This text instead, written for the version `of`; `None`: for the one that is there.
+    Rewrite {
+        text: String,
+        of: Option<String>,
+    },
     Reject,
 }
 
-/// A plan's proposal as it would be made now.
+/// A proposal as it would be made now.
 #[derive(Clone, Debug)]
 pub struct Effect {
     /// The whole text after it.
     pub text: String,
-    /// The plan was changed since the agent saw it.
+    /// The file was changed since the agent saw it.
     pub behind: bool,
+    /// Both changed the same lines, or what the agent saw is not known: it would undo what others wrote.
+    pub clash: bool,
 }
 
-/// What a proposal means for the plan as it is: what others changed since stays, as far as both can stand.
+/// What a proposal means for the file as it is: what others changed since stays, as far as both can stand.
 pub fn effect(proposal: &Proposal, base: Option<&str>, now: Option<(&str, &str)>) -> Effect {
     let (hash, text) = now.map_or((None, ""), |(hash, text)| (Some(hash), text));
     let behind = proposal.base_hash.as_deref() != hash;
     let merged = base.filter(|_| behind).map(|base| file::merge(base, text, &proposal.content));
-    let text = match merged {
-        Some((merged, false)) => merged,
-        _ => proposal.content.clone(),
-    };
-    Effect { text, behind }
+    match merged {
+        Some((text, false)) => Effect { text, behind, clash: false },
+        _ => Effect { text: proposal.content.clone(), behind, clash: behind },
+    }
 }
 
-/// Decides a proposal about a plan that waits. With an acceptance comes the edit that it led to.
+/// Decides a proposal that waits. With an acceptance comes the edit that it led to.
 pub async fn decide(
     board: &Board,
     team: &TeamId,
     by: &By,
+    kind: ProposalKind,
     (session, id): (&SessionId, &ProposalId),
     verdict: Verdict,
 ) -> Result<(Proposal, Option<Edit>)> {
     let (team_id, session_id, proposal_id) = (team.clone(), session.clone(), id.clone());
-    let (proposal, now, base) = board
+    let (proposal, session, now, base) = board
         .db
         .read(move |tx| {
             Box::pin(async move {
                 let (team, session) = (&team_id, &session_id);
-                let found = db::proposals::load(tx, team, session, &proposal_id).await?.ok_or(Error::NotFound)?;
+                let whole = db::sessions::load(tx, team, session).await?.ok_or(Error::NotFound)?;
+                let found = db::proposals::load(tx, team, session, &proposal_id).await?;
+                let found = found.filter(|found| found.kind == kind).ok_or(Error::NotFound)?;
                 let now = db::plans::newest(tx, team, session).await?;
                 let base = match &found.base_hash {
                     Some(hash) => db::plans::of_hash(tx, team, session, hash).await?,
                     None => None,
                 };
-                Ok::<_, Error>((found, now, base))
+                Ok::<_, Error>((found, whole, now, base))
             })
         })
         .await?;
     if proposal.state != ProposalState::Pending {
         return Err(Error::conflict("not_pending", format!("this proposal is {} already", proposal.state)));
     }
-    let standing = now.as_ref().map(|now| (now.hash.as_str(), now.markdown.as_str()));
-    let effect = effect(&proposal, base.as_ref().map(|base| base.markdown.as_str()), standing);
-    let current = standing.map_or("", |(_, text)| text);
-    let text = match verdict {
-        Verdict::Reject => None,
-        Verdict::Accept => Some(effect.text),
-        Verdict::Rewrite(text) => Some(text),
-        Verdict::Take { pieces, of } => {
-            if of.as_deref() != standing.map(|(hash, _)| hash) {
-                let message = "the plan was changed meanwhile; look at the difference again";
-                return Err(Error::conflict("plan_changed", message));
+    let edit = match (kind, verdict) {
+        (_, Verdict::Reject) => {
+            return Ok((close(board, team, by, &proposal, ProposalState::Rejected).await?, None));
+        }
+        (ProposalKind::Plan, verdict) => {
+            let now = now.map(|now| (now.hash, now.markdown));
+            let text = wanted(&proposal, base.as_ref().map(|base| base.markdown.as_str()), now.as_ref(), verdict)?;
+            if changes(&text, now.as_ref()) {
+                Some(plan::put(board, team, by, &session.id, now.map(|(hash, _)| hash), text).await?)
+            } else {
+                None
             }
-            Some(plans::take(current, &effect.text, &pieces))
+        }
+        (ProposalKind::Memory, verdict) => remember(board, team, by, &session, &proposal, verdict).await?,
+    };
+    if edit.as_ref().is_some_and(|edit| !matches!(edit.state, EditState::Applied | EditState::Queued)) {
+        return Ok((proposal, edit));
+    }
+    Ok((close(board, team, by, &proposal, ProposalState::Accepted).await?, edit))
+}
+
+/// Makes a change of `MEMORY.md`. Nothing is written over what the person, or the agent, has not seen.
+async fn remember(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    session: &Session,
+    proposal: &Proposal,
+    verdict: Verdict,
+) -> Result<Option<Edit>> {
+    let viber = &session.viber_id;
+    let now = memory::now(board, team, viber).await?;
+    let (text, base) = match (verdict, now) {
+        // What somebody wrote is kept in any case: a clash becomes a conflict that shows both.
+        (Verdict::Rewrite { text, of: Some(of) }, now) => {
+            let seen = match now {
+                Standing::Known(Some((hash, text))) if hash == of => Some(text),
+                _ => None,
+            };
+            let base = Some(of).filter(|of| !of.is_empty()).map(|of| (of, seen));
+            return Ok(Some(memory::put(board, team, by, viber, base, text).await?));
+        }
+        (Verdict::Accept, Standing::Unknown) => {
+            // The machine will say whether it is still what the agent saw.
+            (proposal.content.clone(), proposal.base_hash.clone().map(|hash| (hash, proposal.base.clone())))
+        }
+        (_, Standing::Unknown) => return Err(changed()),
+        (verdict, Standing::Known(now)) => {
+            let standing = now.as_ref().map(|(hash, text)| (hash.as_str(), text.as_str()));
+            if effect(proposal, proposal.base.as_deref(), standing).clash && matches!(verdict, Verdict::Accept) {
+                let message = "MEMORY.md was changed since the agent saw it, in the same lines: send the text that \
+                               should stand";
+                return Err(Error::conflict("memory_changed", message));
+            }
+            let text = wanted(proposal, proposal.base.as_deref(), now.as_ref(), verdict)?;
+            if !changes(&text, now.as_ref()) {
+                return Ok(None);
+            }
+            (text, now.map(|(hash, text)| (hash, Some(text))))
         }
     };
-    let state = if text.is_some() { ProposalState::Accepted } else { ProposalState::Rejected };
-    let mut edit = None;
-    if let Some(text) = text.filter(|text| text != current) {
-        let base = standing.map(|(hash, _)| hash.to_owned());
-        let made = plan::put(board, team, by, session, base, text).await?;
-        if !matches!(made.state, EditState::Applied | EditState::Queued) {
-            return Ok((proposal, Some(made)));
-        }
-        edit = Some(made);
+    let edit = memory::put(board, team, by, viber, base, text).await?;
+    if edit.state == EditState::Conflict {
+        // Whoever decides is told, and sees the new difference: nobody else has to.
+        files::settle(board, team, by, &edit, None).await?;
+        return Err(changed());
     }
-    let decided = close(board, team, by, &proposal, state).await?;
-    Ok((decided, edit))
+    Ok(Some(edit))
+}
+
+fn changed() -> Error {
+    Error::conflict("memory_changed", "MEMORY.md was changed meanwhile; look at the difference again")
+}
+
+/// The text that a verdict leads to.
+fn wanted(proposal: &Proposal, base: Option<&str>, now: Option<&(String, String)>, verdict: Verdict) -> Result<String> {
+    let standing = now.map(|(hash, text)| (hash.as_str(), text.as_str()));
+    let effect = effect(proposal, base, standing);
+    Ok(match verdict {
+        Verdict::Accept | Verdict::Reject => effect.text,
+        Verdict::Rewrite { text, .. } => text,
+        Verdict::Take { pieces, of } => {
+            if of.as_deref() != standing.map(|(hash, _)| hash) {
+                return Err(match proposal.kind {
+                    ProposalKind::Plan => {
+                        Error::conflict("plan_changed", "the plan was changed meanwhile; look at the difference again")
+                    }
+                    ProposalKind::Memory => changed(),
+                });
+            }
+            plans::take(standing.map_or("", |(_, text)| text), &effect.text, &pieces)
+        }
+    })
+}
+
+fn changes(text: &str, now: Option<&(String, String)>) -> bool {
+    text != now.map_or("", |(_, text)| text.as_str())
 }
 
 /// Notes what was decided.

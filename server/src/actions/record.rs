@@ -5,6 +5,7 @@
 
 mod announce;
 mod artifacts;
+mod context;
 mod effects;
 mod plans;
 mod run;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use protocol::{Acked, Events, Instant, Running, TaskId, TeamId, ViberId};
 
-use super::{After, reconcile};
+use super::{After, memory, reconcile};
 use crate::{
     db::{self, Tx},
     domain::{Actor, By, Committed},
@@ -62,6 +63,8 @@ struct Book {
     answers: Answers,
     runs: Vec<(TaskId, Arc<Committed>)>,
     after: After,
+    /// A change of `MEMORY.md` was proposed: what the file says is needed to show it.
+    remembers: bool,
 }
 
 /// Records frames of one connection, and that it has the commands up to `acked` on disk. `None`: a newer connection of
@@ -105,6 +108,9 @@ pub async fn record(
         publish(&board.hub, &speaker.team, &task, run);
     }
     book.after.tell(board, &speaker.team);
+    if book.remembers {
+        board.shutdown.spawn(memory::follow(board.clone(), speaker.clone()));
+    }
     Ok(Some(book.answers))
 }
 
@@ -144,7 +150,9 @@ async fn one(
         }
         run.take(frame);
     }
-    if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && held.last_seq > 0 && run.is_new() {
+    // One that has words but no events was taken over from the machine's own log, with all that it says.
+    let told = held.last_seq > 0 || held.message_id.is_some();
+    if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && told && run.is_new() {
         // The terminal event is the last one of an attempt.
         book.answers.refused.push(("attempt_ended", task.clone()));
         run.forget();

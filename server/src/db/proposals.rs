@@ -1,6 +1,6 @@
 //! What agents would like to be changed, until somebody decides.
 
-use protocol::{Instant, ProposalId, SessionId, TeamId};
+use protocol::{Instant, ProposalId, SessionId, TeamId, ViberId};
 
 use super::{Error, Row, Tx};
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
 
 macro_rules! columns {
     () => {
-        "proposal_id, kind, session_id, task_id, attempt, seq, base_hash, content, note, state, decided_by, created_at, \
-         decided_at"
+        "proposal_id, kind, session_id, task_id, attempt, seq, base_hash, base, content, note, state, decided_by, \
+         created_at, decided_at"
     };
 }
 
@@ -62,6 +62,18 @@ pub async fn list(
     tx.rows(sql, args).await?.iter().map(proposal).collect()
 }
 
+/// How many of a session's proposals wait: about its plan, about `MEMORY.md`.
+pub async fn waiting(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<[usize; 2], Error> {
+    let sql = "SELECT kind, COUNT(*) AS n FROM proposals WHERE team_id = $1 AND session_id = $2 AND state = 'pending' \
+               GROUP BY kind";
+    let mut counts = [0; 2];
+    for row in tx.rows(sql, args![team, session]).await? {
+        let place = usize::from(row.parse::<ProposalKind>("kind")? == ProposalKind::Memory);
+        counts[place] = usize::try_from(row.count("n")?).unwrap_or(usize::MAX);
+    }
+    Ok(counts)
+}
+
 /// Decides a proposal that waits; `false` when it does not wait any more.
 pub async fn decide(
     tx: &mut Tx,
@@ -76,11 +88,28 @@ pub async fn decide(
     Ok(tx.execute(sql, args![team, id, state, by, now]).await? > 0)
 }
 
-/// Those that waited before this one give way to it.
+/// Those that waited before this one give way to it: of a plan all of the session, which has one; of `MEMORY.md` those of
+/// the same task, which went on from them.
 pub async fn supersede(tx: &mut Tx, team: &TeamId, newer: &Proposal, now: Instant) -> Result<(), Error> {
     let sql = "UPDATE proposals SET state = 'superseded', decided_at = $5 WHERE team_id = $1 AND session_id = $2 \
-               AND kind = $3 AND proposal_id <> $4 AND state = 'pending'";
-    tx.execute(sql, args![team, &newer.session_id, newer.kind, &newer.id, now]).await.map(drop)
+               AND kind = $3 AND proposal_id <> $4 AND state = 'pending' AND (kind = 'plan' OR task_id = $6)";
+    tx.execute(sql, args![team, &newer.session_id, newer.kind, &newer.id, now, &newer.task_id]).await.map(drop)
+}
+
+/// The sessions of a viber of which a proposal about `MEMORY.md` waits.
+pub async fn about_memory(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<Vec<SessionId>, Error> {
+    let sql = "SELECT DISTINCT p.session_id FROM proposals p JOIN sessions s ON s.team_id = p.team_id \
+               AND s.session_id = p.session_id WHERE p.team_id = $1 AND s.viber_id = $2 AND p.kind = 'memory' \
+               AND p.state = 'pending' ORDER BY p.session_id LIMIT 1000";
+    tx.rows(sql, args![team, viber]).await?.iter().map(|row| row.parse("session_id")).collect()
+}
+
+/// What `MEMORY.md` of a viber said in a version: kept with the proposals that were made for it.
+pub async fn keep_base(tx: &mut Tx, team: &TeamId, viber: &ViberId, hash: &str, text: &str) -> Result<(), Error> {
+    let sql = "UPDATE proposals SET base = $4 WHERE team_id = $1 AND kind = 'memory' AND state = 'pending' \
+               AND base IS NULL AND base_hash = $3 AND session_id IN (SELECT session_id FROM sessions \
+               WHERE team_id = $1 AND viber_id = $2)";
+    tx.execute(sql, args![team, viber, hash, text]).await.map(drop)
 }
 
 fn proposal(row: &Row) -> Result<Proposal, Error> {
@@ -92,6 +121,7 @@ fn proposal(row: &Row) -> Result<Proposal, Error> {
         attempt: u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX),
         seq: row.count("seq")?,
         base_hash: row.optional_text("base_hash")?,
+        base: row.optional_text("base")?,
         content: row.text("content")?,
         note: row.text("note")?,
         state: row.parse("state")?,

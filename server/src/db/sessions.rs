@@ -88,6 +88,13 @@ pub async fn list(
     tx.rows(sql, args).await?.iter().map(line).collect()
 }
 
+/// Sessions that began on their machine, the most recently active first.
+pub async fn begun_on(tx: &mut Tx, team: &TeamId, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, Error> {
+    let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = $2 \
+               ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
+    tx.rows(sql, args![team, viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
+}
+
 /// A LIKE pattern that finds `text` anywhere, taken literally, in any case.
 fn pattern(text: &str) -> String {
     let mut pattern = String::from("%");

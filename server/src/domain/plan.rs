@@ -74,6 +74,8 @@ pub struct Proposal {
     pub seq: u64,
     /// What the agent saw.
     pub base_hash: Option<String>,
+    /// Of `MEMORY.md`: what it said then, once that was read.
+    pub base: Option<String>,
     /// The whole text as it would be.
     pub content: String,
     pub note: String,

@@ -5,6 +5,8 @@ mod artifacts;
 mod events;
 mod gate;
 pub(super) mod json;
+mod machine;
+mod memory;
 mod page;
 pub(super) mod path;
 mod people;
@@ -67,6 +69,8 @@ fn described() -> OpenApiRouter<Board> {
         .merge(approvals::routes())
         .merge(artifacts::routes())
         .merge(plan::routes())
+        .merge(memory::routes())
+        .merge(machine::routes())
 }
 
 /// The whole description; the same for everybody.

@@ -69,6 +69,12 @@ pub fn pane_at(slug: &str, id: &SessionId, tab: &str, at: &str) -> String {
     if at.is_empty() { pane(slug, id, tab) } else { format!("/t/{slug}/sessions/{id}?pane={tab}&at={}", escape(at)) }
 }
 
+/// A message of a session; one that is `far` stands at the end of the page before.
+pub fn message(slug: &str, id: &SessionId, seq: u64, far: bool) -> String {
+    let before = if far { format!("?before={}", seq.saturating_add(1)) } else { String::new() };
+    format!("/t/{slug}/sessions/{id}{before}#m-{seq}")
+}
+
 /// A session's conversation as Markdown.
 pub fn transcript(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}/transcript.md")
@@ -118,6 +124,33 @@ pub fn viber(slug: &str, id: &ViberId) -> String {
 /// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`.
 pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
+}
+
+/// What is found in the memory of an agent on a viber; an empty query asks for nothing yet.
+pub fn memory(slug: &str, id: &ViberId, agent: &str, query: &str) -> String {
+    let base = format!("/t/{slug}/vibers/{id}/memory?agent={}", escape(agent));
+    if query.is_empty() { base } else { format!("{base}&q={}", escape(query)) }
+}
+
+/// Sessions that a machine remembers and the Board does not know, from one on.
+pub fn machine_sessions(slug: &str, id: &ViberId, from: u64) -> String {
+    let base = format!("/t/{slug}/vibers/{id}/sessions");
+    if from == 0 { base } else { format!("{base}?from={from}") }
+}
+
+/// One of them.
+pub fn machine_session(slug: &str, id: &ViberId, session: &SessionId) -> String {
+    format!("/t/{slug}/vibers/{id}/sessions/{session}")
+}
+
+/// The same from a place in its log on.
+pub fn machine_session_from(slug: &str, id: &ViberId, session: &SessionId, from: protocol::LogPlace) -> String {
+    format!("{}?line={}&at={}", machine_session(slug, id, session), from.line, from.at)
+}
+
+/// Where it is taken over.
+pub fn machine_import(slug: &str, id: &ViberId, session: &SessionId) -> String {
+    format!("{}/import", machine_session(slug, id, session))
 }
 
 /// A folder of a viber's workspace; empty for its root.

@@ -8,6 +8,8 @@ mod files;
 mod home;
 mod join;
 mod live;
+mod machine;
+mod memory;
 mod ops;
 mod pane;
 mod plan;
@@ -63,6 +65,10 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/files", get(files::root))
         .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))
         .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
+        .route("/t/{team}/vibers/{id}/memory", get(memory::search))
+        .route("/t/{team}/vibers/{id}/sessions", get(machine::list))
+        .route("/t/{team}/vibers/{id}/sessions/{session}", get(machine::show))
+        .route("/t/{team}/vibers/{id}/sessions/{session}/import", post(machine::import))
         .merge(artifacts::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list).post(session::prepare))
@@ -79,6 +85,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("plan/restore"), post(plan::restore))
         .route(&at("plan/conflict"), post(plan::settle))
         .route(&at("plan/proposals/{proposal}"), post(plan::propose))
+        .route(&at("memory/proposals/{proposal}"), post(memory::propose))
         .route(&at("seen"), post(session::seen))
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))

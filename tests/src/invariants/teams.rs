@@ -26,6 +26,9 @@ const POINTS: &[Points] = &[
     ("events", &["team_id", "task_id", "attempt"], "attempts", &["team_id", "task_id", "attempt"]),
     ("commands", &["team_id", "viber_id"], "vibers", &["team_id", "viber_id"]),
     ("read_marks", &["team_id", "session_id"], "sessions", &["team_id", "session_id"]),
+    ("contexts", &["team_id", "session_id"], "sessions", &["team_id", "session_id"]),
+    ("contexts", &["team_id", "task_id"], "tasks", &["team_id", "task_id"]),
+    ("imports", &["team_id", "session_id"], "sessions", &["team_id", "session_id"]),
     ("join_tokens", &["team_id", "viber_id"], "vibers", &["team_id", "viber_id"]),
 ];
 

@@ -7,7 +7,7 @@ use protocol::{
     TaskResult, limits::MAX_SUMMARY, text,
 };
 
-use super::{super::offer, Book, Run, Speaker, artifacts, plans};
+use super::{super::offer, Book, Run, Speaker, artifacts, context, plans};
 use crate::{
     db::{
         self, Tx,
@@ -61,6 +61,7 @@ pub(super) async fn apply(
         book.answers.held.push(Running { task_id: at.0.clone(), attempt: at.1 });
     }
     plans::keep(tx, who, at, held, run, now, book).await?;
+    context::keep(tx, who, at, held, run, now, book).await?;
     if newest {
         moves(tx, who, at, held, run, started.as_deref(), now, book).await?;
     }

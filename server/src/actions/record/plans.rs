@@ -49,6 +49,7 @@ pub(super) async fn keep(
         if let Some(proposal) = proposal(at, held, (kind, report.seq), value, now) {
             if db::proposals::insert(tx, &who.team, &proposal).await? {
                 db::proposals::supersede(tx, &who.team, &proposal, now).await?;
+                book.remembers |= kind == ProposalKind::Memory;
             }
         } else if let Some(text) = value["markdown"].as_str().filter(|_| kind == ProposalKind::Plan) {
             let text = db::clean(text);
@@ -96,6 +97,7 @@ fn proposal(
         attempt,
         seq,
         base_hash: value["base"].as_str().map(|hash| head(hash, 80).to_owned()),
+        base: None,
         content: db::clean(content),
         note: db::clean(head(value["note"].as_str().unwrap_or_default(), 2000)),
         state: ProposalState::Pending,

@@ -209,7 +209,7 @@ impl Proposed {
 pub struct Which {
     /// Those in this state; all when absent.
     #[param(value_type = Option<String>)]
-    state: Option<ProposalState>,
+    pub(super) state: Option<ProposalState>,
 }
 
 /// What the session's agent proposes for the plan, the newest first.
@@ -268,10 +268,12 @@ async fn decide(
     let proposal: ProposalId = proposal.parse().map_err(|_| Error::NotFound)?;
     let verdict = match (verdict.decision, verdict.markdown) {
         (Choice::Accept, None) => proposals::Verdict::Accept,
-        (Choice::Accept, Some(text)) => proposals::Verdict::Rewrite(text),
+        (Choice::Accept, Some(text)) => proposals::Verdict::Rewrite { text, of: None },
         (Choice::Reject, _) => proposals::Verdict::Reject,
     };
-    let (proposal, edit) = proposals::decide(&board, &caller.team.id, &caller.by, (&id, &proposal), verdict).await?;
+    let (team, by) = (&caller.team.id, &caller.by);
+    let decided = proposals::decide(&board, team, by, ProposalKind::Plan, (&id, &proposal), verdict);
+    let (proposal, edit) = decided.await?;
     if let Some(edit) = edit.as_ref().filter(|edit| edit.state == EditState::Conflict) {
         files::settle(&board, &caller.team.id, &caller.by, edit, None).await?;
         return Err(Error::conflict("plan_changed", "the plan was changed meanwhile; look at it again").into());

@@ -5,6 +5,7 @@
 
 pub mod artifacts;
 mod files;
+pub mod memory;
 pub mod plan;
 
 use askama::Template;
@@ -13,7 +14,7 @@ use protocol::{Instant, SessionId, TeamId};
 use super::talk::Talk;
 use crate::{
     db,
-    domain::{ProposalState, Role, Session, plan::ProposalKind},
+    domain::{Role, Session},
     error::{Error, Result},
     state::Board,
     web::{extract::Caller, links},
@@ -21,8 +22,6 @@ use crate::{
 
 /// Longest `at` of an address that is looked at, bytes.
 const MAX_AT: usize = 64;
-/// More are not counted in the strip.
-const COUNTED: u64 = 20;
 
 /// What a pane can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,11 +30,12 @@ pub enum Tab {
     Plan,
     Artifacts,
     Files,
+    Memory,
 }
 
 impl Tab {
     /// In the order of the strip.
-    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts, Self::Files];
+    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts, Self::Files, Self::Memory];
 
     /// The word in the address.
     pub fn word(self) -> &'static str {
@@ -43,6 +43,7 @@ impl Tab {
             Self::Plan => "plan",
             Self::Artifacts => "artifacts",
             Self::Files => "files",
+            Self::Memory => "memory",
         }
     }
 
@@ -52,6 +53,7 @@ impl Tab {
             Self::Plan => "Plan",
             Self::Artifacts => "Artifacts",
             Self::Files => "Files",
+            Self::Memory => "Memory",
         }
     }
 
@@ -96,6 +98,7 @@ enum Body {
     Plan(Box<plan::Held>),
     Artifacts(artifacts::Held),
     Files(files::Held),
+    Memory(Box<memory::Held>),
 }
 
 /// Numbers in the strip.
@@ -103,6 +106,8 @@ enum Body {
 struct Counts {
     /// Changes of the plan that wait for a person.
     proposals: usize,
+    /// Changes of `MEMORY.md` that do.
+    memory: usize,
 }
 
 impl Held {
@@ -117,11 +122,12 @@ impl Held {
                         Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
                         Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session).await?),
                         Tab::Files => Body::Files(files::Held::read(tx, &team, &session).await?),
+                        Tab::Memory => {
+                            Body::Memory(Box::new(memory::Held::read(tx, &team, &session, &asked.at).await?))
+                        }
                     };
-                    let waiting = Some(ProposalState::Pending);
-                    let (id, kind) = (&session.id, ProposalKind::Plan);
-                    let proposals = db::proposals::list(tx, &team, id, kind, waiting, COUNTED).await?.len();
-                    Ok(Self { body, counts: Counts { proposals } })
+                    let [proposals, memory] = db::proposals::waiting(tx, &team, &session.id).await?;
+                    Ok(Self { body, counts: Counts { proposals, memory } })
                 })
             })
             .await
@@ -161,6 +167,7 @@ impl<'a> Pane<'a> {
             Body::Plan(held) => render(&plan::PlanView::of(held, &self.place)),
             Body::Artifacts(held) => render(&artifacts::ArtifactsView::of(held, &self.place)),
             Body::Files(held) => render(&files::FilesView::of(held, &self.place)),
+            Body::Memory(held) => render(&memory::MemoryView::of(held, &self.place)),
         }
     }
 
@@ -179,6 +186,7 @@ impl<'a> Pane<'a> {
                 Tab::Plan => self.held.counts.proposals,
                 Tab::Artifacts => 0,
                 Tab::Files => 0,
+                Tab::Memory => self.held.counts.memory,
             },
             // On a wide screen one tab is always open; on a narrow one only when the address names it.
             current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),

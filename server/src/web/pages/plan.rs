@@ -12,14 +12,14 @@ use serde::Deserialize;
 
 use super::{
     Wants,
-    pane::{Asked, Held, Pane},
+    pane::{Asked, Held, Pane, Tab},
     parse,
     talk::Talk,
 };
 use crate::{
     actions::{self, files, plan, plan::Deed, proposals::Verdict},
     db,
-    domain::{EditState, PolicyChange, file},
+    domain::{EditState, PolicyChange, file, plan::ProposalKind},
     error::{Error, Result},
     state::Board,
     web::{Operating, Rejection, extract::Caller, links},
@@ -27,10 +27,21 @@ use crate::{
 
 /// Back to the plan: its front as it is now, or the page with it.
 async fn front(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> Result<Response, Rejection> {
+    back(board, caller, id, wants, Tab::Plan).await
+}
+
+/// Back to a tab of the pane.
+pub(super) async fn back(
+    board: &Board,
+    caller: &Caller,
+    id: &SessionId,
+    wants: Wants,
+    tab: Tab,
+) -> Result<Response, Rejection> {
     if wants == Wants::Page {
-        return Ok(Redirect::to(&links::pane(&caller.team.slug, id, "plan")).into_response());
+        return Ok(Redirect::to(&links::pane(&caller.team.slug, id, tab.word())).into_response());
     }
-    let asked = Asked::default();
+    let asked = Asked { tab, ..Asked::default() };
     let talk = Talk::load(board, &caller.team.id, id, None).await?;
     let held = Held::load(board, &caller.team.id, &talk.session, &asked).await?;
     let pane = Pane::of(&asked, &held, &talk, caller, board.clock.now());
@@ -41,6 +52,7 @@ async fn front(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> 
 #[derive(Debug, Deserialize)]
 pub struct Treatment {
     plan: Option<Policy>,
+    memory: Option<Policy>,
     /// There when it is on.
     first: Option<String>,
 }
@@ -53,9 +65,12 @@ pub async fn policies(
     Form(form): Form<Treatment>,
 ) -> Result<Redirect, Rejection> {
     let id: SessionId = parse(&id)?;
-    let policies = PolicyChange { plan: form.plan, memory: None, approve_first: Some(form.first.is_some()) };
+    // A box that is off is not sent: only the form that has it says so.
+    let approve_first = form.memory.is_none().then_some(form.first.is_some());
+    let policies = PolicyChange { plan: form.plan, memory: form.memory, approve_first };
     actions::sessions::set_policies(&board, &caller.team.id, &caller.by, &id, policies).await?;
-    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+    let tab = if form.memory.is_some() { Tab::Memory } else { Tab::Plan };
+    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, tab.word())))
 }
 
 /// A whole plan.
@@ -159,7 +174,7 @@ pub async fn propose(
 ) -> Result<Response, Rejection> {
     let (id, proposal): (SessionId, ProposalId) = (parse(&id)?, parse(&proposal)?);
     let verdict = match (said.decision.as_str(), said.markdown, said.of) {
-        ("accept", Some(text), _) => Verdict::Rewrite(text.replace("\r\n", "\n")),
+        ("accept", Some(text), _) => Verdict::Rewrite { text: text.replace("\r\n", "\n"), of: None },
         ("accept", None, None) => Verdict::Accept,
         ("accept", None, Some(of)) => {
             let pieces: BTreeSet<usize> = said.take.into_iter().collect();
@@ -168,7 +183,7 @@ pub async fn propose(
         _ => Verdict::Reject,
     };
     let (team, by) = (&caller.team.id, &caller.by);
-    match actions::proposals::decide(&board, team, by, (&id, &proposal), verdict).await {
+    match actions::proposals::decide(&board, team, by, ProposalKind::Plan, (&id, &proposal), verdict).await {
         // What was shown is not what is there any more: the page shows what is.
         Ok(_) | Err(Error::Conflict { code: "plan_changed" | "not_pending", .. }) => {
             front(&board, &caller, &id, wants).await

@@ -163,6 +163,7 @@ impl Talk {
                 Ended::of(task, &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)))
             }),
             may_send: caller.role >= crate::domain::Role::Operator,
+            kept: true,
         }
     }
 

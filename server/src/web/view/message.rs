@@ -33,6 +33,8 @@ pub struct MessageView {
     pub outcome: Option<Ended>,
     /// Whether the reader may send.
     pub may_send: bool,
+    /// It is kept here: the whole output of a call has an address.
+    pub kept: bool,
 }
 
 /// How far a user's message has come.
@@ -76,8 +78,8 @@ pub struct LanesView<'a> {
 }
 
 impl LanesView<'_> {
-    fn output_link(&self, call: &str) -> String {
-        links::call_output(self.slug, self.session, self.seq, call)
+    fn output_link(&self, call: &str) -> Option<String> {
+        Some(links::call_output(self.slug, self.session, self.seq, call))
     }
 
     fn artifact_link(&self, id: &ArtifactId) -> String {
@@ -90,8 +92,8 @@ impl MessageView {
         links::session_edit(&self.slug, &self.session, self.seq)
     }
 
-    fn output_link(&self, call: &str) -> String {
-        links::call_output(&self.slug, &self.session, self.seq, call)
+    fn output_link(&self, call: &str) -> Option<String> {
+        self.kept.then(|| links::call_output(&self.slug, &self.session, self.seq, call))
     }
 
     fn artifact_link(&self, id: &ArtifactId) -> String {

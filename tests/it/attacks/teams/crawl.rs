@@ -104,7 +104,8 @@ fn asked(theirs: &Populated, cursors: &[String], slug: &str) -> Vec<String> {
             let id = id.unwrap_or(&theirs.ids[0]);
             let path = route.path.replace("{team}", team).replace("{id}", id).replace("{attempt}", "1");
             let path = path.replace("{seq}", "2").replace("{call}", "c1").replace("{*path}", "notes.md");
-            paths.push(path.replace("{edit}", id).replace("{proposal}", id).replace("{upload}", id));
+            let path = path.replace("{edit}", id).replace("{proposal}", id).replace("{upload}", id);
+            paths.push(path.replace("{session}", id));
         }
     }
     for list in ["vibers", "sessions", "tasks", "members", "invitations", "tokens", "audit"] {

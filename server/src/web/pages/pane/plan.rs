@@ -18,7 +18,8 @@ use crate::{
     },
     db::{self, Tx},
     domain::{
-        Approval, Artifact, Edit, EditState, Kind, Policies, Proposal, ProposalState, Revision, Session, Source, file,
+        Approval, Artifact, Edit, EditState, File, Kind, Policies, Proposal, ProposalState, Revision, Session, Source,
+        Text, file,
         plan::ProposalKind,
     },
     error::Result,
@@ -47,6 +48,8 @@ pub struct Held {
     policies: Policies,
     /// The newest revision.
     now: Option<Revision>,
+    /// The machine's own plan, which a session that began there goes by.
+    borrowed: Option<Text>,
     /// A change from here that the viber has not made yet.
     queued: Option<Edit>,
     /// A change from here that met another one.
@@ -141,6 +144,14 @@ impl Held {
             Some(edit) => db::edits::load(tx, team, &edit.id).await?,
             None => None,
         };
+        let there = |file: &File| file.hash.is_some();
+        let own = db::files::load(tx, team, viber, &path).await?.is_some_and(|file| there(&file));
+        let borrowed = match &now {
+            None if plan::borrows(session) && !own => {
+                db::files::load(tx, team, viber, plan::OWN).await?.filter(there).and_then(|file| file.text)
+            }
+            _ => None,
+        };
         let mut beside = Vec::new();
         for name in plan::BESIDE {
             beside.extend(Beside::read(tx, team, session, name).await?);
@@ -153,6 +164,7 @@ impl Held {
             beside,
             at: At::read(tx, team, session, now.as_ref(), at).await?,
             now,
+            borrowed,
             proposals,
         })
     }
@@ -162,7 +174,8 @@ impl Held {
     /// The plan's text: with a change that is under way, what it will be.
     fn text(&self) -> &str {
         let queued = self.queued.as_ref().and_then(|edit| edit.content.as_deref());
-        queued.or(self.now.as_ref().map(|now| now.markdown.as_str())).unwrap_or("")
+        let now = self.now.as_ref().map(|now| now.markdown.as_str());
+        queued.or(now).or(self.borrowed.as_ref().map(|text| text.content.as_str())).unwrap_or("")
     }
 }
 
@@ -170,7 +183,8 @@ impl At {
     async fn read(tx: &mut Tx, team: &TeamId, session: &Session, now: Option<&Revision>, at: &str) -> Result<Self> {
         if let Some(id) = at.strip_prefix("proposal-").and_then(|id| id.parse().ok()) {
             let found = db::proposals::load(tx, team, &session.id, &id).await?;
-            return match found.filter(|found| found.state == ProposalState::Pending) {
+            let waits = |found: &Proposal| found.state == ProposalState::Pending && found.kind == ProposalKind::Plan;
+            return match found.filter(waits) {
                 Some(found) => Ok(Self::Proposal(Box::new(ShownProposal::read(tx, team, now, found).await?))),
                 None => Ok(Self::Front),
             };

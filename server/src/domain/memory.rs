@@ -1,0 +1,151 @@
+//! What a viber remembers, as the Board shows it. Pure.
+
+use protocol::{Excerpt, Instant, TaskId, tokens};
+use serde_json::Value;
+
+/// The file that people and agents curate, beneath the workspace.
+pub const MEMORY: &str = "MEMORY.md";
+/// Excerpts of one request that are shown.
+const EXCERPTS: usize = 200;
+
+/// What an agent told of its request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    /// `{layers: [{layer, tokens, items?: [{name, tokens}]}], memory: [Excerpt], …}`
+    pub body: Value,
+    pub at: Instant,
+}
+
+/// An excerpt that went with a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Went {
+    pub excerpt: Excerpt,
+    pub tokens: u64,
+    /// Counted here, because the agent did not say.
+    pub estimated: bool,
+}
+
+impl Told {
+    /// The excerpts, with what they cost.
+    pub fn memory(&self) -> Vec<Went> {
+        let items = self.body["memory"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let excerpts = items.iter().filter_map(|item| serde_json::from_value::<Excerpt>(item.clone()).ok());
+        let mut costs = self.costs();
+        excerpts
+            .take(EXCERPTS)
+            .map(|excerpt| {
+                let told = costs.iter().position(|(name, _)| *name == excerpt.path).map(|at| costs.remove(at).1);
+                let tokens = told.unwrap_or_else(|| tokens::estimate(&excerpt.text));
+                Went { excerpt, tokens, estimated: told.is_none() }
+            })
+            .collect()
+    }
+
+    /// Tokens of the whole layer, when the agent said them.
+    pub fn layer(&self) -> Option<u64> {
+        self.layers().find_map(|layer| layer["tokens"].as_u64())
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Value> {
+        let layers = self.body["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        layers.iter().filter(|layer| layer["layer"] == "memory")
+    }
+
+    /// What each excerpt cost, by its name, in the order in which they were told.
+    fn costs(&self) -> Vec<(String, u64)> {
+        let items = self.layers().filter_map(|layer| layer["items"].as_array()).flatten();
+        items.filter_map(|item| Some((item["name"].as_str()?.to_owned(), item["tokens"].as_u64()?))).collect()
+    }
+
+    /// With the excerpts of an earlier word about the same attempt, when this one says nothing of them.
+    pub fn after(mut self, earlier: Option<Self>) -> Self {
+        let same = earlier.filter(|earlier| earlier.task_id == self.task_id && earlier.attempt == self.attempt);
+        if let Some(memory) = same.and_then(|earlier| earlier.body.get("memory").cloned())
+            && let Value::Object(fields) = &mut self.body
+        {
+            fields.entry("memory").or_insert(memory);
+        }
+        self
+    }
+}
+
+/// A piece of a text; marked when it is what was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub text: String,
+    pub marked: bool,
+}
+
+/// A text with the words of `query` marked, in any case.
+pub fn marked(text: &str, query: &str) -> Vec<Piece> {
+    let words: Vec<String> = words(query).map(str::to_lowercase).collect();
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut push = |text: &str, marked: bool| match pieces.last_mut() {
+        Some(last) if last.marked == marked => last.text.push_str(text),
+        _ if text.is_empty() => {}
+        _ => pieces.push(Piece { text: text.to_owned(), marked }),
+    };
+    let mut rest = text;
+    while !rest.is_empty() {
+        let before = rest.find(char::is_alphanumeric).unwrap_or(rest.len());
+        push(&rest[..before], false);
+        rest = &rest[before..];
+        let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        let word = rest[..end].to_lowercase();
+        push(&rest[..end], words.iter().any(|wanted| word.starts_with(wanted.as_str())));
+        rest = &rest[end..];
+    }
+    pieces
+}
+
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).take(32)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(body: Value) -> Told {
+        Told { task_id: TaskId::new(1), attempt: 1, body, at: Instant(1) }
+    }
+
+    #[test]
+    fn an_excerpt_is_shown_with_what_it_cost() {
+        let body = json!({
+            "layers": [{ "layer": "history", "tokens": 9 }, { "layer": "memory", "tokens": 30, "items": [
+                { "name": "workspace/MEMORY.md", "tokens": 21 }, { "name": 7 }] }],
+            "memory": [{ "path": "workspace/MEMORY.md", "title": "Team", "text": "Thursdays" }, "?",
+                { "path": "workspace/memory/2026-03-01.md", "text": "12345678" }],
+        });
+        let told = told(body);
+        let costs: Vec<_> = told.memory().iter().map(|went| (went.tokens, went.estimated)).collect();
+        assert_eq!((costs, told.layer()), (vec![(21, false), (2, true)], Some(30)));
+        let bare = super::tests::told(json!({ "layers": 3, "memory": "?" }));
+        assert!(bare.memory().is_empty() && bare.layer().is_none());
+    }
+
+    #[test]
+    fn a_later_word_about_the_same_attempt_keeps_the_excerpts() {
+        let first = told(json!({ "memory": [1] }));
+        let later = told(json!({ "layers": [] }));
+        assert_eq!(later.clone().after(Some(first.clone())).body, json!({ "layers": [], "memory": [1] }));
+        let other = Told { attempt: 2, ..later };
+        assert_eq!(other.after(Some(first)).body, json!({ "layers": [] }));
+    }
+
+    #[test]
+    fn words_are_marked_in_any_case_and_from_their_beginning() {
+        let brief = |text, query| -> String {
+            let piece = |piece: Piece| if piece.marked { format!("[{}]", piece.text) } else { piece.text };
+            marked(text, query).into_iter().map(piece).collect()
+        };
+        assert_eq!(brief("The KIOSK, kiosks and <b>", "kiosk b"), "The [KIOSK], [kiosks] and <[b]>");
+        assert_eq!(brief("Äpfel sind da", "äpfel \"*("), "[Äpfel] sind da");
+        assert_eq!(brief("nothing", ""), "nothing");
+    }
+}

@@ -1,0 +1,115 @@
+//! Sessions that a machine remembers and the Board does not.
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use protocol::{Instant, SessionId, ViberId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answers,
+    json::MaybeBody,
+    path::Id,
+    query::Asked,
+    shapes::{self, List},
+    tasks::Nothing,
+};
+use crate::{
+    actions::machine::{self, OnMachine},
+    error::Error,
+    state::Board,
+    web::{Operating, Rejection, Viewing},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(import))
+}
+
+/// Which part of the list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Which {
+    /// The `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// A session that a machine has a log of.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LoggedSession {
+    #[schema(value_type = String)]
+    session_id: SessionId,
+    agent_id: String,
+    title: String,
+    /// When it was written to last.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    at: Option<Instant>,
+    lines: Option<u64>,
+    bytes: u64,
+    /// The Board has it, but not its last task.
+    behind: bool,
+}
+
+impl From<OnMachine> for LoggedSession {
+    fn from(one: OnMachine) -> Self {
+        let OnMachine { logged, behind } = one;
+        Self {
+            session_id: logged.session_id,
+            agent_id: logged.agent_id,
+            title: logged.title,
+            at: logged.at,
+            lines: logged.lines,
+            bytes: logged.bytes,
+            behind,
+        }
+    }
+}
+
+/// Sessions on a machine that the Board does not have, or not to their end, the newest first; the viber has to be there.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/sessions", tag = "vibers", params(("id" = String, Path), Which),
+    responses((status = 200, body = List<LoggedSession>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+    Asked(which): Asked<Which>,
+) -> Result<Json<List<LoggedSession>>, Rejection> {
+    let from = which.cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse::<u64>()).transpose();
+    let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
+    let (found, next) = machine::list(&board, &caller.team.id, &id, from).await?;
+    let items = found.into_iter().map(LoggedSession::from).collect();
+    Ok(Json(List { items, next: next.map(|next| next.to_string()) }))
+}
+
+/// What was taken over.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Imported {
+    session: shapes::Session,
+    /// Tasks that were not here before.
+    tasks: u64,
+    /// Tasks that were left out, because their ids belong to others.
+    refused: u64,
+    /// The log is long: call again for the rest.
+    more: bool,
+}
+
+/// Takes a session over from its machine's log. Doing it again adds what came since, and nothing twice.
+#[utoipa::path(post, path = "/api/v1/vibers/{id}/sessions/{session}/import", tag = "vibers",
+    params(("id" = String, Path), ("session" = String, Path)), request_body(content = Option<Nothing>),
+    responses((status = 200, body = Imported), Answers))]
+async fn import(
+    State(board): State<Board>,
+    caller: Operating,
+    Path((id, session)): Path<(String, String)>,
+    MaybeBody(Nothing {}): MaybeBody<Nothing>,
+) -> Result<Json<Imported>, Rejection> {
+    let id: ViberId = id.parse().map_err(|_| Error::NotFound)?;
+    let session: SessionId = session.parse().map_err(|_| Error::NotFound)?;
+    let taken = machine::import(&board, &caller.team.id, &caller.by, &id, &session).await?;
+    let machine::Taken { session, tasks, refused, more } = taken;
+    Ok(Json(Imported { session: session.into(), tasks, refused, more }))
+}

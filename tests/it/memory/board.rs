@@ -1,0 +1,88 @@
+//! The Board's side of memory: proposals about `MEMORY.md`, what went with a request, search.
+
+mod browser;
+mod found;
+mod proposals;
+mod sent;
+
+use board_tests::{
+    Board, Engine, Machine, Person,
+    board::HOME,
+    eventually,
+    fake_daemon::{accepted, completed, progress, started, text},
+};
+use protocol::{EventBody, TaskSubmit};
+use serde_json::{Value, json};
+
+/// What `MEMORY.md` says at first.
+const BEFORE: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retries.\n";
+/// What the agent would like it to say.
+const AFTER: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retries.\n- The team ships on Thursdays.\n";
+
+/// A Board, a machine with a `MEMORY.md`, and somebody who decides.
+struct Stage {
+    board: Board,
+    operator: Person,
+    machine: Machine,
+}
+
+impl Stage {
+    async fn set(engine: Engine) -> Self {
+        let board = Board::start(engine).await;
+        let machine = Machine::connected(&board, "lab").await;
+        machine.inside().files.insert("MEMORY.md".to_owned(), BEFORE.to_owned());
+        let operator = board.token(HOME, "operator").await;
+        Self { board, operator, machine }
+    }
+
+    /// A task that is under way, and up to which event.
+    async fn begin(&self, goal: &str) -> TaskSubmit {
+        self.operator.submit(self.machine.id.as_str(), goal).await;
+        let submit = self.machine.submitted().await;
+        self.machine.report(&submit.task_id, submit.attempt, 1, vec![accepted(), started()]).await;
+        submit
+    }
+
+    /// A task that proposes `wanted` for the version `base`, and is over.
+    async fn propose(&self, base: Option<&str>, wanted: &str) -> TaskSubmit {
+        let submit = self.begin("remember it").await;
+        let memory =
+            json!({ "proposal": wanted, "base": base.map(board_tests::machine::hash), "note": "You said so." });
+        let events = vec![text("I would keep that."), remembers(&memory), completed("Kept in mind.")];
+        self.machine.report(&submit.task_id, submit.attempt, 3, events).await;
+        self.operator.task_in(submit.task_id.as_str(), "completed").await;
+        submit
+    }
+
+    fn path(submit: &TaskSubmit) -> String {
+        format!("/api/v1/sessions/{}/memory/proposals", submit.session_id)
+    }
+
+    /// The proposals that wait, as the API tells them.
+    async fn waiting(&self, submit: &TaskSubmit) -> Vec<Value> {
+        let path = format!("{}?state=pending", Self::path(submit));
+        let list = self.operator.get(&path).await.expect(200).json();
+        list["items"].as_array().expect("a list").clone()
+    }
+
+    /// The address of the first one that waits.
+    async fn one(&self, submit: &TaskSubmit) -> String {
+        let waiting = self.waiting(submit).await;
+        format!("{}/{}", Self::path(submit), waiting[0]["id"].as_str().expect("an id"))
+    }
+
+    /// The tab, once it shows `wanted`.
+    async fn tab(&self, reader: &Person, submit: &TaskSubmit, wanted: &str) -> String {
+        let path = format!("/t/{HOME}/sessions/{}?pane=memory", submit.session_id);
+        eventually(&format!("the tab shows {wanted:?}"), || async {
+            let html = reader.page(&path).await.expect(200).body;
+            html.contains(wanted).then_some(html)
+        })
+        .await
+    }
+}
+
+/// A `memory` event.
+fn remembers(memory: &Value) -> EventBody {
+    progress(&json!({ "type": "memory", "memory": memory }))
+}
