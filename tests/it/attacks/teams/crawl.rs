@@ -1,15 +1,15 @@
 //! A31: whatever one team asks, nothing of another team is in the answer, and no number in it counts it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use board_tests::{
     Board, Engine, FakeDaemon, Person,
     board::{HOME, PASSWORD},
     canary::Canary,
-    fake_daemon::{accepted, completed, progress, started, text},
+    fake_daemon::{Heard, accepted, completed, progress, started, text},
     tasks::id,
 };
-use protocol::FromDaemon;
+use protocol::{FromDaemon, ToDaemon};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 use server::web::authority::TABLE;
@@ -69,11 +69,22 @@ async fn populate(board: &Board, team: &str) -> Populated {
     board.make_operator(team, &format!("{}@example.org", secret("a member")), "operator").await;
     let members = admin.get("/api/v1/members").await.expect(200).json();
     ids.extend(members["items"].as_array().expect("members").iter().map(|member| id(member, "id").to_owned()));
-    // It stays connected however long the crawl takes: with the test's own tasks it ends.
+    // It stays connected however long the crawl takes, and has no answer to anything: with the test's own tasks it ends.
     tokio::spawn(async move {
+        let mut beat = tokio::time::interval(Duration::from_secs(5));
         loop {
-            viber.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await;
-            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            tokio::select! {
+                _ = beat.tick() => viber.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await,
+                heard = viber.next_within(Duration::from_secs(60)) => match heard {
+                    Some(Heard::Frame(ToDaemon::Request { id, method, .. })) => {
+                        let error = Some(format!("{method} is not built on this viber"));
+                        let refusal = FromDaemon::Response { id, ok: false, result: Value::Null, error };
+                        viber.try_send_text(serde_json::to_string(&refusal).expect("a frame is JSON")).await;
+                    }
+                    Some(Heard::Closed { .. }) => return,
+                    _ => {}
+                },
+            }
         }
     });
     Populated { secrets, ids }

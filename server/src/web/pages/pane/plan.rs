@@ -19,8 +19,7 @@ use crate::{
     db::{self, Tx},
     domain::{
         Approval, Artifact, Edit, EditState, File, Kind, Policies, Proposal, ProposalState, Revision, Session, Source,
-        Text, file,
-        plan::ProposalKind,
+        Text, file, plan::ProposalKind,
     },
     error::Result,
     web::{
