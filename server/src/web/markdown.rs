@@ -106,6 +106,9 @@ fn to_html(source: &str, by: By) -> String {
     for node in root.descendants() {
         tame(&arena, node);
     }
+    for node in root.descendants().collect::<Vec<_>>() {
+        set_apart(&arena, node);
+    }
     let highlighter = highlight::Highlighter::new();
     let mut plugins = Plugins::default();
     plugins.render.codefence_syntax_highlighter = Some(&highlighter);
@@ -136,6 +139,21 @@ fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
         node.data_mut().value = NodeValue::Link(Box::new(link));
         node.prepend(arena.alloc(NodeValue::Text("Image: ".into()).into()));
     }
+}
+
+/// What the answer would like to be remembered stands apart; it is decided about elsewhere.
+fn set_apart<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
+    let is = |end: Node<'a>, tag: &str| matches!(&end.data().value, NodeValue::Text(text) if text.trim() == tag);
+    let (Some(first), Some(last)) = (node.first_child(), node.last_child()) else { return };
+    let whole = matches!(node.data().value, NodeValue::Paragraph);
+    if !whole || !is(first, "<memory_suggestion>") || !is(last, "</memory_suggestion>") {
+        return;
+    }
+    let quote = arena.alloc(NodeValue::BlockQuote.into());
+    node.insert_before(quote);
+    quote.append(node);
+    first.data_mut().value = NodeValue::Text("To be remembered:".into());
+    last.detach();
 }
 
 /// What a fence of artifacts names, in words; `None` for any other, and for one that cannot be read.

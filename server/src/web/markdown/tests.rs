@@ -16,6 +16,17 @@ fn a_fence_of_artifacts_names_them_and_shows_no_code() {
     }
 }
 
+#[test]
+fn what_is_to_be_remembered_is_a_quote() {
+    let html = agent("Done.\n\n<memory_suggestion>\nShips on <b>**Thursdays**</b>.\n</memory_suggestion>\n");
+    let quote = "<blockquote>\n<p>To be remembered:\nShips on &lt;b&gt;<strong>Thursdays</strong>&lt;/b&gt;.</p>\n</blockquote>";
+    assert!(html.replace("\n</p>", "</p>").contains(quote), "{html}");
+    for open in ["<memory_suggestion>\nno end\n", "<memory_suggestion>a</memory_suggestion>b\n", "<memory_suggestion>"]
+    {
+        assert!(!agent(open).contains("blockquote"), "{open}");
+    }
+}
+
 /// Texts that want more than to be read.
 const HOSTILE: &[&str] = &[
     "<script>alert(1)</script>",
