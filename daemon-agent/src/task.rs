@@ -127,18 +127,25 @@ pub struct Ground {
 /// Runs an attempt that was journalled as begun, up to the ending it should have, and what there is to tell of it. Reports
 /// go to the outbox.
 pub async fn run(submit: TaskSubmit, ground: &Ground, now: Instant) -> (EventBody, Option<Story>) {
+    let agent = match admit(&submit, &ground.files) {
+        Ok(agent) => agent,
+        // Nothing was done: there is nothing to tell.
+        Err(error) => return (EventBody::Error { error }, None),
+    };
     let witness = Witness::default();
-    let ending = witnessed(submit.clone(), ground, now, &witness).await;
+    let ending = witnessed(submit.clone(), agent, ground, now, &witness).await;
     let story = witness.story(&submit, &ending);
     (ending, story)
 }
 
-async fn witnessed(mut submit: TaskSubmit, ground: &Ground, now: Instant, witness: &Witness) -> EventBody {
+async fn witnessed(
+    mut submit: TaskSubmit,
+    agent: Arc<Agent>,
+    ground: &Ground,
+    now: Instant,
+    witness: &Witness,
+) -> EventBody {
     let attempt = Running { task_id: submit.task_id.clone(), attempt: submit.attempt };
-    let agent = match admit(&submit, &ground.files) {
-        Ok(agent) => agent,
-        Err(error) => return EventBody::Error { error },
-    };
     submit.limits.minutes = least(submit.limits.minutes, agent.limits.minutes);
     let stream = narrower(submit.stream, agent.stream);
     let engine = Engine::of(&agent);

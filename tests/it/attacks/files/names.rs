@@ -142,7 +142,7 @@ async fn a67_a_name_that_is_a_path_is_refused_on_the_machine() {
     })
     .await;
 
-    let before = tree(viber.root(), &["home/state"]);
+    let before = tree(viber.root(), &["home/state", "home/memory"]);
     for name in hostile().iter().filter(|name| !name.contains('\0')) {
         let task = format!("--agent={name}");
         let said = viber.cli(&["task", "say hello", &task]).await;
@@ -150,7 +150,7 @@ async fn a67_a_name_that_is_a_path_is_refused_on_the_machine() {
         let said = run(viber.command(&["key", "set", "--", name]), "a-key\n").await;
         assert_ne!(said.code(), 0, "{name:?}: {said:?}");
     }
-    assert_eq!(tree(viber.root(), &["home/state"]), before, "nothing was made");
+    assert_eq!(tree(viber.root(), &["home/state", "home/memory"]), before, "nothing was made");
     board.sound().await;
 }
 
@@ -233,7 +233,7 @@ async fn a67_a_board_cannot_make_a_daemon_write_elsewhere() {
     viber.write("agents/default.yaml", "name: Default\nmodel: demo/tour\n");
     viber.run();
     let mut board = HostileBoard::welcome(&listener).await;
-    let before = tree(viber.root(), &["home/state"]);
+    let before = tree(viber.root(), &["home/state", "home/memory"]);
     for name in hostile() {
         let end = board.ask(&name).await;
         assert!(end.contains("task:error"), "{name:?}: {end}");
@@ -241,7 +241,7 @@ async fn a67_a_board_cannot_make_a_daemon_write_elsewhere() {
         let code = error["error"]["code"].as_str().unwrap_or_default();
         assert!(["not_found", "bad_request"].contains(&code), "{name:?}: {end}");
     }
-    assert_eq!(tree(viber.root(), &["home/state"]), before, "nothing was made");
+    assert_eq!(tree(viber.root(), &["home/state", "home/memory"]), before, "nothing was made");
     // An identifier that is none is no frame: the daemon hangs up, and comes back.
     let frame = json!({
         "type": "task:submit", "cmdSeq": board.next, "taskId": "task_../../x", "attempt": 1, "sessionId": "../../x",
@@ -250,7 +250,7 @@ async fn a67_a_board_cannot_make_a_daemon_write_elsewhere() {
     board.say(&frame).await;
     let gone = async { while let Some(Ok(Message::Text(_) | Message::Ping(_))) = board.socket.next().await {} };
     tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it hangs up");
-    assert_eq!(tree(viber.root(), &["home/state"]), before, "nothing was made");
+    assert_eq!(tree(viber.root(), &["home/state", "home/memory"]), before, "nothing was made");
     HostileBoard::welcome(&listener).await;
     assert!(viber.alive());
 }
