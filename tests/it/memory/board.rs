@@ -3,6 +3,7 @@
 mod browser;
 mod found;
 mod proposals;
+mod real;
 mod sent;
 
 use board_tests::{
