@@ -109,6 +109,11 @@ impl Home {
         self.state().join("credential")
     }
 
+    /// Where the work of a session began in the spaces.
+    pub fn heads(&self, session: &str) -> PathBuf {
+        self.state().join("heads").join(format!("{session}.json"))
+    }
+
     /// Where `task` and `status` reach a running daemon (0600).
     pub fn socket(&self) -> PathBuf {
         self.state().join("daemon.sock")

@@ -18,6 +18,7 @@ pub mod outbox;
 pub mod prompt;
 pub mod sandbox;
 pub mod session_log;
+pub mod space;
 pub mod task;
 pub mod tools;
 pub mod workspace;

@@ -25,7 +25,7 @@ use crate::{
     home::Home,
     memory::{Memory, Story},
     outbox::{Outbox, Shaper},
-    tools,
+    space, tools,
 };
 pub use approval::Approvals;
 pub use report::Reporter;
@@ -148,6 +148,10 @@ async fn witnessed(
     let attempt = Running { task_id: submit.task_id.clone(), attempt: submit.attempt };
     submit.limits.minutes = least(submit.limits.minutes, agent.limits.minutes);
     let stream = narrower(submit.stream, agent.stream);
+    let begins = space::remember(&ground.home, &submit.session_id, &agent, now);
+    if ground.stop.token().run_until_cancelled(begins).await.is_none() {
+        return ground.stop.cause().unwrap_or(Cause::Shutdown).ending(0);
+    }
     let engine = Engine::of(&agent);
     let name = engine.name().to_owned();
     ground.outbox.append(&attempt, EventBody::Started { pid: None, model: agent.model.clone(), engine: name });

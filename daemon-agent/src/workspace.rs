@@ -7,13 +7,16 @@
 //! The functions block: call them where blocking is fine.
 
 mod change;
+mod folders;
 mod hands;
 mod hash;
 mod news;
 mod place;
 mod read;
+mod search;
 #[cfg(test)]
 mod tests;
+mod veil;
 mod watch;
 
 use std::{io, path::PathBuf, sync::Arc};
@@ -26,6 +29,7 @@ pub(crate) use hands::Hands;
 pub use hash::hex;
 pub use news::Changed;
 pub use read::Head;
+pub(crate) use veil::Veil;
 
 use crate::home::Home;
 
@@ -39,6 +43,7 @@ pub const DRAFT: &str = ".viber-";
 pub struct Workspace {
     root: PathBuf,
     hands: Arc<Hands>,
+    veil: Veil,
 }
 
 /// How a change ended.
@@ -102,7 +107,17 @@ impl Refused {
 impl Workspace {
     /// The workspace of `home`. Nothing is touched.
     pub fn open(home: &Home) -> Self {
-        Self { root: home.workspace(), hands: home.hands().clone() }
+        Self { root: home.workspace(), hands: home.hands().clone(), veil: Veil::Own }
+    }
+
+    /// The same eyes on another folder: for looking only, behind `veil`.
+    pub(crate) fn elsewhere(root: PathBuf, veil: Veil) -> Self {
+        Self { root, hands: Arc::default(), veil }
+    }
+
+    /// What is not shown.
+    pub(crate) fn veil(&self) -> &Veil {
+        &self.veil
     }
 
     /// Rings when there are changes that the Board has not heard of.

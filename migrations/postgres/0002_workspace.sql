@@ -63,6 +63,7 @@ CREATE TABLE edits (
   FOREIGN KEY (team_id, viber_id) REFERENCES vibers (team_id, viber_id) ON DELETE CASCADE
 );
 CREATE INDEX edits_file ON edits (team_id, viber_id, path, edit_id);
+CREATE INDEX edits_ended ON edits (team_id, ended_at);
 
 -- Every version of a session's plan that the Board saw.
 CREATE TABLE plan_revisions (
@@ -187,3 +188,22 @@ CREATE TABLE blobs (
   used_at   BIGINT NOT NULL,
   PRIMARY KEY (team_id, sha256)
 );
+
+-- Remarks on lines of files in spaces, gathered by a person until they are sent to the session's agent as one message.
+CREATE TABLE comments (
+  team_id    TEXT   NOT NULL,
+  comment_id TEXT   NOT NULL UNIQUE,
+  session_id TEXT   NOT NULL,
+  author     TEXT   NOT NULL,                     -- who wrote it, and alone sees it
+  space      TEXT   NOT NULL,
+  folder     TEXT   NOT NULL,                     -- the space's path as it was told
+  path       TEXT   NOT NULL,                     -- beneath the space
+  side       TEXT   NOT NULL CHECK (side IN ('old', 'new')),
+  line       BIGINT NOT NULL,
+  quote      TEXT   NOT NULL,
+  remark     TEXT   NOT NULL,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (team_id, comment_id),
+  FOREIGN KEY (team_id, session_id) REFERENCES sessions (team_id, session_id) ON DELETE CASCADE
+);
+CREATE INDEX comments_author ON comments (team_id, session_id, author);

@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ids::EditId, instant::Instant};
 
-/// A change of one file: applied only to the version that its author saw. Applying it twice is applying it once.
+/// The version of a folder: what is in it is not compared, because nothing of it is lost.
+pub const FOLDER: &str = "/";
+
+/// A change of one file, or of a folder as a whole: applied only to the version that its author saw. Applying it twice is applying it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceWrite {
     pub edit_id: EditId,
     pub path: String,
-    /// What the author saw; absent: there was no file.
+    /// What the author saw; absent: there was no file. Of a folder that is deleted or renamed: [`FOLDER`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub base_hash: Option<String>,
     #[serde(default)]
@@ -126,4 +129,27 @@ pub struct Piece {
     pub offset: u64,
     /// Base64 of the bytes from `offset` on, at most 128 KiB of them.
     pub content: String,
+}
+
+/// Where a text was found: the answer to `workspace.search {query}`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Found {
+    pub hits: Vec<Hit>,
+    /// There is more, or not all could be looked through in time.
+    pub cut: bool,
+}
+
+/// A file whose name, or a line that, holds what was looked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hit {
+    pub path: String,
+    pub kind: EntryKind,
+    /// From 1 on; absent: its name holds it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<u64>,
+    /// The line, or the part of it around what was found.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub text: Option<String>,
 }

@@ -106,6 +106,8 @@ ids! {
     EditId = "edt";
     /// A change that an agent would like to be made.
     ProposalId = "prp";
+    /// A remark on a line of a file, not sent yet.
+    CommentId = "cmt";
     /// A scheduled prompt on a viber.
     JobId = "job";
     /// An invitation to a team.

@@ -16,6 +16,7 @@ pub mod path;
 pub mod plan;
 pub mod sessions;
 pub mod sniff;
+pub mod space;
 pub mod text;
 pub mod tokens;
 
@@ -28,7 +29,9 @@ pub use event::{
     ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, Pause,
     PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
 };
-pub use files::{Entry, EntryKind, Listing, Piece, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
+pub use files::{
+    Entry, EntryKind, FOLDER, Found, Hit, Listing, Piece, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState,
+};
 pub use frame::{
     Acked, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, Numbered, OutboxRange, Running, ToDaemon, ViberState,
     Welcome, Window, parse_event,
@@ -37,3 +40,4 @@ pub use ids::*;
 pub use instant::Instant;
 pub use memory::{Excerpt, MemoryFound, MemorySearch, MemorySource, Note, NoteBecame, NoteKind, Ranking, Remembered};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
+pub use space::{Change, ChangeKind, Commit, DiffPiece, Since, SpaceLog, SpaceStatus, Upstream};

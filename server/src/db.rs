@@ -12,6 +12,7 @@ mod bell;
 pub mod blobs;
 pub mod board;
 pub mod commands;
+pub mod comments;
 pub mod contexts;
 pub mod edits;
 pub mod events;

@@ -13,6 +13,7 @@ pub mod once;
 pub mod people;
 pub mod plan;
 pub mod session;
+pub mod space;
 pub mod task;
 pub mod viber;
 
@@ -23,6 +24,7 @@ pub use file::{Edit, EditState, File, Heard, Text};
 pub use people::{Invitation, Login, Member, Operator, Role, Team, Token};
 pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
 pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};
+pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
 

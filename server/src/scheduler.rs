@@ -100,6 +100,7 @@ impl Duty for Sweep {
         upkeep::forget_answers(board).await?;
         upkeep::forget_logins(board).await?;
         upkeep::trim_events(board).await?;
+        upkeep::trim_history(board).await?;
         upkeep::sweep_artifacts(board).await
     }
 }

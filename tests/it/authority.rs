@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use board_tests::{
     Board, Engine, FakeDaemon, Person,
     board::{HOME, PASSWORD},
-    fake_daemon::{accepted, completed, progress, started, text},
-    tasks::id,
+    fake_daemon::{SPACE, accepted, completed, progress, started, text},
+    tasks::{self, id},
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
@@ -121,6 +121,7 @@ impl World {
                 "{seq}" => path.push('2'),
                 "{call}" => path.push_str("c1"),
                 "{*path}" => path.push_str("notes.md"),
+                "{space}" => path.push_str(&tasks::space(SPACE)),
                 // Nobody's.
                 "{session}" => path.push_str("ses_00000000000000000000000000000000"),
                 "{proposal}" => path.push_str("prp_00000000000000000000000000000000"),

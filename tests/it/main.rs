@@ -33,6 +33,7 @@ mod memory;
 mod packaging;
 mod plan;
 mod safety;
+mod spaces;
 mod stores;
 mod tidy;
 mod workspace;

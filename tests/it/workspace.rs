@@ -2,6 +2,7 @@
 
 mod away;
 mod edits;
+mod folders;
 mod live;
 mod paths;
 mod story;

@@ -21,6 +21,9 @@ use crate::{
     wait::PATIENCE,
 };
 
+/// Where its agent says that it works.
+pub const SPACE: &str = "/srv/app";
+
 /// An enrolled viber without a machine.
 #[derive(Debug)]
 pub struct FakeDaemon {
@@ -157,6 +160,7 @@ impl FakeDaemon {
                     id: "default".into(),
                     name: "Default".into(),
                     model: "demo/tour".into(),
+                    spaces: vec![SPACE.into()],
                     max_steps: 25,
                     ..Default::default()
                 }]),
@@ -206,6 +210,10 @@ impl FakeDaemon {
             match socket.next().await {
                 Some(Ok(Message::Text(text))) => {
                     let frame = ToDaemon::parse(&text).unwrap_or_else(|error| panic!("{error:?} in {text}"));
+                    if let Some(answer) = refusal(&frame, is_about_files) {
+                        // Whether the Board still listens is seen by reading.
+                        let _ = socket.send(Message::text(answer)).await;
+                    }
                     self.note_heard(&frame);
                     return Heard::Frame(frame);
                 }
@@ -343,6 +351,22 @@ impl FakeDaemon {
         .await;
     }
 
+    /// Stays connected and has no answer to anything, until what this returns is dropped.
+    pub fn attend(mut self) -> Attending {
+        Attending(tokio::spawn(async move {
+            loop {
+                match self.next_within(Duration::from_secs(limits::HEARTBEAT_SECONDS / 2)).await {
+                    None => self.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await,
+                    Some(Heard::Frame(frame)) => match refusal(&frame, |method| !is_about_files(method)) {
+                        Some(answer) => self.try_send_text(answer).await,
+                        None => {}
+                    },
+                    Some(Heard::Closed { .. }) => return,
+                }
+            }
+        }))
+    }
+
     /// The line goes dead: no close frame, the connection is simply gone.
     pub fn cut(&mut self) {
         self.socket = None;
@@ -363,6 +387,29 @@ impl FakeDaemon {
             socket: None,
         }
     }
+}
+
+/// A daemon in the background; it hangs up when dropped.
+#[derive(Debug)]
+pub struct Attending(tokio::task::JoinHandle<()>);
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Whether a question is about files: this daemon has no machine, and says so by itself.
+fn is_about_files(method: &str) -> bool {
+    method.starts_with("workspace.") || method.starts_with("space.")
+}
+
+/// The refusal of a question of this kind.
+fn refusal(frame: &ToDaemon, kind: impl Fn(&str) -> bool) -> Option<String> {
+    let ToDaemon::Request { id, method, .. } = frame else { return None };
+    let error = Some(format!("{method} is not built on this viber"));
+    let answer = FromDaemon::Response { id: *id, ok: false, result: Value::Null, error };
+    kind(method).then(|| serde_json::to_string(&answer).expect("a frame is JSON"))
 }
 
 /// A `task:events` body, numbered from `from`.

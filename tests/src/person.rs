@@ -258,7 +258,8 @@ fn submits(request: &reqwest::Request) -> Option<Submits> {
         None
     } else if path == "/api/v1/tasks" {
         Some(Submits::Api)
-    } else if path.starts_with("/t/") && (path.ends_with("/tasks") || path.ends_with("/messages")) {
+    } else if path.starts_with("/t/") && ["/tasks", "/messages", "/comments/send"].iter().any(|end| path.ends_with(end))
+    {
         Some(Submits::Form)
     } else {
         None

@@ -84,3 +84,10 @@ pub fn said(message: &Value, kind: &str) -> String {
     let parts = message["parts"].as_array().expect("parts");
     parts.iter().filter(|part| part["type"] == kind).filter_map(|part| part["text"].as_str()).collect()
 }
+
+/// The Board's name of a space, by what a viber tells of it.
+pub fn space(told: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(told.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..protocol::space::ID].to_owned()
+}

@@ -13,6 +13,7 @@ pub mod machine;
 mod requests;
 mod session;
 mod sessions;
+mod spaces;
 
 use std::time::{Duration, Instant};
 

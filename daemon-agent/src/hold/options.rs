@@ -5,11 +5,13 @@ use std::{ffi::OsString, path::PathBuf};
 use crate::sandbox::Rules;
 
 /// The options, for the usage line.
-pub const USAGE: &str = "[--cwd DIR] [--scratch DIR] [--home DIR [--write PATH]…]";
+pub const USAGE: &str = "[--quiet] [--cwd DIR] [--scratch DIR] [--home DIR [--write PATH]…]";
 
 /// What to run and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// What the command says about its errors goes nowhere: whoever reads its output reads nothing else.
+    pub quiet: bool,
     /// Working directory of the command.
     pub cwd: Option<PathBuf>,
     /// A private folder that is removed when the daemon is gone: nobody else would.
@@ -34,6 +36,7 @@ impl Options {
             }
             let mut value = || args.next().map(PathBuf::from).ok_or_else(|| format!("{} wants a path", arg.display()));
             match arg.to_str() {
+                Some("--quiet") => options.quiet = true,
                 Some("--cwd") => options.cwd = Some(value()?),
                 Some("--scratch") => options.scratch = Some(value()?),
                 Some("--home") => home = Some(value()?),
@@ -53,7 +56,7 @@ impl Options {
 
     /// The arguments that [`Options::parse`] reads back.
     pub fn to_args(&self) -> Vec<OsString> {
-        let mut args = Vec::new();
+        let mut args: Vec<OsString> = if self.quiet { vec!["--quiet".into()] } else { Vec::new() };
         let mut option = |name: &str, path: &PathBuf| args.extend([name.into(), path.clone().into_os_string()]);
         if let Some(cwd) = &self.cwd {
             option("--cwd", cwd);
@@ -78,6 +81,7 @@ mod tests {
     #[test]
     fn options_survive_the_command_line() {
         let options = Options {
+            quiet: true,
             cwd: Some("/w".into()),
             scratch: Some("/tmp/x".into()),
             rules: Some(Rules { home: "/h".into(), write: vec!["/w".into(), "--odd".into()] }),

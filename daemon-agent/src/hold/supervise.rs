@@ -95,6 +95,9 @@ fn start(options: &Options) -> anyhow::Result<(i32, bool)> {
     let (program, arguments) = options.argv.split_first().context("no command")?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
+    if options.quiet {
+        command.stderr(Stdio::null());
+    }
     if let Some(cwd) = &options.cwd {
         command.current_dir(cwd);
     }

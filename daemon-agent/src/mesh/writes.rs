@@ -1,6 +1,6 @@
 //! Changes of files that people made on the Board: one after the other, each once, its outcome kept until it is heard.
 
-use protocol::{EditId, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
+use protocol::{EditId, FOLDER, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
 use tokio::{sync::watch, time::sleep};
 
 use super::{Mesh, Unfetched, lives::AGAIN};
@@ -112,6 +112,8 @@ fn make(workspace: &Workspace, write: &WorkspaceWrite) -> Result<Written, String
     let told = |refused: Refused| format!("{}: {refused}", refused.code());
     match (write.op, base, &write.content, &write.to) {
         (WriteOp::Put, base, Some(content), _) => workspace.put(&write.path, base, content.as_bytes(), By::Board),
+        (WriteOp::Delete, Some(FOLDER), ..) => workspace.delete_folder(&write.path, By::Board),
+        (WriteOp::Rename, Some(FOLDER), _, Some(to)) => workspace.rename_folder(&write.path, to, By::Board),
         (WriteOp::Delete, Some(base), ..) => workspace.delete(&write.path, base, By::Board),
         (WriteOp::Rename, Some(base), _, Some(to)) => workspace.rename(&write.path, to, base, By::Board),
         _ => return Err("the change is not complete".to_owned()),

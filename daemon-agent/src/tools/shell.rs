@@ -180,7 +180,8 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     env.push((TASK.into(), context.task_id.as_str().into()));
     env.push((ATTEMPT.into(), context.attempt.to_string().into()));
     env.push((ARTIFACTS.into(), artifacts.into()));
-    let options = Options { cwd: Some(call.cwd), scratch: Some(scratch), rules: Some(rules), argv: call.argv };
+    let (cwd, scratch, rules) = (Some(call.cwd), Some(scratch), Some(rules));
+    let options = Options { quiet: false, cwd, scratch, rules, argv: call.argv };
     Ok(Command { supervisor: toolbox.hold.clone(), options, env })
 }
 

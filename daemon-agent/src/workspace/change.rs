@@ -60,10 +60,7 @@ impl Workspace {
             Some((hash, _)) if hash != base => return Ok(conflict(Some(hash))),
             Some(_) => {}
         }
-        let trash = self.make_place(&format!("{TRASH}/x"))?.folder;
-        // Names in the trash sort by time; a long one is cut, so that the whole is a name still.
-        let id = uuid::Uuid::now_v7().simple().to_string();
-        let kept = format!("{id}-{}", protocol::text::head(place.name, 200));
+        let (trash, kept) = self.trash(place.name)?;
         self.hands.note(path, None, by);
         rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
             .map_err(told)?;
@@ -129,8 +126,16 @@ impl Workspace {
         }
     }
 
+    /// The trash, and the name that something called `name` gets there.
+    pub(super) fn trash(&self, name: &str) -> Result<(OwnedFd, String), Refused> {
+        let trash = self.make_place(&format!("{TRASH}/x"))?.folder;
+        // Names in the trash sort by time; a long one is cut, so that the whole is a name still.
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        Ok((trash, format!("{id}-{}", protocol::text::head(name, 200))))
+    }
+
     /// The place of `path`, if its folder is there.
-    fn placed<'a>(&self, path: &'a str) -> Result<Option<Place<'a>>, Refused> {
+    pub(super) fn placed<'a>(&self, path: &'a str) -> Result<Option<Place<'a>>, Refused> {
         match self.place(path) {
             Err(Refused::Missing) => Ok(None),
             placed => placed.map(Some),
@@ -229,26 +234,26 @@ fn create(place: &Place<'_>, mut draft: Draft<'_>) -> Result<bool, Refused> {
 }
 
 /// The names in a folder are on the disk.
-fn settle(folder: &OwnedFd) -> Result<(), Refused> {
+pub fn settle(folder: &OwnedFd) -> Result<(), Refused> {
     let folder = open(folder, "", OFlags::RDONLY | OFlags::DIRECTORY)?;
     rustix::fs::fsync(&folder).map_err(told)
 }
 
 /// The path of a file that may be made: nobody's hand but ours is in the trash and in drafts.
-fn own(path: &str) -> Result<(), Refused> {
+pub fn own(path: &str) -> Result<(), Refused> {
     path::file(path)?;
     let first = path.split('/').next().unwrap_or(path);
-    let hidden = path.split('/').any(|name| super::read::is_hidden(name, false));
+    let hidden = path.split('/').any(|name| super::veil::is_own(name, false));
     if hidden || path::likeness(first) == TRASH {
         return Err(Refused::Name(format!("{first:?} is kept for the daemon")));
     }
     Ok(())
 }
 
-fn applied(hash: Option<String>) -> Written {
+pub fn applied(hash: Option<String>) -> Written {
     Written { state: State::Applied, hash }
 }
 
-fn conflict(hash: Option<String>) -> Written {
+pub fn conflict(hash: Option<String>) -> Written {
     Written { state: State::Conflict, hash }
 }

@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use protocol::EntryKind;
 use rustix::fs::Stat;
 
 use super::news::News;
@@ -44,7 +45,17 @@ impl By {
 pub struct Hands {
     recent: Mutex<HashMap<String, (Option<String>, By, Instant)>>,
     large: Mutex<HashMap<String, (Stamp, String)>>,
+    listed: Mutex<Option<Listed>>,
     pub news: News,
+}
+
+/// The names in a long folder, for whoever asks for the next of them.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub path: String,
+    /// The folder as it was.
+    pub stamp: Stamp,
+    pub names: Arc<Vec<(EntryKind, String)>>,
 }
 
 /// What changes when a file does.
@@ -99,6 +110,17 @@ impl Hands {
     pub fn known(&self, path: &str, stamp: &Stamp) -> Option<String> {
         let large = lock(&self.large);
         large.get(path).filter(|(of, _)| of == stamp).map(|(_, hash)| hash.clone())
+    }
+
+    /// The names that were listed last, if that was this folder as it is.
+    pub fn listed(&self, path: &str, stamp: &Stamp) -> Option<Arc<Vec<(EntryKind, String)>>> {
+        let listed = lock(&self.listed);
+        listed.as_ref().filter(|one| one.path == path && one.stamp == *stamp).map(|one| one.names.clone())
+    }
+
+    /// Keeps the names in a long folder.
+    pub fn list(&self, listed: Listed) {
+        *lock(&self.listed) = Some(listed);
     }
 
     /// Keeps the hash of a large file.

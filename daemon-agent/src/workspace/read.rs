@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{Read, Seek, SeekFrom},
     os::fd::OwnedFd,
+    sync::Arc,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -15,16 +16,16 @@ use protocol::{
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 
 use super::{
-    DRAFT, Refused, TRASH, Workspace,
-    hands::Stamp,
+    Refused, Workspace,
+    hands::{Listed, Stamp},
     hash,
     place::{open, told, told_io},
 };
 
 /// A larger file is not read for its hash, bytes: one that grows all the time would be read all the time.
 const HASHED: u64 = 64 * 1024 * 1024;
-/// What an entry takes as JSON beside its name, bytes.
-const AROUND_NAME: usize = 96;
+/// What an entry takes as JSON beside its name and its size, bytes: `{"name":,"kind":"folder","size":,"mtime":"…Z"},`.
+const AROUND_NAME: usize = 72;
 
 /// The beginning of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,25 +40,42 @@ impl Workspace {
     /// What lies in the folder at `path` (empty: the root), after the first `from` entries.
     pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
         path::folder(path)?;
+        self.veil.admit(path)?;
         let folder = open(&self.root()?, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let names = names(&folder, path.is_empty())?;
-        let total = names.len();
+        let names = self.named(path, from, &folder)?;
         let (mut entries, mut bytes) = (Vec::new(), 0);
-        for (kind, _, name) in names.into_iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        for (kind, name) in names.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+            let entry = entry(&folder, *kind, name.clone());
             // A character of a name may take six in JSON.
-            bytes += AROUND_NAME + serde_json::to_string(&name).map_or(name.len() * 6, |json| json.len());
+            bytes += AROUND_NAME + json_length(&entry.name) + entry.size.checked_ilog10().unwrap_or(0) as usize + 1;
             if entries.len() == MAX_ENTRIES || (bytes > MAX_LISTING && !entries.is_empty()) {
                 break;
             }
-            entries.push(entry(&folder, kind, name));
+            entries.push(entry);
         }
-        let omitted = (total as u64).saturating_sub(from.saturating_add(entries.len() as u64));
+        let omitted = (names.len() as u64).saturating_sub(from.saturating_add(entries.len() as u64));
         Ok(Listing { path: path.to_owned(), from, entries, omitted })
+    }
+
+    /// The names in a folder. Whoever goes on with a long list gets the one that was begun, if the folder is still as it was.
+    fn named(&self, path: &str, from: u64, folder: &OwnedFd) -> Result<Arc<Vec<(EntryKind, String)>>, Refused> {
+        let stamp = Stamp::of(&rustix::fs::fstat(folder).map_err(told)?);
+        if from > 0
+            && let Some(names) = self.hands.listed(path, &stamp)
+        {
+            return Ok(names);
+        }
+        let names = Arc::new(self.names(folder, path)?);
+        if names.len() > MAX_ENTRIES / 2 {
+            self.hands.list(Listed { path: path.to_owned(), stamp, names: names.clone() });
+        }
+        Ok(names)
     }
 
     /// At most `limit` bytes of the file at `path`, from `offset` on, with the hash of all of it.
     pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, Refused> {
         path::file(path)?;
+        self.veil.admit(path)?;
         let (mut file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
         let (hash, size) = self.version(path, &mut file, &stat)?;
         let mut content = Vec::new();
@@ -69,9 +87,20 @@ impl Workspace {
         Ok(Piece { path: path.to_owned(), hash, size, mtime: Some(Stamp::of(&stat).mtime()), offset, content })
     }
 
+    /// The first bytes of the file at `path`, at most `limit`, and how many it has.
+    pub(crate) fn beginning(&self, path: &str, limit: u64) -> Result<(Vec<u8>, u64), Refused> {
+        path::file(path)?;
+        self.veil.admit(path)?;
+        let (file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes).map_err(told_io)?;
+        Ok((bytes, Stamp::of(&stat).size))
+    }
+
     /// The text at `path` and its hash, or `None` when there is no file.
     pub fn text(&self, path: &str) -> Result<Option<(String, String)>, Refused> {
         path::file(path)?;
+        self.veil.admit(path)?;
         let found = match self.place(path) {
             Err(Refused::Missing) => None,
             placed => placed?.file()?,
@@ -101,6 +130,33 @@ impl Workspace {
         Ok(Some(Head { bytes, size: stamp.size, mtime: stamp.mtime() }))
     }
 
+    /// The names in a folder in their order: folders first.
+    pub(super) fn names(&self, folder: &OwnedFd, path: &str) -> Result<Vec<(EntryKind, String)>, Refused> {
+        let mut all = Vec::new();
+        for entry in Dir::read_from(folder).map_err(told)? {
+            let entry = entry.map_err(told)?;
+            let name = entry.file_name();
+            let kind = match entry.file_type() {
+                FileType::Unknown => match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    Err(_) => continue,
+                },
+                known => known,
+            };
+            let kind = match (kind, name.to_str()) {
+                (FileType::Directory, Ok(_)) => EntryKind::Folder,
+                (FileType::RegularFile, Ok(_)) => EntryKind::File,
+                _ => EntryKind::Other,
+            };
+            let name = name.to_string_lossy().into_owned();
+            if name != "." && name != ".." && !self.veil.leaves_out(path, &name) {
+                all.push((kind, name.to_lowercase(), name));
+            }
+        }
+        all.sort_unstable();
+        Ok(all.into_iter().map(|(kind, _, name)| (kind, name)).collect())
+    }
+
     /// The hash and the size of an open file; it is at its end then, or where it was.
     pub(super) fn version(&self, path: &str, file: &mut File, stat: &Stat) -> Result<(String, u64), Refused> {
         let stamp = Stamp::of(stat);
@@ -121,36 +177,15 @@ impl Workspace {
     }
 }
 
-/// Whether a name in a folder is one of ours, which nobody is shown.
-pub fn is_hidden(name: &str, in_root: bool) -> bool {
-    (in_root && name == TRASH) || (name.starts_with(DRAFT) && name.ends_with(".tmp"))
+/// The path of `name` in a folder.
+pub fn joined(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The names in a folder in their order, each with what orders it.
-fn names(folder: &OwnedFd, in_root: bool) -> Result<Vec<(EntryKind, String, String)>, Refused> {
-    let mut all = Vec::new();
-    for entry in Dir::read_from(folder).map_err(told)? {
-        let entry = entry.map_err(told)?;
-        let name = entry.file_name();
-        let kind = match entry.file_type() {
-            FileType::Unknown => match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(_) => continue,
-            },
-            known => known,
-        };
-        let kind = match (kind, name.to_str()) {
-            (FileType::Directory, Ok(_)) => EntryKind::Folder,
-            (FileType::RegularFile, Ok(_)) => EntryKind::File,
-            _ => EntryKind::Other,
-        };
-        let name = name.to_string_lossy().into_owned();
-        if name != "." && name != ".." && !is_hidden(&name, in_root) {
-            all.push((kind, name.to_lowercase(), name));
-        }
-    }
-    all.sort_unstable();
-    Ok(all)
+/// Bytes of a text in JSON.
+fn json_length(text: &str) -> usize {
+    let plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
+    if plain { text.len() + 2 } else { serde_json::to_string(text).map_or(text.len() * 6 + 2, |json| json.len()) }
 }
 
 fn entry(folder: &OwnedFd, kind: EntryKind, name: String) -> Entry {

@@ -24,7 +24,7 @@ use super::{
     hands::Stamp,
     news::Changed,
     place::{open, told},
-    read::is_hidden,
+    veil::is_own,
 };
 
 /// Editors write a file in several steps; what comes within this time is one change.
@@ -151,7 +151,7 @@ impl Workspace {
 /// The path beneath the root, if it can be one of a file that people see.
 fn way(root: &PathBuf, path: &std::path::Path) -> Option<String> {
     let way = path.strip_prefix(root).ok()?.to_str()?;
-    let hidden = way.split('/').enumerate().any(|(depth, name)| is_hidden(name, depth == 0));
+    let hidden = way.split('/').enumerate().any(|(depth, name)| is_own(name, depth == 0));
     (!hidden && protocol::path::folder(way).is_ok()).then(|| way.to_owned())
 }
 
@@ -224,7 +224,7 @@ impl Workspace {
 }
 
 /// The files at and below `path`; whether it is a folder.
-fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<String, Stamp>) -> Result<bool, Refused> {
+pub(super) fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<String, Stamp>) -> Result<bool, Refused> {
     let root = workspace.root()?;
     if !path.is_empty() {
         let looked = match workspace.place(path) {
@@ -255,7 +255,7 @@ fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<String, Stamp>) 
         for entry in entries.flatten() {
             let Ok(name) = entry.file_name().to_str() else { continue };
             let below = if way.is_empty() { name.to_owned() } else { format!("{way}/{name}") };
-            if name == "." || name == ".." || is_hidden(name, way.is_empty()) || protocol::path::file(&below).is_err() {
+            if name == "." || name == ".." || is_own(name, way.is_empty()) || protocol::path::file(&below).is_err() {
                 continue;
             }
             let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };

@@ -7,7 +7,7 @@ mod look;
 
 use std::time::Duration;
 
-use protocol::{EditId, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, WriteState, limits, path};
+use protocol::{EditId, FOLDER, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, WriteState, limits, path};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -21,7 +21,8 @@ use crate::{
     state::Board,
 };
 
-pub use look::{AWAY, Folder, Shown, catch_up, list, read};
+pub use look::{AWAY, Folder, Shown, catch_up, list, read, search};
+pub(super) use look::{fetch, refusal};
 
 /// How long somebody who changes a file waits to hear what became of it, before it counts as queued.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -237,6 +238,10 @@ async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant, a
             return Ok(db::files::hear(tx, team, viber, &heard, now).await?);
         }
         WriteState::Applied => {}
+    }
+    if edit.base_hash.as_deref() == Some(FOLDER) {
+        // Of each file that came somewhere the viber tells by itself.
+        return Ok(db::files::leave(tx, team, viber, &edit.path, now).await?);
     }
     if let Some(session) = plan::made(tx, team, viber, &edit, now).await? {
         after.session(&session);

@@ -13,6 +13,10 @@ use crate::{
 const BATCH: u64 = 20;
 /// Rows of open events that are read to complete a part.
 const OPEN_ROWS: u64 = 100_000;
+/// How long the history of a file is kept, days, and how many changes of it at most: each holds the file twice.
+const HISTORY: (i64, u64) = (90, 50);
+/// Changes of files that are taken away in one change.
+const EDITS: u64 = 200;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Teams looked at in one sweep.
 const TEAMS: u64 = 10_000;
@@ -54,6 +58,29 @@ pub async fn forget_logins(board: &Board) -> Result<()> {
         .write(move |tx| Box::pin(async move { Ok::<_, Error>(db::logins::sweep(tx, before).await?) }))
         .await
         .map(drop)
+}
+
+/// Takes away what was changed in files long ago, or many changes ago. What waits, or is not decided, stays.
+pub async fn trim_history(board: &Board) -> Result<()> {
+    let before = Instant(board.clock.now().0 - HISTORY.0 * DAY_MS);
+    let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    for team in teams {
+        let some = || {
+            let team = team.id.clone();
+            board.db.write(move |tx| {
+                let team = team.clone();
+                Box::pin(async move {
+                    let stale = db::edits::stale(tx, &team, before, HISTORY.1, EDITS).await?;
+                    for edit in &stale {
+                        db::edits::forget(tx, &team, edit).await?;
+                    }
+                    Ok::<_, Error>(stale.len() as u64)
+                })
+            })
+        };
+        while some().await? == EDITS {}
+    }
+    Ok(())
 }
 
 /// Takes away the artifacts that are kept too long.

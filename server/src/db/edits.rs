@@ -100,6 +100,21 @@ pub async fn pending(tx: &mut Tx, team: &TeamId, viber: &ViberId, path: &str) ->
     tx.row(sql, args![team, viber, path]).await?.as_ref().map(edit).transpose()
 }
 
+/// Changes that are over and not worth keeping: those that ended before `before`, and all but the newest `most` of a file.
+pub async fn stale(tx: &mut Tx, team: &TeamId, before: Instant, most: u64, limit: u64) -> Result<Vec<EditId>, Error> {
+    let sql = "SELECT edit_id FROM (SELECT edit_id, ended_at, ROW_NUMBER() OVER (PARTITION BY viber_id, path \
+               ORDER BY edit_id DESC) AS place FROM edits \
+               WHERE team_id = $1 AND state IN ('applied', 'refused', 'settled')) AS ended \
+               WHERE ended_at < $2 OR place > $3 LIMIT $4 + 0";
+    tx.rows(sql, args![team, before, most, limit]).await?.iter().map(|row| row.parse("edit_id")).collect()
+}
+
+/// Takes one away.
+pub async fn forget(tx: &mut Tx, team: &TeamId, id: &EditId) -> Result<(), Error> {
+    let sql = "DELETE FROM edits WHERE team_id = $1 AND edit_id = $2";
+    tx.execute(sql, args![team, id]).await.map(drop)
+}
+
 fn edit(row: &Row) -> Result<Edit, Error> {
     let op = match row.text("op")?.as_str() {
         "put" => WriteOp::Put,

@@ -42,6 +42,13 @@ pub async fn keep(
     tx.execute(sql, args![team, viber, path, text.content.as_str(), text.hash.as_str(), now]).await.map(drop)
 }
 
+/// A folder is not where it was: nothing is known to lie there any more.
+pub async fn leave(tx: &mut Tx, team: &TeamId, viber: &ViberId, folder: &str, now: Instant) -> Result<(), Error> {
+    let sql = "UPDATE files SET hash = NULL, size = 0, mtime = NULL, changed_by = 'board', heard_at = $4 \
+               WHERE team_id = $1 AND viber_id = $2 AND SUBSTR(path, 1, LENGTH($3)) = $3";
+    tx.execute(sql, args![team, viber, format!("{folder}/"), now]).await.map(drop)
+}
+
 /// What is known of a file.
 pub async fn load(tx: &mut Tx, team: &TeamId, viber: &ViberId, path: &str) -> Result<Option<File>, Error> {
     let sql = "SELECT path, hash, size, mtime, changed_by, heard_at, content, content_hash, content_at FROM files \

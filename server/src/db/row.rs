@@ -125,6 +125,7 @@ ids_are_args!(
     protocol::MessageId,
     protocol::ApprovalId,
     protocol::ProposalId,
+    protocol::CommentId,
     protocol::InvitationId,
     protocol::TokenId,
     protocol::JoinTokenId,

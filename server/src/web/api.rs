@@ -14,6 +14,7 @@ mod plan;
 mod query;
 mod sessions;
 pub mod shapes;
+pub(super) mod spaces;
 mod tasks;
 mod vibers;
 pub(super) mod workspace;
@@ -63,6 +64,7 @@ fn described() -> OpenApiRouter<Board> {
         // Whole paths, not nested ones: extractors tell an API call by its path.
         .merge(vibers::routes())
         .merge(workspace::routes())
+        .merge(spaces::routes())
         .merge(sessions::routes())
         .merge(tasks::routes())
         .merge(people::routes())

@@ -174,6 +174,25 @@ pub fn file_history(slug: &str, id: &ViberId, path: &str) -> String {
     format!("{}?history=1", file(slug, id, path))
 }
 
+/// Where a text is looked for in a viber's workspace.
+pub fn files_search(slug: &str, id: &ViberId, words: &str) -> String {
+    format!("/t/{slug}/vibers/{id}/files?q={}", escape(words))
+}
+
+/// A place in a space of a viber: what changed (``), `log`, `files`, or one file's `diff`; with what the address says more.
+pub fn space(slug: &str, id: &ViberId, space: &str, place: &str, says: &[(&str, &str)]) -> String {
+    let place = if place.is_empty() { String::new() } else { format!("/{place}") };
+    let says: Vec<_> = says.iter().map(|(key, value)| format!("{key}={}", escape(value))).collect();
+    let mark = if says.is_empty() { "" } else { "?" };
+    format!("/t/{slug}/vibers/{id}/spaces/{}{place}{mark}{}", segment(space), says.join("&"))
+}
+
+/// Somebody's comments that are not sent yet; or where they are withdrawn or sent.
+pub fn comments(slug: &str, id: &SessionId, verb: &str) -> String {
+    let verb = if verb.is_empty() { String::new() } else { format!("/{verb}") };
+    format!("/t/{slug}/sessions/{id}/comments{verb}")
+}
+
 /// One change that somebody made here.
 pub fn edit(slug: &str, id: &ViberId, edit: &EditId) -> String {
     format!("/t/{slug}/vibers/{id}/edits/{edit}")

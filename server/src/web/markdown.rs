@@ -60,6 +60,35 @@ fn words<'a>(node: Node<'a>) -> String {
     text.collect()
 }
 
+/// `source` as code of this kind, a line each, with colours.
+pub fn lines(source: &str, kind: &str) -> Vec<String> {
+    let longest = source.lines().map(|line| line.trim_start().chars().take_while(|c| *c == '`').count()).max();
+    let fence = "`".repeat(longest.unwrap_or(0).max(2) + 1);
+    let kind: String = kind.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+    let html = render(&format!("{fence}{kind}\n{source}\n{fence}\n"), By::Agent);
+    let inside = html.split_once("<code>").and_then(|(_, rest)| rest.rsplit_once("</code>")).map(|(inside, _)| inside);
+    let mut open = String::new();
+    let mut lines: Vec<String> = Vec::new();
+    for line in inside.unwrap_or_default().split('\n') {
+        let begun = open.clone();
+        // Colours do not nest: the last tag says whether one goes on.
+        if let Some(at) = line.rfind('<') {
+            open = if line[at..].starts_with("<span") {
+                line[at..].split_inclusive('>').next().unwrap_or_default().to_owned()
+            } else {
+                String::new()
+            };
+        }
+        let end = if open.is_empty() { "" } else { "</span>" };
+        lines.push(format!("{begun}{line}{end}"));
+    }
+    // What the fence adds at the end.
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
 /// Reads the grammars and the allow-list before the first reader has to wait for them.
 pub fn warm() {
     let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));

@@ -3,6 +3,7 @@
 //! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
 
 mod artifacts;
+mod comments;
 mod dock;
 mod files;
 mod home;
@@ -17,6 +18,7 @@ mod preflight;
 mod read;
 mod session;
 mod sessions;
+mod spaces;
 mod talk;
 mod theme;
 mod transcript;
@@ -69,6 +71,10 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/sessions", get(machine::list))
         .route("/t/{team}/vibers/{id}/sessions/{session}", get(machine::show))
         .route("/t/{team}/vibers/{id}/sessions/{session}/import", post(machine::import))
+        .route("/t/{team}/vibers/{id}/spaces/{space}", get(spaces::show))
+        .route("/t/{team}/vibers/{id}/spaces/{space}/diff", get(spaces::diff))
+        .route("/t/{team}/vibers/{id}/spaces/{space}/log", get(spaces::log))
+        .route("/t/{team}/vibers/{id}/spaces/{space}/files", get(spaces::files))
         .merge(artifacts::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list).post(session::prepare))
@@ -86,6 +92,9 @@ pub fn routes() -> Router<Board> {
         .route(&at("plan/conflict"), post(plan::settle))
         .route(&at("plan/proposals/{proposal}"), post(plan::propose))
         .route(&at("memory/proposals/{proposal}"), post(memory::propose))
+        .route(&at("comments"), get(comments::list).post(comments::add))
+        .route(&at("comments/withdraw"), post(comments::withdraw))
+        .route(&at("comments/send"), post(comments::send))
         .route(&at("seen"), post(session::seen))
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))

@@ -1,14 +1,113 @@
 //! Vibers, join tokens, commands.
 
-use protocol::{AgentInfo, BootId, Hello, JoinTokenId, ProviderInfo, ViberState};
+use protocol::{AgentInfo, BootId, EditId, Hello, Instant, JoinTokenId, ProviderInfo, ViberState, WriteOp};
 use server::{
-    db::{Error, Tx, commands, join_tokens, vibers},
-    domain::{ContactState, JoinToken},
+    db::{Error, Tx, commands, edits, files, join_tokens, vibers},
+    domain::{ContactState, Edit, EditState, Heard, JoinToken},
 };
 
 use super::{NOW, after, session, stories, task, team, viber};
 
-stories!(vibers_are_kept, contact_follows_the_newest_connection, join_tokens_work_once, commands_are_numbered);
+stories!(
+    vibers_are_kept,
+    contact_follows_the_newest_connection,
+    join_tokens_work_once,
+    commands_are_numbered,
+    old_changes_of_files_are_forgotten,
+    a_folder_leaves_with_what_is_in_it,
+);
+
+/// A change of `path` that ended at `at`, or waits.
+async fn change(
+    tx: &mut Tx,
+    team: &protocol::TeamId,
+    viber: &protocol::ViberId,
+    (path, at): (&str, Instant),
+    state: EditState,
+) -> Result<EditId, Error> {
+    let text = "text".to_owned();
+    let edit = Edit {
+        id: EditId::new(at.0),
+        viber_id: viber.clone(),
+        path: path.to_owned(),
+        op: WriteOp::Put,
+        base_hash: None,
+        base: None,
+        content: Some(text.clone()),
+        hash: Some(text),
+        to: None,
+        state,
+        reason: None,
+        theirs_hash: None,
+        made_by: "op".into(),
+        author: "Olga".into(),
+        created_at: at,
+        ended_at: None,
+    };
+    edits::insert(tx, team, &Edit { state: EditState::Queued, ..edit.clone() }).await?;
+    if state == EditState::Applied {
+        let written = protocol::WorkspaceWritten {
+            edit_id: edit.id.clone(),
+            path: path.to_owned(),
+            state: protocol::WriteState::Applied,
+            hash: edit.hash.clone(),
+            reason: None,
+        };
+        assert!(edits::end(tx, team, viber, &written, at).await?);
+    }
+    Ok(edit.id)
+}
+
+async fn old_changes_of_files_are_forgotten(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let (one, theirs) = (viber(tx, &home, "one").await?, viber(tx, &far, "theirs").await?);
+    let old = change(tx, &home, &one, ("a.md", after(0)), EditState::Applied).await?;
+    let waits = change(tx, &home, &one, ("a.md", after(1)), EditState::Queued).await?;
+    let foreign = change(tx, &far, &theirs, ("a.md", after(0)), EditState::Applied).await?;
+    let mut many = Vec::new();
+    for n in 0..5 {
+        many.push(change(tx, &home, &one, ("b.md", after(1_000 + n)), EditState::Applied).await?);
+    }
+    let mut stale = edits::stale(tx, &home, after(500), 3, 100).await?;
+    stale.sort();
+    let mut due = vec![old.clone(), many[0].clone(), many[1].clone()];
+    due.sort();
+    assert_eq!(stale, due, "what is old, and all but the newest three of a file");
+    assert_eq!(edits::stale(tx, &home, after(500), 3, 2).await?.len(), 2);
+    for id in &stale {
+        edits::forget(tx, &far, id).await?;
+    }
+    assert!(edits::load(tx, &home, &old).await?.is_some(), "another team forgets nothing of ours");
+    for id in &stale {
+        edits::forget(tx, &home, id).await?;
+    }
+    assert!(
+        edits::load(tx, &home, &old).await?.is_none() && edits::stale(tx, &home, after(500), 3, 9).await?.is_empty()
+    );
+    assert!(edits::load(tx, &home, &waits).await?.is_some(), "what waits stays");
+    assert!(edits::load(tx, &far, &foreign).await?.is_some());
+    Ok(())
+}
+
+async fn a_folder_leaves_with_what_is_in_it(tx: &mut Tx) -> Result<(), Error> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let (one, theirs) = (viber(tx, &home, "one").await?, viber(tx, &far, "theirs").await?);
+    let heard =
+        |path: &str| Heard { path: path.into(), hash: Some("h".into()), size: 1, mtime: None, by: "file".into() };
+    for path in ["no%es/a.md", "no%es/deep/b.md", "no%esx/c.md", "notes/d.md"] {
+        files::hear(tx, &home, &one, &heard(path), NOW).await?;
+        files::hear(tx, &far, &theirs, &heard(path), NOW).await?;
+    }
+    files::leave(tx, &home, &one, "no%es", after(1)).await?;
+    for (path, there) in
+        [("no%es/a.md", false), ("no%es/deep/b.md", false), ("no%esx/c.md", true), ("notes/d.md", true)]
+    {
+        let ours = files::load(tx, &home, &one, path).await?.expect("known");
+        assert_eq!(ours.hash.is_some(), there, "{path}");
+        assert!(files::load(tx, &far, &theirs, path).await?.expect("known").hash.is_some(), "{path} of another team");
+    }
+    Ok(())
+}
 
 async fn vibers_are_kept(tx: &mut Tx) -> Result<(), Error> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);

@@ -9,6 +9,33 @@ use super::Stage;
 
 crate::on_both_databases!(an_edit_on_disk_is_in_an_open_page);
 
+#[tokio::test]
+async fn the_open_tab_of_a_session_shows_any_file_that_changed() {
+    let stage = Stage::set(Engine::Sqlite).await;
+    let session =
+        stage.operator.post("/api/v1/sessions", &serde_json::json!({ "viberId": stage.id })).await.expect(201).json();
+    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
+    let path = format!("/t/{HOME}/sessions/{}?pane=files", session["id"].as_str().expect("an id"));
+    let page = person.page(&path).await.expect(200).body;
+    let address = page.split("data-stream=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a stream");
+    let address = address.replace("&#38;", "&").replace("&amp;", "&");
+    let mut stream = person.stream(&address, None).await;
+    let mut shows = async |word: &str| {
+        loop {
+            let frame = stream.next().await.expect("an open stream");
+            if frame.event == "region" && frame.data.contains(word) {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(10), shows("pane-body")).await.expect("the tab as it is");
+    for path in ["somewhere/else.md", "in the root.md"] {
+        stage.editor(path, "x").await;
+        timeout(Duration::from_secs(10), shows(path)).await.expect("shown");
+    }
+    stage.board.sound().await;
+}
+
 async fn an_edit_on_disk_is_in_an_open_page(engine: Engine) {
     let stage = Stage::set(engine).await;
     stage.put("notes/live.md", Some(""), "first").await.expect(200);

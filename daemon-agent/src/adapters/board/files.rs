@@ -1,5 +1,6 @@
-//! The workspace as the Board asks for it: `workspace.list {path, from}`, `workspace.read {path, offset, limit}`, and
-//! `workspace.hashes {paths}`, by which a Board that comes back learns what changed while it was away.
+//! The workspace as the Board asks for it: `workspace.list {path, from}`, `workspace.read {path, offset, limit}`,
+//! `workspace.search {query}`, and `workspace.hashes {paths}`, by which a Board that comes back learns what changed while it
+//! was away.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ fn look(workspace: &Workspace, method: &str, params: &Value) -> Result<Value, St
         "workspace.read" => {
             shape(workspace.read(path, number("offset").unwrap_or(0), number("limit").unwrap_or(MAX_PIECE)))
         }
+        "workspace.search" => shape(workspace.search(params["query"].as_str().unwrap_or_default())),
         _ => {
             let paths = params["paths"].as_array().map(Vec::as_slice).unwrap_or_default();
             let paths = paths.iter().filter_map(Value::as_str).take(MAX_ENTRIES);
@@ -42,7 +44,7 @@ fn version(workspace: &Workspace, path: &str) -> Value {
     }
 }
 
-fn shape(looked: Result<impl Serialize, Refused>) -> Result<Value, String> {
+pub(super) fn shape(looked: Result<impl Serialize, Refused>) -> Result<Value, String> {
     let found = looked.map_err(|refused| format!("{}: {refused}", refused.code()))?;
     serde_json::to_value(found).map_err(|error| error.to_string())
 }

@@ -1,17 +1,20 @@
-//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, `memory.search`, the files of the workspace, and
-//! the sessions that this machine remembers.
+//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, `memory.search`, the files of the workspace, the
+//! spaces of agents, and the sessions that this machine remembers.
 
 use protocol::{FromDaemon, MemorySearch};
 use serde_json::{Value, json};
 
-use super::{Identity, blobs, files, sessions};
+use super::{Identity, blobs, files, sessions, spaces};
 use crate::{mesh::Mesh, model};
 
 /// Answers one request. Requests are not durable: a lost connection fails them.
 pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, params: &Value) -> FromDaemon {
     let answer = match method {
         "status" => Ok(status(mesh)),
-        "workspace.list" | "workspace.read" | "workspace.hashes" => files::answer(mesh, method, params).await,
+        "workspace.list" | "workspace.read" | "workspace.search" | "workspace.hashes" => {
+            files::answer(mesh, method, params).await
+        }
+        _ if method.starts_with("space.") => spaces::answer(mesh, method, params).await,
         "memory.search" => search(mesh, params).await,
         "session.list" | "session.log" => sessions::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,

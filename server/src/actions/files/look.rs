@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use protocol::{Instant, Listing, Piece, TeamId, ViberId, WriteOp, limits, path};
+use protocol::{Found, Instant, Listing, Piece, TeamId, ViberId, WriteOp, limits, path};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -77,14 +77,18 @@ async fn ask(board: &Board, viber: &ViberId, method: &str, params: Value) -> Res
         Err(RequestError::Refused(told)) => told,
         Err(RequestError::Disconnected | RequestError::TimedOut | RequestError::Busy) => return Ok(Answer::Away),
     };
-    let (code, _) = told.split_once(':').unwrap_or((&told, ""));
-    let told = protocol::text::head(&told, 300).to_owned();
-    Err(match code {
+    Err(refusal(&told))
+}
+
+/// What a viber's refusal to show something means here: it begins with a word that both ends know.
+pub fn refusal(told: &str) -> Error {
+    let (code, why) = told.split_once(": ").unwrap_or((told, told));
+    let why = protocol::text::head(why, 400).to_owned();
+    let known = ["forbidden_path", "is_folder", "no_repository", "no_git", "space_away", "too_slow", "git"];
+    match code {
         "not_found" | "no_folder" => Error::NotFound,
-        "forbidden_path" => Error::unacceptable("forbidden_path", told),
-        "is_folder" => Error::unacceptable("is_folder", told),
-        _ => Error::unacceptable("viber_refused", told),
-    })
+        _ => Error::unacceptable(known.into_iter().find(|known| *known == code).unwrap_or("viber_refused"), why),
+    }
 }
 
 async fn viber(board: &Board, team: &TeamId, id: &ViberId) -> Result<Viber> {
@@ -145,7 +149,7 @@ pub async fn read(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: 
         return shown(file, None, None).ok_or(Error::NotFound);
     }
     if connected {
-        match fetch(board, id, path, from).await {
+        match fetch(board, id, None, path, from).await {
             Ok(Some(fresh)) => {
                 let by = file.filter(|file| file.hash.as_ref() == Some(&fresh.hash)).map(|file| file.changed_by);
                 let fresh = Shown { by: by.clone(), ..fresh };
@@ -200,15 +204,23 @@ fn shown(file: &File, as_of: Option<Instant>, pending: Option<Edit>) -> Option<S
     })
 }
 
-/// Reads from the machine: all of a small file, a piece of a large one; `None` when it is away.
-async fn fetch(board: &Board, viber: &ViberId, path: &str, from: Option<u64>) -> Result<Option<Shown>> {
+/// Reads from the machine, from the workspace or a space: all of a small file, a piece of a large one; `None` when it is
+/// away.
+pub async fn fetch(
+    board: &Board,
+    viber: &ViberId,
+    space: Option<&str>,
+    path: &str,
+    from: Option<u64>,
+) -> Result<Option<Shown>> {
+    let method = if space.is_some() { "space.read" } else { "workspace.read" };
     for _ in 0..TRIES {
         let start = from.unwrap_or(0);
         let mut whole: Option<Shown> = None;
         loop {
             let offset = start + whole.as_ref().map_or(0, |shown| shown.bytes.len() as u64);
-            let params = json!({ "path": path, "offset": offset, "limit": limits::MAX_PIECE });
-            let Answer::Value(value) = ask(board, viber, "workspace.read", params).await? else { return Ok(None) };
+            let params = json!({ "space": space, "path": path, "offset": offset, "limit": limits::MAX_PIECE });
+            let Answer::Value(value) = ask(board, viber, method, params).await? else { return Ok(None) };
             let piece: Piece = serde_json::from_value(value).map_err(|_| strange())?;
             let bytes = BASE64_STANDARD.decode(&piece.content).map_err(|_| strange())?;
             let sized = bytes.len() as u64 <= limits::MAX_PIECE && piece.size <= i64::MAX as u64;
@@ -242,6 +254,20 @@ async fn fetch(board: &Board, viber: &ViberId, path: &str, from: Option<u64>) ->
         }
     }
     Err(Error::Unavailable { what: "the file, which changes all the time,", retry_after: 2 })
+}
+
+/// Files whose names hold `query`, and lines that do, as the machine finds them now.
+pub async fn search(board: &Board, team: &TeamId, id: &ViberId, query: &str) -> Result<Found> {
+    viber(board, team, id).await?;
+    match ask(board, id, "workspace.search", json!({ "query": query })).await? {
+        Answer::Value(value) => {
+            let found: Found = serde_json::from_value(value).map_err(|_| strange())?;
+            if found.hits.len() > limits::MAX_ENTRIES { Err(strange()) } else { Ok(found) }
+        }
+        Answer::Away => {
+            Err(Error::conflict(AWAY, "the viber is away: its files can be searched only while it is connected"))
+        }
+    }
 }
 
 /// Remembers a text that was read.

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use protocol::{
-    ArtifactId, Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL,
+    ArtifactId, CommentId, Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId,
+    limits::MAX_GOAL,
 };
 use serde_json::{Value, json};
 
 use super::{
-    super::{After, artifacts},
+    super::{After, artifacts, comments},
     choose, offer,
 };
 use crate::{
@@ -46,6 +47,8 @@ pub struct Submit {
     pub policies: PolicyChange,
     /// The same call again is answered with the same task.
     pub once: Option<Once>,
+    /// Remarks that the goal was made of: they are gone with it.
+    pub takes: Option<Vec<CommentId>>,
 }
 
 struct Job {
@@ -110,6 +113,9 @@ impl Job {
     async fn run(&self, tx: &mut Tx) -> Result<(Task, After)> {
         if let Some(task) = self.answered_before(tx).await? {
             return Ok((task, After::default()));
+        }
+        if let (Some(takes), Some(session)) = (&self.submit.takes, &self.submit.session) {
+            comments::take(tx, &self.team, (session, self.by.actor.id()), takes).await?;
         }
         let mut after = After::default();
         let (session, seq, busy) = match &self.submit.session {

@@ -131,6 +131,7 @@ async fn submit(
             approve_first: asked.approve_first,
         },
         once: once.map(|Extension(once)| once),
+        takes: None,
     };
     let task = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await.map_err(super::foreign)?;
     let place = format!("{PREFIX}/tasks/{}", task.id);

@@ -7,13 +7,18 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use protocol::{Entry, EntryKind, Instant, ViberId};
+use protocol::{Entry, EntryKind, FOLDER, Hit, Instant, Listing, ViberId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Answers, json::MAX_BODY, path::Id, query::Asked};
+use super::{
+    Answers,
+    json::{Body, MAX_BODY},
+    path::Id,
+    query::Asked,
+};
 use crate::{
     actions::files::{self, Change, Op, Shown},
     domain::{Edit, EditState},
@@ -29,7 +34,7 @@ use crate::{
 const AS_OF: &str = "x-as-of";
 
 pub fn routes() -> OpenApiRouter<Board> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, write, remove))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, write, rename, remove)).routes(routes!(search))
 }
 
 /// Which file of which viber an address names: its path decoded once, whatever it says then.
@@ -74,6 +79,15 @@ pub struct Folder {
     as_of: Option<Instant>,
 }
 
+impl Folder {
+    pub(super) fn of(listing: Listing, as_of: Option<Instant>) -> Self {
+        let end = listing.from + listing.entries.len() as u64;
+        let next = (listing.omitted > 0 && as_of.is_none()).then(|| end.to_string());
+        let items = listing.entries.into_iter().map(Item::from).collect();
+        Self { path: listing.path, items, next, as_of }
+    }
+}
+
 /// A file or a folder.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -88,12 +102,15 @@ pub struct Item {
 
 impl From<Entry> for Item {
     fn from(entry: Entry) -> Self {
-        let kind = match entry.kind {
-            EntryKind::File => "file",
-            EntryKind::Folder => "folder",
-            EntryKind::Other => "other",
-        };
-        Self { name: entry.name, kind, size: entry.size, mtime: entry.mtime }
+        Self { name: entry.name, kind: word(entry.kind), size: entry.size, mtime: entry.mtime }
+    }
+}
+
+fn word(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Folder => "folder",
+        EntryKind::Other => "other",
     }
 }
 
@@ -110,10 +127,49 @@ async fn list(
     let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
     let path = asked.path.unwrap_or_default();
     let folder = files::list(&board, &caller.team.id, &id, &path, from).await?;
-    let end = from + folder.listing.entries.len() as u64;
-    let next = (folder.listing.omitted > 0 && folder.as_of.is_none()).then(|| end.to_string());
-    let items = folder.listing.entries.into_iter().map(Item::from).collect();
-    Ok(Json(Folder { path, items, next, as_of: folder.as_of }))
+    Ok(Json(Folder::of(folder.listing, folder.as_of)))
+}
+
+/// What to look for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Words {
+    /// A text of at most 200 bytes; its case does not matter.
+    q: String,
+}
+
+/// Where it was found.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Hits {
+    items: Vec<Spot>,
+    next: Option<String>,
+    /// There is more than this, or not all could be looked through in time.
+    cut: bool,
+}
+
+/// A file or folder whose name holds it, or a line that does.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Spot {
+    path: String,
+    kind: &'static str,
+    /// From 1 on; null: its name holds it.
+    line: Option<u64>,
+    text: Option<String>,
+}
+
+/// Looks for a text in the names and files of a viber's workspace.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/search", tag = "vibers", params(("id" = String, Path), Words),
+    responses((status = 200, body = Hits), Answers))]
+async fn search(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+    Asked(asked): Asked<Words>,
+) -> Result<Json<Hits>, Rejection> {
+    let found = files::search(&board, &caller.team.id, &id, &asked.q).await?;
+    let spot = |hit: Hit| Spot { path: hit.path, kind: word(hit.kind), line: hit.line, text: hit.text };
+    Ok(Json(Hits { items: found.hits.into_iter().map(spot).collect(), next: None, cut: found.cut }))
 }
 
 /// The bytes of a file. Of one over 1 MiB the first part (206), and others by `Range`.
@@ -127,7 +183,7 @@ async fn read(State(board): State<Board>, caller: Viewing, at: At, headers: Head
 }
 
 /// Where the wanted part begins: only of large files is one given, and where it ends is ours to say.
-fn range(headers: &HeaderMap) -> Option<u64> {
+pub(super) fn range(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?;
     range.split_once('-')?.0.parse().ok()
 }
@@ -174,6 +230,7 @@ pub struct Written {
 }
 
 /// Which version a caller means.
+#[derive(Debug)]
 pub(super) enum Base {
     /// The one it saw.
     Seen(String),
@@ -198,6 +255,23 @@ pub(super) fn base(headers: &HeaderMap) -> Result<Base> {
     }
 }
 
+/// The version that a request means, and the number by which it is known.
+#[derive(Debug)]
+pub struct Stated {
+    base: Base,
+    number: RequestId,
+}
+
+impl FromRequestParts<Board> for Stated {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Board) -> std::result::Result<Self, Rejection> {
+        let number = parts.extensions.get::<RequestId>().cloned();
+        let number = number.ok_or_else(|| Error::Internal("a request without a number".to_owned()))?;
+        Ok(Self { base: base(&parts.headers)?, number })
+    }
+}
+
 /// Writes a file: the version that `If-Match` names, or a new one.
 #[utoipa::path(put, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
     params(("id" = String, Path), ("path" = String, Path)),
@@ -219,7 +293,31 @@ async fn write(
     change(&board, &caller, at, base, op, &number).await
 }
 
-/// Moves a file to the trash of its workspace: the version that `If-Match` names.
+/// A new name.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Renaming {
+    /// The new path, beneath the workspace. Nothing may be there.
+    path: String,
+}
+
+/// Gives a file another path: the version that `If-Match` names. A path that ends in `/` is a folder's, which needs none.
+#[utoipa::path(patch, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
+    params(("id" = String, Path), ("path" = String, Path)), request_body = Renaming,
+    responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
+        (status = 428, description = "Name the version"), Answers))]
+async fn rename(
+    State(board): State<Board>,
+    caller: Operating,
+    at: At,
+    stated: Stated,
+    Body(asked): Body<Renaming>,
+) -> Result<Response, Rejection> {
+    change(&board, &caller, at, stated.base, Op::Rename { to: asked.path }, &stated.number).await
+}
+
+/// Moves a file to the trash of its workspace: the version that `If-Match` names. A path that ends in `/` is a folder's,
+/// which needs none.
 #[utoipa::path(delete, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
     params(("id" = String, Path), ("path" = String, Path)),
     responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
@@ -242,10 +340,16 @@ async fn change(
     op: Op,
     number: &RequestId,
 ) -> Result<Response, Rejection> {
+    let moves = !matches!(op, Op::Put { .. });
+    let (path, folder) = match path.strip_suffix('/') {
+        Some(folder) if moves => (folder.to_owned(), true),
+        _ => (path, false),
+    };
     let base_hash = match &base {
+        _ if folder => Some(FOLDER.to_owned()),
         Base::Seen(hash) => Some(hash.clone()),
         Base::New => None,
-        Base::Unsaid if matches!(op, Op::Delete) => {
+        Base::Unsaid if moves => {
             if let Err(error @ Error::NotFound) = files::read(board, &caller.team.id, &id, &path, None).await {
                 return Err(error.into());
             }
@@ -270,6 +374,10 @@ async fn change(
         EditState::Conflict | EditState::Settled => {
             // Whoever asked is told: nobody else has to decide.
             files::settle(board, &caller.team.id, &caller.by, &edit, None).await?;
+            if folder {
+                // There is no such folder: that is all that can be wrong with its version.
+                return Err(Error::NotFound.into());
+            }
             Ok(stale(&base, edit.theirs_hash, number))
         }
         EditState::Refused => {

@@ -231,3 +231,17 @@ fn size_and_depth_are_bounded() {
     let code = format!("```js\n{}\n```", "(((((((((((((((((((((a".repeat(4_000));
     assert!(agent(&code).contains("<pre"));
 }
+
+#[test]
+fn code_is_cut_into_lines_that_stand_alone() {
+    let source = "/* a\n   <b>\n*/\nlet a = \"x\";\n\n```\nend\n";
+    let lines = super::lines(source, "rs");
+    assert_eq!(lines.len(), 7, "{lines:#?}");
+    for line in &lines {
+        assert_eq!(line.matches("<span").count(), line.matches("</span>").count(), "{line}");
+        assert!(!line.contains("<b>"), "{line}");
+    }
+    assert!(lines[1].starts_with("<span class=\"hl-comment\">") && lines[1].contains("&lt;b&gt;"), "{}", lines[1]);
+    assert_eq!((lines[4].as_str(), lines[5].as_str()), ("", "```"));
+    assert!(super::lines("", "rs").is_empty());
+}

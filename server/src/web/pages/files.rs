@@ -4,7 +4,7 @@
 //! editor again, a conflict has a page of its own.
 
 pub mod edits;
-mod panes;
+pub mod panes;
 
 use askama::Template;
 use axum::{
@@ -13,13 +13,13 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
-use protocol::ViberId;
+use protocol::{EntryKind, FOLDER, Hit, ViberId};
 use serde::Deserialize;
 
 use crate::{
     actions::files::{self, Change, Op},
     db,
-    domain::{EditState, Role, Viber},
+    domain::{EditState, Role, Space, Viber},
     error::{Error, Result},
     state::Board,
     web::{
@@ -50,6 +50,8 @@ struct Page {
     tree: Tree,
     pane: Pane,
     waiting: Vec<Line>,
+    /// The folders that agents work in, beside it.
+    spaces: Vec<Space>,
     may_act: bool,
 }
 
@@ -57,9 +59,25 @@ struct Page {
 enum Pane {
     /// Nothing was chosen.
     Folder,
+    Found(Search),
     View(FileView),
     Edit(Editor),
     History(Vec<Line>),
+}
+
+/// What was looked for, and where it stands.
+struct Search {
+    words: String,
+    hits: Vec<Spot>,
+    cut: bool,
+    /// Why there is nothing to show.
+    trouble: Option<String>,
+}
+
+/// A file, a folder or a line.
+struct Spot {
+    hit: Hit,
+    href: Option<String>,
 }
 
 /// How a file is looked at.
@@ -77,6 +95,9 @@ pub struct How {
     /// A file to be made.
     #[serde(default)]
     new: String,
+    /// A text to look for.
+    #[serde(default)]
+    q: String,
 }
 
 /// `GET /t/{team}/vibers/{id}/files`
@@ -108,6 +129,10 @@ pub async fn show(
         }
         let page = Page::load(&board, &caller, &id, "", Tree::load(&board, &caller, &id, folder, "", how.from).await?);
         let mut page = page.await?;
+        if !how.q.trim().is_empty() {
+            page.pane = Pane::Found(Search::run(&board, &caller, &id, how.q.trim()).await?);
+            return Ok(html(&page)?.into_response());
+        }
         page.shell = page.shell.at(Place::Files(id, "folder".to_owned(), folder.to_owned()));
         return Ok(html(&page)?.into_response());
     }
@@ -144,6 +169,7 @@ impl Page {
         let slug = caller.team.slug.clone();
         Ok(Self {
             shell: Shell::load(board, caller).await?,
+            spaces: Space::all(&viber.agents),
             waiting: open.into_iter().map(|edit| Line::of(&slug, edit)).collect(),
             slug,
             viber,
@@ -152,6 +178,42 @@ impl Page {
             pane: Pane::Folder,
             may_act: caller.role >= Role::Operator,
         })
+    }
+}
+
+impl Page {
+    fn space(&self, space: &Space) -> String {
+        links::space(&self.slug, &self.viber.id, &space.id, "", &[])
+    }
+
+    /// What was looked for.
+    fn words(&self) -> &str {
+        if let Pane::Found(search) = &self.pane { &search.words } else { "" }
+    }
+}
+
+impl Search {
+    async fn run(board: &Board, caller: &Caller, id: &ViberId, words: &str) -> Result<Self> {
+        let mut search = Self { words: words.to_owned(), hits: Vec::new(), cut: false, trouble: None };
+        match files::search(board, &caller.team.id, id, words).await {
+            Ok(found) => {
+                let slug = &caller.team.slug;
+                let spot = |hit: Hit| {
+                    let href = match hit.kind {
+                        EntryKind::Folder => Some(links::folder(slug, id, &hit.path)),
+                        EntryKind::File => Some(links::file(slug, id, &hit.path)),
+                        EntryKind::Other => None,
+                    };
+                    Spot { href, hit }
+                };
+                (search.hits, search.cut) = (found.hits.into_iter().map(spot).collect(), found.cut);
+            }
+            Err(Error::Conflict { message, .. } | Error::Unacceptable { message, .. }) => {
+                search.trouble = Some(message);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(search)
     }
 }
 
@@ -183,7 +245,13 @@ pub async fn change(
     At { id, path }: At,
     Form(asked): Form<Asked>,
 ) -> Result<Response, Rejection> {
-    let (slug, base_hash) = (&caller.team.slug, Some(asked.base.clone()).filter(|base| !base.is_empty()));
+    let slug = &caller.team.slug;
+    let (path, folder) = match path.strip_suffix('/') {
+        Some(folder) if asked.verb != "save" => (folder.to_owned(), true),
+        _ => (path, false),
+    };
+    let base = if folder { FOLDER } else { asked.base.as_str() };
+    let base_hash = Some(base.to_owned()).filter(|base| !base.is_empty());
     let content = as_kept(&asked.content, &asked.eol);
     let op = match asked.verb.as_str() {
         "save" => Op::Put { content: content.clone(), seen: Some(as_kept(&asked.seen, &asked.eol)) },
@@ -205,6 +273,7 @@ pub async fn change(
                 let above = path.rsplit_once('/').map_or("", |(above, _)| above);
                 let to = match asked.verb.as_str() {
                     "save" => links::file(slug, &id, &path),
+                    "rename" if edit.state == EditState::Applied && folder => links::folder(slug, &id, asked.to.trim()),
                     "rename" if edit.state == EditState::Applied => links::file(slug, &id, asked.to.trim()),
                     _ => links::folder(slug, &id, above),
                 };

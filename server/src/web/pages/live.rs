@@ -121,12 +121,13 @@ pub async fn watch(
     let view = View::parse(&asked.view).ok_or(Error::NotFound)?;
     let cursor = headers.get("last-event-id").and_then(|id| id.to_str().ok()).unwrap_or(&asked.cursor).to_owned();
     let news = board.hub.listen(&caller.team.id);
+    let mut workspace = None;
     let talk = match &view {
         View::Session(id) => {
             let (team, id) = (caller.team.id.clone(), id.clone());
             let key = id.clone();
             let read = board.db.read(|tx| Box::pin(async move { db::sessions::load(tx, &team, &key).await }));
-            read.await?.ok_or(Error::NotFound)?;
+            workspace = Some(read.await?.ok_or(Error::NotFound)?.viber_id);
             Some(talk::Watched::new(id, &cursor, asked.last))
         }
         _ => None,
@@ -138,6 +139,7 @@ pub async fn watch(
         caller: caller.0,
         view,
         pane: pane::Asked::of(asked.pane.as_deref(), None),
+        workspace,
         news,
         gone,
         talk,
@@ -184,6 +186,8 @@ struct Watcher {
     view: View,
     /// Of a session: the tab beside the conversation.
     pane: pane::Asked,
+    /// Of a session: whose files its tab Files shows.
+    workspace: Option<ViberId>,
     news: Listener,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     talk: Option<talk::Watched>,
@@ -239,7 +243,10 @@ impl Watcher {
                 (true, ours(id) || matches!(self.view, View::Vibers | View::Viber(_)))
             }
             News::Viber(_) => (true, true),
-            News::File { viber, path } => (false, self.view.shows(viber, path)),
+            News::File { viber, path } => {
+                let tab = self.pane.tab == pane::Tab::Files && self.workspace.as_ref() == Some(viber);
+                (false, tab || self.view.shows(viber, path))
+            }
             News::Team => (true, false),
             News::Revoked(_) => (false, false),
             News::Anything => (true, true),

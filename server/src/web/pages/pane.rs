@@ -121,7 +121,7 @@ impl Held {
                     let body = match asked.tab {
                         Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
                         Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session).await?),
-                        Tab::Files => Body::Files(files::Held::read(tx, &team, &session).await?),
+                        Tab::Files => Body::Files(files::Held::read(tx, &team, &session, &asked.at).await?),
                         Tab::Memory => {
                             Body::Memory(Box::new(memory::Held::read(tx, &team, &session, &asked.at).await?))
                         }

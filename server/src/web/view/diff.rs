@@ -58,8 +58,67 @@ impl Diff {
     }
 }
 
+impl Diff {
+    /// As git writes it; and what it says beside lines, such as another mode.
+    pub fn of_unified(text: &str) -> (Self, Vec<String>) {
+        let mut diff = Self { rows: Vec::new(), added: 0, removed: 0, omitted: 0 };
+        let (mut notes, mut at) = (Vec::new(), None::<(usize, usize)>);
+        for line in text.lines() {
+            if let Some(begin) = hunk(line) {
+                at = Some(begin);
+                if diff.rows.is_empty() && begin.0 <= 1 && begin.1 <= 1 {
+                    continue;
+                }
+                let place = line.splitn(3, "@@").nth(2).unwrap_or_default().trim();
+                let text = if place.is_empty() { "…".to_owned() } else { format!("… {}", short(place)) };
+                diff.rows.push(Row { op: "hunk", old: None, new: None, text });
+                continue;
+            }
+            let Some((old, new)) = at.as_mut() else {
+                let told = ["rename ", "similarity ", "old mode ", "new mode ", "deleted file", "new file"];
+                if told.iter().any(|word| line.starts_with(word)) {
+                    notes.push(short(line));
+                }
+                continue;
+            };
+            let text = short(line.get(1..).unwrap_or_default());
+            match line.as_bytes().first() {
+                Some(b'+') => {
+                    diff.rows.push(Row { op: "add", old: None, new: Some(*new), text });
+                    (*new, diff.added) = (*new + 1, diff.added + 1);
+                }
+                Some(b'-') => {
+                    diff.rows.push(Row { op: "del", old: Some(*old), new: None, text });
+                    (*old, diff.removed) = (*old + 1, diff.removed + 1);
+                }
+                Some(b'\\') => diff.rows.push(Row { op: "hunk", old: None, new: None, text: text.trim().to_owned() }),
+                _ => {
+                    diff.rows.push(Row { op: "same", old: Some(*old), new: Some(*new), text });
+                    (*old, *new) = (*old + 1, *new + 1);
+                }
+            }
+        }
+        diff.omitted = diff.rows.len().saturating_sub(MOST);
+        diff.rows.truncate(MOST);
+        (diff, notes)
+    }
+}
+
+/// Where the lines after `@@ -12,3 +14,5 @@` begin.
+fn hunk(line: &str) -> Option<(usize, usize)> {
+    let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
+    let (new, _) = rest.split_once(" @@")?;
+    let first = |range: &str| range.split(',').next()?.parse::<usize>().ok();
+    Some((first(old)?, first(new)?))
+}
+
+fn short(text: &str) -> String {
+    protocol::text::head(text, 2_000).to_owned()
+}
+
 impl Row {
-    fn sign(&self) -> &'static str {
+    /// What stands before the line.
+    pub fn sign(&self) -> &'static str {
         match self.op {
             "add" => "+",
             "del" => "\u{2212}",
@@ -80,5 +139,30 @@ mod tests {
         assert_eq!(shown[3..5], [("del", "10"), ("add", "ten")]);
         assert_eq!((shown.len(), diff.added, diff.removed), (8, 1, 1));
         assert!(Diff::of(&old, &old).rows.is_empty());
+    }
+
+    #[test]
+    fn what_git_writes_is_read_line_by_line() {
+        let text = "diff --git a/a b/b\nsimilarity index 90%\nrename from a\nrename to b\n--- a/a\n+++ b/b\n\
+                    @@ -10,3 +12,3 @@ fn x() {\n same\n--- old\n+++ new\n\\ No newline at end of file\n\
+                    @@ -90 +93,0 @@\n-gone\n";
+        let (diff, notes) = Diff::of_unified(text);
+        assert_eq!(notes, ["similarity index 90%", "rename from a", "rename to b"]);
+        let rows: Vec<_> = diff.rows.iter().map(|row| (row.op, row.old, row.new, row.text.as_str())).collect();
+        assert_eq!(
+            rows,
+            [
+                ("hunk", None, None, "… fn x() {"),
+                ("same", Some(10), Some(12), "same"),
+                ("del", Some(11), None, "-- old"),
+                ("add", None, Some(13), "++ new"),
+                ("hunk", None, None, "No newline at end of file"),
+                ("hunk", None, None, "…"),
+                ("del", Some(90), None, "gone"),
+            ]
+        );
+        assert_eq!((diff.added, diff.removed, diff.omitted), (1, 2, 0));
+        assert!(Diff::of_unified("").0.rows.is_empty());
+        assert_eq!(Diff::of_unified(&format!("@@ -1 +1 @@\n{}", "+x\n".repeat(2_500))).0.omitted, 500);
     }
 }

@@ -6,10 +6,10 @@ use board_tests::{
     Board, Engine, FakeDaemon, Person,
     board::{HOME, PASSWORD},
     canary::Canary,
-    fake_daemon::{Heard, accepted, completed, progress, started, text},
-    tasks::id,
+    fake_daemon::{Attending, SPACE, accepted, completed, progress, started, text},
+    tasks::{self, id},
 };
-use protocol::{FromDaemon, ToDaemon};
+use protocol::FromDaemon;
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 use server::web::authority::TABLE;
@@ -23,6 +23,7 @@ const MOST: usize = 600;
 struct Populated {
     secrets: Vec<Canary>,
     ids: Vec<String>,
+    _viber: Attending,
 }
 
 async fn populate(board: &Board, team: &str) -> Populated {
@@ -69,25 +70,8 @@ async fn populate(board: &Board, team: &str) -> Populated {
     board.make_operator(team, &format!("{}@example.org", secret("a member")), "operator").await;
     let members = admin.get("/api/v1/members").await.expect(200).json();
     ids.extend(members["items"].as_array().expect("members").iter().map(|member| id(member, "id").to_owned()));
-    // It stays connected however long the crawl takes, and has no answer to anything: with the test's own tasks it ends.
-    tokio::spawn(async move {
-        let mut beat = tokio::time::interval(Duration::from_secs(5));
-        loop {
-            tokio::select! {
-                _ = beat.tick() => viber.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await,
-                heard = viber.next_within(Duration::from_secs(60)) => match heard {
-                    Some(Heard::Frame(ToDaemon::Request { id, method, .. })) => {
-                        let error = Some(format!("{method} is not built on this viber"));
-                        let refusal = FromDaemon::Response { id, ok: false, result: Value::Null, error };
-                        viber.try_send_text(serde_json::to_string(&refusal).expect("a frame is JSON")).await;
-                    }
-                    Some(Heard::Closed { .. }) => return,
-                    _ => {}
-                },
-            }
-        }
-    });
-    Populated { secrets, ids }
+    // It stays connected however long the crawl takes.
+    Populated { secrets, ids, _viber: viber.attend() }
 }
 
 /// The addresses on this Board that a page leads to.
@@ -116,7 +100,7 @@ fn asked(theirs: &Populated, cursors: &[String], slug: &str) -> Vec<String> {
             let path = route.path.replace("{team}", team).replace("{id}", id).replace("{attempt}", "1");
             let path = path.replace("{seq}", "2").replace("{call}", "c1").replace("{*path}", "notes.md");
             let path = path.replace("{edit}", id).replace("{proposal}", id).replace("{upload}", id);
-            paths.push(path.replace("{session}", id));
+            paths.push(path.replace("{space}", &tasks::space(SPACE)));
         }
     }
     for list in ["vibers", "sessions", "tasks", "members", "invitations", "tokens", "audit"] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use protocol::{EntryKind, Instant, ViberId};
+use protocol::{EntryKind, Instant, Listing, ViberId};
 
 use super::Asked;
 use crate::{
@@ -34,6 +34,17 @@ pub struct Tree {
     as_of: Option<Instant>,
     /// Why there is nothing to show.
     trouble: Option<String>,
+    /// What the root is called.
+    root: String,
+}
+
+/// Where something in a tree leads to.
+#[derive(Clone, Copy, Debug)]
+pub enum Way<'a> {
+    Folder(&'a str),
+    File(&'a str),
+    /// The entries of this folder from this one on.
+    More(u64),
 }
 
 /// An entry of a folder.
@@ -64,45 +75,60 @@ impl Tree {
         from: u64,
     ) -> Result<Self> {
         let slug = &caller.team.slug;
+        let way = |way: Way<'_>| match way {
+            Way::Folder(path) => links::folder(slug, id, path),
+            Way::File(path) => links::file(slug, id, path),
+            Way::More(from) => format!("{}/?from={from}", links::folder(slug, id, path).trim_end_matches('/')),
+        };
+        let mut tree = Self::of(board.clock.now(), "the workspace", path, &way);
+        match files::list(board, &caller.team.id, id, path, from).await {
+            Ok(folder) => tree.fill(folder.listing, folder.as_of, current, &way),
+            // The folder of a file that is to be made need not be there.
+            Err(Error::NotFound) if !current.is_empty() => {}
+            Err(Error::Conflict { code: files::AWAY, .. }) => {
+                tree.trouble = Some("The viber is away, and nobody has looked at this folder before.".to_owned());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(tree)
+    }
+
+    /// The folder `path` of what is called `root`, without what is in it.
+    pub fn of(now: Instant, root: &str, path: &str, way: &dyn Fn(Way<'_>) -> String) -> Self {
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-        let up = (!path.is_empty()).then(|| links::folder(slug, id, above));
-        let mut tree = Self {
-            now: board.clock.now(),
+        Self {
+            now,
             folder: path.to_owned(),
-            up,
+            up: (!path.is_empty()).then(|| way(Way::Folder(above))),
             nodes: Vec::new(),
             more: None,
             omitted: 0,
             as_of: None,
             trouble: None,
-        };
-        let folder = match files::list(board, &caller.team.id, id, path, from).await {
-            Ok(folder) => folder,
-            // The folder of a file that is to be made need not be there.
-            Err(Error::NotFound) if !current.is_empty() => return Ok(tree),
-            Err(Error::Conflict { code: files::AWAY, .. }) => {
-                tree.trouble = Some("The viber is away, and nobody has looked at this folder before.".to_owned());
-                return Ok(tree);
-            }
-            Err(error) => return Err(error),
-        };
-        let end = from + folder.listing.entries.len() as u64;
-        tree.omitted = folder.listing.omitted;
-        tree.more = (tree.omitted > 0 && folder.as_of.is_none())
-            .then(|| format!("{}?from={end}", links::folder(slug, id, path).trim_end_matches('/').to_owned() + "/"));
-        tree.as_of = folder.as_of;
+            root: root.to_owned(),
+        }
+    }
+
+    /// What is in it; `current` is the name that is shown beside it.
+    pub fn fill(&mut self, listing: Listing, as_of: Option<Instant>, current: &str, way: &dyn Fn(Way<'_>) -> String) {
+        let end = listing.from + listing.entries.len() as u64;
+        self.omitted = listing.omitted;
+        self.more = (self.omitted > 0 && as_of.is_none()).then(|| way(Way::More(end)));
+        self.as_of = as_of;
+        let path = &self.folder;
         let node = |entry: protocol::Entry| {
-            let way = if path.is_empty() { entry.name.clone() } else { format!("{path}/{}", entry.name) };
-            let (icon, href) = match entry.kind {
-                EntryKind::Folder => ("folder", Some(links::folder(slug, id, &way))),
-                EntryKind::File => ("file", Some(links::file(slug, id, &way))),
+            let place = if path.is_empty() { entry.name.clone() } else { format!("{path}/{}", entry.name) };
+            // A name that could be taken for another one is shown, but cannot be asked for.
+            let kind = if protocol::path::file(&place).is_ok() { entry.kind } else { EntryKind::Other };
+            let (icon, href) = match kind {
+                EntryKind::Folder => ("folder", Some(way(Way::Folder(&place)))),
+                EntryKind::File => ("file", Some(way(Way::File(&place)))),
                 EntryKind::Other => ("external", None),
             };
             let size = (entry.kind == EntryKind::File).then_some(entry.size);
             Node { current: entry.name == current, href, icon, name: entry.name, size }
         };
-        tree.nodes = folder.listing.entries.into_iter().map(node).collect();
-        Ok(tree)
+        self.nodes = listing.entries.into_iter().map(node).collect();
     }
 }
 
@@ -168,7 +194,7 @@ impl FileView {
 }
 
 /// The text of a file, or of the part that is here; a character that the part cuts is left out.
-fn text_of(shown: &Shown) -> Option<&str> {
+pub fn text_of(shown: &Shown) -> Option<&str> {
     let text = match std::str::from_utf8(&shown.bytes) {
         Ok(text) => text,
         Err(error) if shown.is_part() && error.error_len().is_none() => {

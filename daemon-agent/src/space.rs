@@ -1,0 +1,182 @@
+//! Spaces: the working directories that agents declare, looked at for people on the Board.
+//!
+//! A space is found by the name that stands for a declared folder, never by a path. Files are looked at like those of the
+//! workspace, beneath the root by descriptor; what changed is told by git, which runs without anything that a repository
+//! could make it run. Refuses to change anything.
+
+mod changes;
+mod diff;
+mod git;
+mod heads;
+mod log;
+mod repository;
+
+use std::path::{Path, PathBuf};
+
+use protocol::{Listing, Piece, space::ID};
+
+use crate::{
+    config::Snapshot,
+    home::Home,
+    sandbox::PRIVATE,
+    workspace::{Refused, Veil, Workspace, hex},
+};
+
+pub use diff::Which;
+pub use heads::remember;
+
+/// A declared folder that is there.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// Without links.
+    root: PathBuf,
+    files: Workspace,
+    home: Home,
+    id: String,
+    /// Of the daemon's own, beneath the root.
+    private: Vec<String>,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("{0}")]
+    Files(#[from] Refused),
+    /// No agent declares it, or not any more.
+    #[error("no agent of this viber declares this space")]
+    Unknown,
+    #[error("the folder is not there, or cannot be opened")]
+    Away,
+    #[error("the folder is no git repository")]
+    NoRepository,
+    /// Its `.git` is a link, or names a folder that does not know it.
+    #[error("its .git leads elsewhere, which is not followed")]
+    Elsewhere,
+    #[error("git is not installed on this machine")]
+    NoGit,
+    #[error("git took longer than {} s", git::TIME.as_secs())]
+    Slow,
+    #[error("git could not tell: {0}")]
+    Git(String),
+}
+
+impl Trouble {
+    /// The word on the wire, before the sentence.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Files(refused) => refused.code(),
+            Self::Unknown => "not_found",
+            Self::Away => "space_away",
+            Self::NoRepository | Self::Elsewhere => "no_repository",
+            Self::NoGit => "no_git",
+            Self::Slow => "too_slow",
+            Self::Git(_) => "git",
+        }
+    }
+}
+
+/// The name of the space that the Board was told of as `told`.
+pub fn id(told: &str) -> String {
+    hex(told.as_bytes())[..ID].to_owned()
+}
+
+impl Space {
+    /// The space of this name, among those that agents declare now.
+    pub fn find(files: &Snapshot, home: &Home, wanted: &str) -> Result<Self, Trouble> {
+        let agents = files.agents.values().filter_map(|agent| agent.as_ref().ok());
+        let declared = agents.flat_map(|agent| agent.spaces.iter().zip(agent.info().spaces));
+        let (root, _) = declared
+            .into_iter()
+            .find(|(_, told)| id(told) == wanted)
+            .map(|(root, told)| (root.clone(), told))
+            .ok_or(Trouble::Unknown)?;
+        Self::open(&root, home, wanted)
+    }
+
+    /// The declared folder `root`, which is called `id`.
+    fn open(root: &Path, home: &Home, id: &str) -> Result<Self, Trouble> {
+        let root = root.canonicalize().map_err(|_| Trouble::Away)?;
+        if !root.is_dir() {
+            return Err(Trouble::Away);
+        }
+        let house = home.root().canonicalize().unwrap_or_else(|_| home.root().to_owned());
+        let private = PRIVATE.iter().map(|name| house.join(name));
+        if private.clone().any(|closed| root.starts_with(closed)) {
+            return Err(Trouble::Away);
+        }
+        let below = |closed: PathBuf| closed.strip_prefix(&root).ok()?.to_str().map(str::to_owned);
+        let private: Vec<String> = private.filter_map(below).collect();
+        let files = Workspace::elsewhere(root.clone(), Veil::Foreign(private.clone().into()));
+        Ok(Self { root, files, home: home.clone(), id: id.to_owned(), private })
+    }
+
+    /// What lies in a folder. Blocks.
+    pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
+        self.files.list(path, from)
+    }
+
+    /// A piece of a file. Blocks.
+    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, Refused> {
+        self.files.read(path, offset, limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_space_shows_what_lies_beneath_it_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| folder.path().join(path);
+        let home = Home::at(at("space/home"));
+        for made in ["space/src", "space/.git", "space-evil", "space/home"] {
+            fs::create_dir_all(at(made)).expect("made");
+        }
+        home.open().expect("a home");
+        for (path, text) in [
+            ("space/src/main.rs", "fn main() {}"),
+            ("space/.git/config", "secret"),
+            ("space-evil/a", "secret"),
+            ("space/home/state/credential", "secret"),
+            ("space/home/config.yaml", "secret"),
+            ("space/home/workspace/task.md", "plan"),
+        ] {
+            fs::write(at(path), text).expect("written");
+        }
+        symlink(at("space-evil"), at("space/link")).expect("linked");
+        symlink(at("space-evil/a"), at("space/leaf")).expect("linked");
+        symlink(at("space"), at("declared")).expect("linked");
+        let space = Space::open(&at("declared"), &home, "x").expect("a space");
+        let names = |path: &str| {
+            let listed = space.list(path, 0).expect("listed");
+            listed.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(""), ["home", "src", "leaf", "link"]);
+        assert_eq!(names("home"), ["agents", "artifacts", "workspace"]);
+        assert!(space.read("src/main.rs", 0, 100).is_ok() && space.read("home/workspace/task.md", 0, 100).is_ok());
+        for path in [
+            ".git/config",
+            "home/state/credential",
+            "home/config.yaml",
+            "link/a",
+            "leaf",
+            "../space-evil/a",
+            "src/../../space-evil/a",
+            "/etc/passwd",
+            "",
+            "src",
+        ] {
+            assert!(space.read(path, 0, 100).is_err(), "{path}");
+        }
+        for path in [".git", "home/state", "link", "..", "src/main.rs"] {
+            assert!(space.list(path, 0).is_err(), "{path}");
+        }
+        assert!(Space::open(&home.state(), &home, "x").is_err(), "the daemon's own is no space");
+        assert!(
+            Space::open(&at("nothing"), &home, "x").is_err() && Space::open(&at("space-evil/a"), &home, "x").is_err()
+        );
+    }
+}

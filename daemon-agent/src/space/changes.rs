@@ -1,0 +1,225 @@
+//! What changed in a space: git's own words, read field by field.
+
+use std::collections::HashMap;
+
+use protocol::{Change, ChangeKind, SessionId, Since, SpaceStatus, Upstream, limits::MAX_LISTING, space::MAX_CHANGES};
+
+use super::{Space, Trouble, git::Git, heads};
+
+/// Bytes of one of git's lists that are read.
+const MOST: usize = 4 * 1024 * 1024;
+/// What a change takes as JSON beside its names, bytes.
+const AROUND: usize = 80;
+
+/// Against what a space is compared.
+pub(super) struct Base {
+    /// What git understands.
+    pub tree: String,
+    pub since: Option<Since>,
+    pub head: Option<String>,
+}
+
+impl Base {
+    /// Of the session's work, when its beginning is known and still there; else of the last commit.
+    pub async fn of(space: &Space, git: &Git, session: Option<&SessionId>) -> Result<Self, Trouble> {
+        let head = git.try_ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], 200).await?;
+        let head = head.map(|told| String::from_utf8_lossy(&told.bytes).trim().to_owned());
+        let mut since = session.and_then(|session| heads::of(space, session));
+        if let Some(known) = since.as_ref().filter(|since| !since.commit.is_empty()) {
+            let commit = format!("{}^{{commit}}", known.commit);
+            if git.try_ask(&["cat-file", "-e", &commit], 200).await?.is_none() {
+                since = None;
+            }
+        }
+        let tree = match (&since, &head) {
+            (Some(since), _) if !since.commit.is_empty() => since.commit.clone(),
+            (None, Some(_)) => "HEAD".to_owned(),
+            _ => empty(git).await?,
+        };
+        Ok(Self { tree, since, head })
+    }
+}
+
+/// The name of a tree without anything, whichever hash the repository uses.
+async fn empty(git: &Git) -> Result<String, Trouble> {
+    let told = git.ask(&["hash-object", "-t", "tree", "/dev/null"], 200).await?;
+    Ok(String::from_utf8_lossy(&told.bytes).trim().to_owned())
+}
+
+impl Space {
+    /// The branch, and what changed: since the session's work began, or since the last commit.
+    pub async fn status(&self, session: Option<&SessionId>) -> Result<SpaceStatus, Trouble> {
+        let git = Git::of(self).await?;
+        let base = Base::of(self, &git, session).await?;
+        let args = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--ignore-submodules=all"];
+        let told = git.ask(&args, MOST).await?;
+        let mut status = branch(&told.bytes);
+        let args = [
+            "diff",
+            "--raw",
+            "--numstat",
+            "-z",
+            "-M",
+            "--relative",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--ignore-submodules=dirty",
+            &base.tree,
+            "--",
+            ".",
+        ];
+        let told = git.ask(&args, MOST).await?;
+        let mut cut = told.cut;
+        let mut changes = tracked(&told.bytes);
+        let args = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
+        let told = git.ask(&args, MOST).await?;
+        cut |= told.cut;
+        let mut names = words(&told.bytes);
+        if told.cut {
+            // The last one is not whole.
+            names.pop();
+        }
+        changes.extend(names.into_iter().map(|path| Change {
+            path,
+            kind: ChangeKind::New,
+            added: None,
+            removed: None,
+            renamed_from: None,
+        }));
+        changes.retain(|change| !self.private.iter().any(|closed| change.path.starts_with(closed.as_str())));
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        let all = changes.len() as u64;
+        let mut bytes = 0;
+        changes.truncate(MAX_CHANGES);
+        let fits = changes.iter().take_while(|change| {
+            let names = change.path.len() + change.renamed_from.as_ref().map_or(0, String::len);
+            // A byte of a name may take six in JSON.
+            bytes += AROUND + names * if change.path.is_ascii() { 2 } else { 6 };
+            bytes <= MAX_LISTING
+        });
+        let fits = fits.count();
+        changes.truncate(fits);
+        (status.head, status.since) = (base.head, base.since);
+        status.omitted = (all - changes.len() as u64).max(u64::from(cut));
+        status.changes = changes;
+        Ok(status)
+    }
+}
+
+/// The words between NULs.
+pub(super) fn words(bytes: &[u8]) -> Vec<String> {
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The headers of `status --branch`.
+fn branch(bytes: &[u8]) -> SpaceStatus {
+    let mut status = SpaceStatus::default();
+    let (mut upstream, mut counted) = (None, None);
+    for word in words(bytes) {
+        let Some((key, value)) = word.strip_prefix("# branch.").and_then(|header| header.split_once(' ')) else {
+            continue;
+        };
+        match key {
+            "head" if value != "(detached)" => status.branch = Some(short(value)),
+            "upstream" => upstream = Some(short(value)),
+            "ab" => {
+                let number = |text: Option<&str>| text.and_then(|text| text.get(1..)?.parse().ok()).unwrap_or(0);
+                let mut numbers = value.split(' ');
+                counted = Some((number(numbers.next()), number(numbers.next())));
+            }
+            _ => {}
+        }
+    }
+    // An upstream that is not fetched has no counts.
+    status.upstream = upstream.zip(counted).map(|(name, (ahead, behind))| Upstream { name, ahead, behind });
+    status
+}
+
+fn short(name: &str) -> String {
+    protocol::text::head(name, 200).to_owned()
+}
+
+/// `diff --raw --numstat -z`: first how each file changed, then by how many lines.
+fn tracked(bytes: &[u8]) -> Vec<Change> {
+    let mut words = bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    let mut changes: Vec<Change> = Vec::new();
+    let mut places = HashMap::new();
+    while let Some(word) = words.next() {
+        if let Some(raw) = word.strip_prefix(':') {
+            let letter = raw.rsplit(' ').next().unwrap_or_default();
+            let (kind, renamed) = kind(letter);
+            let Some(first) = words.next().filter(|path| !path.is_empty()) else { break };
+            let (path, renamed_from) = if renamed {
+                let Some(second) = words.next().filter(|path| !path.is_empty()) else { break };
+                (second, (kind == ChangeKind::Renamed).then_some(first))
+            } else {
+                (first, None)
+            };
+            // A file with a conflict is told twice.
+            if !places.contains_key(&path) {
+                places.insert(path.clone(), changes.len());
+                changes.push(Change { path, kind, added: None, removed: None, renamed_from });
+            }
+            continue;
+        }
+        let mut counts = word.splitn(3, '\t');
+        let (Some(added), Some(removed), Some(path)) = (counts.next(), counts.next(), counts.next()) else { continue };
+        let path = if path.is_empty() {
+            let (Some(_), Some(new)) = (words.next(), words.next()) else { break };
+            new
+        } else {
+            path.to_owned()
+        };
+        if let Some(change) = places.get(&path).and_then(|place| changes.get_mut(*place)) {
+            (change.added, change.removed) = (added.parse().ok(), removed.parse().ok());
+        }
+    }
+    changes
+}
+
+/// What a letter of git means, and whether two names follow it.
+fn kind(letter: &str) -> (ChangeKind, bool) {
+    match letter.as_bytes().first() {
+        Some(b'A') => (ChangeKind::Added, false),
+        Some(b'C') => (ChangeKind::Added, true),
+        Some(b'D') => (ChangeKind::Deleted, false),
+        Some(b'R') => (ChangeKind::Renamed, true),
+        Some(b'T') => (ChangeKind::Retyped, false),
+        Some(b'U') => (ChangeKind::Conflict, false),
+        _ => (ChangeKind::Changed, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gits_lists_are_read_field_by_field() {
+        let raw = b":100644 100644 20b5be9 0000000 M\0bin\0:100644 100644 814f4a4 814f4a4 R100\0a.txt\0c d.txt\0\
+                    :000000 100644 0000000 587be6b A\0-x\0:100644 000000 587be6b 0000000 D\0\xff.txt\0\
+                    -\t-\tbin\x000\t0\t\0a.txt\0c d.txt\x003\t0\t-x\x000\t7\t\xff.txt\0";
+        let changes = tracked(raw);
+        let told: Vec<_> = changes.iter().map(|one| (one.path.as_str(), one.kind, one.added, one.removed)).collect();
+        assert_eq!(
+            told,
+            [
+                ("bin", ChangeKind::Changed, None, None),
+                ("c d.txt", ChangeKind::Renamed, Some(0), Some(0)),
+                ("-x", ChangeKind::Added, Some(3), Some(0)),
+                ("\u{fffd}.txt", ChangeKind::Deleted, Some(0), Some(7)),
+            ]
+        );
+        assert_eq!(changes[1].renamed_from.as_deref(), Some("a.txt"));
+        // Cut anywhere nothing breaks.
+        for end in 0..raw.len() {
+            assert!(tracked(&raw[..end]).len() <= 4);
+        }
+        let headers = b"# branch.oid 2f2c5b5\0# branch.head main\0# branch.upstream origin/main\0# branch.ab +2 -1\0";
+        let status = branch(headers);
+        assert_eq!(status.branch.as_deref(), Some("main"));
+        assert_eq!(status.upstream, Some(Upstream { name: "origin/main".into(), ahead: 2, behind: 1 }));
+        assert_eq!(branch(b"# branch.oid (initial)\0# branch.head (detached)\0# branch.ab \0").branch, None);
+    }
+}

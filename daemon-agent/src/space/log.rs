@@ -1,0 +1,106 @@
+//! Commits of a space, newest first.
+
+use protocol::{Commit, Instant, SessionId, SpaceLog, space::MAX_COMMITS};
+
+use super::{Space, Trouble, changes::Base, git::Git};
+
+/// Bytes of the names of changed files that are read.
+const MOST: usize = 4 * 1024 * 1024;
+/// Longest name of an author and longest first line that are told, bytes.
+const SHORT: (usize, usize) = (120, 300);
+/// Nobody pages further back here.
+const DEEPEST: u64 = 1_000_000;
+
+impl Space {
+    /// Commits that changed something here, after the first `from`; of a session those since its work began.
+    pub async fn log(&self, from: u64, limit: u64, session: Option<&SessionId>) -> Result<SpaceLog, Trouble> {
+        let git = Git::of(self).await?;
+        let base = Base::of(self, &git, session).await?;
+        let mut log = SpaceLog { from, since: base.since, ..SpaceLog::default() };
+        if base.head.is_none() {
+            return Ok(log);
+        }
+        let range = match log.since.as_ref().filter(|since| !since.commit.is_empty()) {
+            Some(since) => format!("{}..HEAD", since.commit),
+            None => "HEAD".to_owned(),
+        };
+        let limit = usize::try_from(limit).unwrap_or(MAX_COMMITS).clamp(1, MAX_COMMITS);
+        let (skip, count) = (format!("--skip={}", from.min(DEEPEST)), format!("--max-count={}", limit + 1));
+        let args = [
+            "log",
+            "-z",
+            "--no-show-signature",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--ignore-submodules=all",
+            "--name-only",
+            "--relative",
+            "--encoding=UTF-8",
+            "--format=tformat:%x00%H%x00%an%x00%at%x00%s",
+            &skip,
+            &count,
+            &range,
+            "--",
+            ".",
+        ];
+        let told = git.ask(&args, MOST).await?;
+        log.commits = commits(&told.bytes);
+        log.more = told.cut || log.commits.len() > limit;
+        log.commits.truncate(limit);
+        Ok(log)
+    }
+}
+
+/// Each commit is `NUL hash NUL author NUL seconds NUL subject NUL`, its files follow, each with a NUL.
+fn commits(bytes: &[u8]) -> Vec<Commit> {
+    let mut words = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut commits: Vec<Commit> = Vec::new();
+    // A name stands among the files of a commit until an empty word ends them.
+    let mut files = false;
+    while let Some(word) = words.next() {
+        if word.is_empty() {
+            files = false;
+            continue;
+        }
+        if files {
+            if let Some(last) = commits.last_mut() {
+                last.files += 1;
+            }
+            continue;
+        }
+        let (Some(author), Some(at), Some(subject)) = (words.next(), words.next(), words.next()) else { break };
+        let seconds: i64 = at.parse().unwrap_or(0);
+        commits.push(Commit {
+            hash: word.into_owned(),
+            author: protocol::text::head(&author, SHORT.0).to_owned(),
+            at: Instant(seconds.clamp(0, 253_402_300_799).saturating_mul(1000)),
+            subject: protocol::text::head(&subject, SHORT.1).to_owned(),
+            files: 0,
+        });
+        files = true;
+    }
+    commits.retain(|commit| commit.hash.len() >= 40 && commit.hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    commits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_read_with_their_files() {
+        let (a, b, c) = ("a".repeat(40), "b".repeat(40), "c".repeat(40));
+        let text = format!(
+            "\0{a}\0A B\x001795203363\0second \x01 body\0\na.txt\0{b}\0\0{b}\0\x001795203362\0\0\0{c}\0C\0x\0third\0\nx\0"
+        );
+        let told = commits(text.as_bytes());
+        let short = told.iter().map(|one| (&one.hash[..1], one.author.as_str(), one.subject.as_str(), one.files));
+        let short: Vec<_> = short.collect();
+        assert_eq!(short, [("a", "A B", "second \u{1} body", 2), ("b", "", "", 0), ("c", "C", "third", 1)]);
+        assert_eq!(told[0].at, Instant(1_795_203_363_000));
+        for end in 0..text.len() {
+            assert!(commits(&text.as_bytes()[..end]).len() <= 3);
+        }
+    }
+}

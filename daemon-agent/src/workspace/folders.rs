@@ -1,0 +1,126 @@
+//! Folders as a whole: into the trash, or to another name. Nothing of them is lost, so nothing in them is compared.
+
+use std::collections::BTreeMap;
+
+use protocol::path;
+use rustix::{
+    fs::{AtFlags, FileType, RenameFlags},
+    io::Errno,
+};
+
+use super::{
+    By, Refused, TRASH, Workspace, Written,
+    change::{applied, conflict, own, settle},
+    place::{Place, alone, told},
+    watch::find,
+};
+
+impl Workspace {
+    /// Moves the folder at `path` to the trash, with all in it.
+    pub fn delete_folder(&self, path: &str, by: By) -> Result<Written, Refused> {
+        own(path)?;
+        let Some(place) = self.placed(path)? else { return Ok(applied(None)) };
+        if !is_folder(&place)? {
+            return Ok(applied(None));
+        }
+        let (trash, kept) = self.trash(place.name)?;
+        self.leave(path, by);
+        rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
+            .map_err(told)?;
+        settle(&trash)?;
+        settle(&place.folder)?;
+        Ok(applied(None))
+    }
+
+    /// Gives the folder at `path` the name `to`, which nothing has.
+    pub fn rename_folder(&self, path: &str, to: &str, by: By) -> Result<Written, Refused> {
+        path::file(path)?;
+        own(to)?;
+        let inside = to.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        if inside || path::likeness(path) == TRASH {
+            return Err(Refused::Name(format!("{path:?} cannot become {to:?}")));
+        }
+        let source = match self.placed(path)? {
+            Some(place) if is_folder(&place)? => place,
+            // Asked again it is done already.
+            _ => {
+                let there = self.placed(to)?.map(|place| is_folder(&place)).transpose()?;
+                return Ok(if there == Some(true) { applied(None) } else { conflict(None) });
+            }
+        };
+        let target = self.make_place(to)?;
+        let same_folder = path.rsplit_once('/').map(|(above, _)| above) == to.rsplit_once('/').map(|(above, _)| above);
+        alone(&target.folder, target.name, same_folder.then_some(source.name))?;
+        self.leave(path, by);
+        rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
+            .map_err(|error| match error {
+                Errno::EXIST => Refused::Name(format!("{to:?} is there already")),
+                other => told(other),
+            })?;
+        settle(&target.folder)?;
+        settle(&source.folder)?;
+        Ok(applied(None))
+    }
+
+    /// Remembers whose hand takes the files in a folder away.
+    fn leave(&self, path: &str, by: By) {
+        let mut found = BTreeMap::new();
+        // What cannot be looked at counts as anybody's change.
+        if find(self, path, &mut found).is_ok() {
+            found.keys().for_each(|gone| self.hands.note(gone, None, by));
+        }
+    }
+}
+
+/// Whether a folder is there; `false` when nothing is.
+fn is_folder(place: &Place<'_>) -> Result<bool, Refused> {
+    match rustix::fs::statat(&place.folder, place.name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(true),
+        Ok(_) => Err(Refused::NoFolder),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(told(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{home::Home, workspace::State};
+
+    #[test]
+    fn a_folder_goes_to_the_trash_and_to_another_name_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path());
+        home.open().expect("a home");
+        let at = |path: &str| home.workspace().join(path);
+        let workspace = Workspace::open(&home);
+        fs::create_dir_all(at("notes/deep")).expect("made");
+        fs::write(at("notes/deep/a.md"), "a").expect("written");
+        fs::create_dir(at("Other")).expect("made");
+        for twice in [1, 2] {
+            let written = workspace.rename_folder("notes", "kept/notes", By::Board).expect("renamed");
+            assert_eq!(written.state, State::Applied, "{twice}");
+        }
+        assert_eq!(fs::read_to_string(at("kept/notes/deep/a.md")).expect("there"), "a");
+        for to in ["Other", "other", "kept/notes/in", "../out", ".trash/x"] {
+            assert!(workspace.rename_folder("kept/notes", to, By::Board).is_err(), "{to}");
+        }
+        assert_eq!(workspace.rename_folder("nothing", "something", By::Board).expect("told").state, State::Conflict);
+        fs::write(at("file.md"), "x").expect("written");
+        std::os::unix::fs::symlink(at("Other"), at("link")).expect("linked");
+        for path in ["file.md", "link", ".trash", "", ".."] {
+            assert!(workspace.delete_folder(path, By::Board).is_err(), "{path}");
+        }
+        for twice in [1, 2] {
+            assert_eq!(workspace.delete_folder("kept", By::Board).expect("deleted").state, State::Applied, "{twice}");
+        }
+        let trash: Vec<_> = fs::read_dir(at(".trash")).expect("a trash").flatten().collect();
+        assert_eq!(trash.len(), 1);
+        assert_eq!(fs::read_to_string(trash[0].path().join("notes/deep/a.md")).expect("kept"), "a");
+        let name = format!(".trash/{}", trash[0].file_name().display());
+        assert_eq!(workspace.rename_folder(&name, "back", By::Board).expect("back").state, State::Applied);
+        assert!(at("back/notes/deep/a.md").exists());
+    }
+}

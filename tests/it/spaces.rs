@@ -1,0 +1,105 @@
+//! The working directories of agents as people on the Board see them: looked at, commented on, never changed.
+
+mod comments;
+mod hostile;
+mod looking;
+mod paths;
+mod story;
+
+use board_tests::{Answer, Board, Engine, Llm, Person, Viber, board::HOME, llm::Reply, tasks};
+use serde_json::{Value, json};
+
+/// A Board, a real daemon with one space, and a program that may give work.
+struct Stage {
+    board: Board,
+    operator: Person,
+    viber: Viber,
+    id: String,
+    /// What the Board calls the space.
+    space: String,
+    _llm: Llm,
+}
+
+impl Stage {
+    async fn set(engine: Engine) -> Self {
+        Self::thinking(engine, vec![Reply::text("Done.")]).await
+    }
+
+    /// The same, where the agent thinks by a script.
+    async fn thinking(engine: Engine, script: Vec<Reply>) -> Self {
+        let board = Board::start(engine).await;
+        let operator = board.token(HOME, "operator").await;
+        let llm = Llm::start(script).await;
+        let mut viber = Viber::fresh("lab");
+        viber.enrol(&board).await;
+        viber.think_with(&llm, "openai");
+        viber.run();
+        viber.connected(&operator).await;
+        let id = viber.id(&operator).await;
+        let space = tasks::space(&viber.space().display().to_string());
+        Self { board, operator, viber, id, space, _llm: llm }
+    }
+
+    /// A call about the space.
+    async fn ask(&self, what: &str) -> Answer {
+        self.operator.get(&format!("/api/v1/vibers/{}/spaces/{}/{what}", self.id, self.space)).await
+    }
+
+    /// A page about the space.
+    fn page(&self, what: &str) -> String {
+        format!("/t/{HOME}/vibers/{}/spaces/{}{what}", self.id, self.space)
+    }
+
+    /// Writes a file of the space.
+    fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.viber.space().join(path);
+        std::fs::create_dir_all(path.parent().expect("below the space")).expect("folders");
+        std::fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Runs git in the space, as its owner does.
+    fn git(&self, args: &[&str]) -> String {
+        let names = ["-c", "user.name=Mia", "-c", "user.email=mia@example.org", "-c", "init.defaultBranch=main"];
+        let mut git = std::process::Command::new("git");
+        git.args(names).args(args).current_dir(self.viber.space()).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        let done = git.output().expect("git runs");
+        assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    }
+
+    /// A repository with one commit of these files.
+    fn repository(&self, files: &[(&str, &str)]) -> String {
+        self.git(&["init", "-q"]);
+        for (path, text) in files {
+            self.write(path, text);
+        }
+        self.commit("first")
+    }
+
+    fn commit(&self, subject: &str) -> String {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", subject]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    /// A task, until it is over.
+    async fn play(&self, goal: &str) -> Value {
+        let task = self.operator.submit(&self.id, goal).await;
+        self.operator.task_in(tasks::id(&task, "id"), "completed").await
+    }
+}
+
+/// The changed files of a status, each with its kind.
+fn changes(status: &Value) -> Vec<(String, String)> {
+    let all = status["changes"].as_array().expect("changes");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    all.iter().map(|change| (text(&change["path"]), text(&change["kind"]))).collect()
+}
+
+fn named(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(path, kind)| ((*path).to_owned(), (*kind).to_owned())).collect()
+}
+
+fn code(answer: &Answer) -> String {
+    json!(answer.code()).as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,182 @@
+//! A repository that would like to run something: git looks at it and runs nothing of it, and is ended when it does not end.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use board_tests::{Engine, canary::Canary, viber::processes_with};
+
+use super::{Stage, changes, code};
+
+/// Programs of a repository, each of which leaves a mark when it runs.
+struct Traps {
+    marks: PathBuf,
+    programs: PathBuf,
+}
+
+impl Traps {
+    fn set(stage: &Stage) -> Self {
+        let root = stage.viber.root();
+        let traps = Self { marks: root.join("marks"), programs: root.join("traps") };
+        fs::create_dir_all(&traps.marks).expect("made");
+        fs::create_dir_all(&traps.programs).expect("made");
+        traps
+    }
+
+    /// A program that marks `name`, then does `more`.
+    fn program(&self, name: &str, more: &str) -> String {
+        let path = self.programs.join(name);
+        let text = format!("#!/bin/sh\ntouch '{}'\n{more}\n", self.marks.join(name).display());
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("runnable");
+        path.display().to_string()
+    }
+
+    fn sprung(&self) -> Vec<String> {
+        let marks = fs::read_dir(&self.marks).expect("there").flatten();
+        let mut all: Vec<_> = marks.map(|mark| mark.file_name().to_string_lossy().into_owned()).collect();
+        all.sort();
+        all
+    }
+
+    fn wipe(&self) {
+        fs::remove_dir_all(&self.marks).and_then(|()| fs::create_dir(&self.marks)).expect("wiped");
+    }
+}
+
+#[tokio::test]
+async fn a_hostile_repository_runs_nothing() {
+    let stage = Stage::set(Engine::Sqlite).await;
+    stage.repository(&[("a.txt", "a\n"), ("b.odd", "b\n"), ("c.dat", "c\n"), ("--output=x", "o\n")]);
+    let traps = Traps::set(&stage);
+    // A submodule brings a configuration of its own.
+    fs::create_dir_all(stage.viber.space().join("module")).expect("made");
+    stage.git(&["init", "-q", "module"]);
+    let inside = ["-C", "module"];
+    stage.git(&[&inside[..], &["config", "core.fsmonitor", &traps.program("module-fsmonitor", "")]].concat());
+    stage
+        .git(&[&inside[..], &["-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "module"]].concat());
+    stage.git(&[
+        "-c",
+        "core.fsmonitor=false",
+        "update-index",
+        "--add",
+        "--cacheinfo",
+        &format!("160000,{},module", stage.git(&["-C", "module", "-c", "core.fsmonitor=false", "rev-parse", "HEAD"])),
+    ]);
+    stage.write("module/dirty.txt", "x\n");
+    let config = |key: &str, value: &str| {
+        stage.git(&["config", key, value]);
+    };
+    config("core.fsmonitor", &traps.program("fsmonitor", ""));
+    config("diff.external", &traps.program("external", ""));
+    config("diff.driver.command", &traps.program("driver", ""));
+    config("diff.texty.textconv", &traps.program("textconv", "cat \"$1\""));
+    config("filter.odd = name.x.clean", &traps.program("clean", "cat"));
+    config("filter.process.process", &traps.program("process", ""));
+    config("filter.process.required", "true");
+    config("core.pager", &traps.program("pager", "cat"));
+    config("pager.log", &traps.program("pager-log", "cat"));
+    config("core.sshCommand", &traps.program("ssh", ""));
+    config("core.askPass", &traps.program("askpass", ""));
+    config("credential.helper", &traps.program("credential", ""));
+    config("gpg.program", &traps.program("gpg", ""));
+    config("log.showSignature", "true");
+    config("alias.log", &format!("!{}", traps.program("alias", "")));
+    config("core.hooksPath", &traps.programs.display().to_string());
+    for hook in ["post-index-change", "fsmonitor-watchman", "reference-transaction", "post-checkout"] {
+        traps.program(hook, "");
+    }
+    let attributes = "a.txt diff=driver filter=odd\\ name.x\nb.odd diff=texty filter=process\n* filter=process\n";
+    stage.write(".gitattributes", attributes);
+    fs::write(stage.viber.space().join(".git/info/attributes"), "* filter=process\na.txt diff=driver\n")
+        .expect("written");
+    // What is missing would be fetched from a place that the repository names.
+    let upload = traps.program("upload-pack", "");
+    config("extensions.partialClone", "origin");
+    config("remote.origin.url", &format!("ext::{upload} %S"));
+    config("remote.origin.promisor", "true");
+    config("remote.origin.uploadpack", &upload);
+    config("protocol.ext.allow", "always");
+    for (path, text) in [("a.txt", "a a\n"), ("b.odd", "b b\n"), ("c.dat", "c c\n"), ("--output=x", "o o\n")] {
+        stage.write(path, text);
+    }
+    // The traps work: whoever asks git plainly springs some.
+    let mut plain = std::process::Command::new("git");
+    plain.args(["diff", "HEAD"]).current_dir(stage.viber.space());
+    let _ = plain.output().expect("git runs");
+    assert!(!traps.sprung().is_empty(), "no trap works");
+    traps.wipe();
+
+    let status = stage.ask("status").await.expect(200).json();
+    let told = changes(&status);
+    for path in ["a.txt", "b.odd", "c.dat", "--output=x"] {
+        assert!(told.contains(&(path.to_owned(), "changed".to_owned())), "{path} in {status:#}");
+    }
+    for (path, line) in [("a.txt", "+a a"), ("b.odd", "+b b"), ("--output=x", "+o o"), (".gitattributes", "+* filter")]
+    {
+        let diff = stage.ask(&format!("diff?path={path}")).await.expect(200).json();
+        assert!(diff["diff"].as_str().is_some_and(|text| text.contains(line)), "{path}: {diff:#}");
+    }
+    stage.ask("diff?path=module").await.expect(200);
+    let log = stage.ask("log").await.expect(200).json();
+    assert_eq!(log["items"][0]["subject"], "first");
+    // An object that is not there is not fetched either.
+    let blob = stage.git(&["-c", "core.fsmonitor=false", "rev-parse", "HEAD:c.dat"]);
+    fs::remove_file(stage.viber.space().join(".git/objects").join(&blob[..2]).join(&blob[2..])).expect("removed");
+    traps.wipe();
+    let missing = stage.ask("diff?path=c.dat").await;
+    assert_eq!((missing.status, code(&missing).as_str()), (422, "git"), "{missing:#?}");
+    assert_eq!(traps.sprung(), Vec::<String>::new());
+    assert!(!stage.viber.space().join("x").exists(), "a name is no option");
+    stage.board.sound().await;
+}
+
+#[tokio::test]
+async fn a_repository_shows_no_other_folder_as_its_own() {
+    let stage = Stage::set(Engine::Sqlite).await;
+    let secret = Canary::new("another folder's file");
+    let other = stage.viber.root().join("other");
+    fs::create_dir_all(&other).expect("made");
+    fs::write(other.join("a.txt"), format!("{}\n", secret.secret)).expect("written");
+    stage.repository(&[("a.txt", "a\n")]);
+    stage.git(&["config", "core.worktree", &other.display().to_string()]);
+    for what in ["status", "diff?path=a.txt"] {
+        let answer = stage.ask(what).await.expect(200);
+        assert!(!answer.body.contains(&secret.secret), "{answer:#?}");
+        assert!(!answer.body.contains("\"changed\""), "{answer:#?}");
+    }
+    // A `.git` that leads to somebody else's history is not followed.
+    let git = stage.viber.space().join(".git");
+    let theirs = stage.viber.root().join("theirs.git");
+    fs::rename(&git, &theirs).expect("moved");
+    for lead in ["link", "file"] {
+        match lead {
+            "link" => std::os::unix::fs::symlink(&theirs, &git).expect("linked"),
+            _ => fs::write(&git, format!("gitdir: {}\n", theirs.display())).expect("written"),
+        }
+        for what in ["status", "log"] {
+            assert_eq!(code(&stage.ask(what).await.expect(422)), "no_repository", "{lead} {what}");
+        }
+        fs::remove_file(&git).expect("removed");
+    }
+    stage.board.sound().await;
+}
+
+#[tokio::test]
+async fn git_that_does_not_end_is_ended() {
+    let stage = Stage::set(Engine::Sqlite).await;
+    stage.repository(&[("a.txt", "a\n")]);
+    // Its configuration is a pipe that nobody writes to.
+    let pipe = stage.viber.root().join("endless");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    stage.git(&["config", "include.path", &pipe.display().to_string()]);
+    let answer = stage.ask("status").await.expect(422);
+    assert_eq!(code(&answer), "too_slow", "{answer:#?}");
+    let mark = stage.viber.space().display().to_string();
+    board_tests::eventually("nothing of it is left", || async {
+        processes_with(&mark).into_iter().all(|(_, line)| !line.contains("git")).then_some(())
+    })
+    .await;
+    // Files are looked at without git.
+    stage.ask("file?path=a.txt").await.expect(200);
+    stage.board.sound().await;
+}
