@@ -210,10 +210,6 @@ impl FakeDaemon {
             match socket.next().await {
                 Some(Ok(Message::Text(text))) => {
                     let frame = ToDaemon::parse(&text).unwrap_or_else(|error| panic!("{error:?} in {text}"));
-                    if let Some(answer) = refusal(&frame, is_about_files) {
-                        // Whether the Board still listens is seen by reading.
-                        let _ = socket.send(Message::text(answer)).await;
-                    }
                     self.note_heard(&frame);
                     return Heard::Frame(frame);
                 }
@@ -357,10 +353,12 @@ impl FakeDaemon {
             loop {
                 match self.next_within(Duration::from_secs(limits::HEARTBEAT_SECONDS / 2)).await {
                     None => self.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await,
-                    Some(Heard::Frame(frame)) => match refusal(&frame, |method| !is_about_files(method)) {
-                        Some(answer) => self.try_send_text(answer).await,
-                        None => {}
-                    },
+                    Some(Heard::Frame(ToDaemon::Request { id, method, .. })) => {
+                        let error = Some(format!("{method} is not built on this viber"));
+                        let refusal = FromDaemon::Response { id, ok: false, result: Value::Null, error };
+                        self.try_send_text(serde_json::to_string(&refusal).expect("a frame is JSON")).await;
+                    }
+                    Some(Heard::Frame(_)) => {}
                     Some(Heard::Closed { .. }) => return,
                 }
             }
@@ -397,19 +395,6 @@ impl Drop for Attending {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// Whether a question is about files: this daemon has no machine, and says so by itself.
-fn is_about_files(method: &str) -> bool {
-    method.starts_with("workspace.") || method.starts_with("space.")
-}
-
-/// The refusal of a question of this kind.
-fn refusal(frame: &ToDaemon, kind: impl Fn(&str) -> bool) -> Option<String> {
-    let ToDaemon::Request { id, method, .. } = frame else { return None };
-    let error = Some(format!("{method} is not built on this viber"));
-    let answer = FromDaemon::Response { id: *id, ok: false, result: Value::Null, error };
-    kind(method).then(|| serde_json::to_string(&answer).expect("a frame is JSON"))
 }
 
 /// A `task:events` body, numbered from `from`.

@@ -1,6 +1,6 @@
 //! A31: whatever one team asks, nothing of another team is in the answer, and no number in it counts it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use board_tests::{
     Board, Engine, FakeDaemon, Person,
