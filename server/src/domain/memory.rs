@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_later_word_about_the_same_attempt_keeps_the_excerpts() {
         let first = told(json!({ "memory": [1] }));
-        let later = told(json!({ "layers": [] }));
+        let later = Told { body: json!({ "layers": [] }), ..first.clone() };
         assert_eq!(later.clone().after(Some(first.clone())).body, json!({ "layers": [], "memory": [1] }));
         let other = Told { attempt: 2, ..later };
         assert_eq!(other.after(Some(first)).body, json!({ "layers": [] }));
