@@ -176,9 +176,12 @@ pub(super) async fn remember(scale: Scale) -> Vec<Measured> {
     let (mut rare, mut common, mut fresh) = (Latencies::default(), Latencies::default(), Latencies::default());
     for n in 0..scale.count(SEARCHES, 50) {
         let asked = Instant::now();
-        let found = ask(&format!("number{}", n * 31 % entries)).await;
+        let word = format!("number{}", n * 31 % entries);
+        let found = ask(&word).await;
         rare.push(asked.elapsed());
-        assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{found}");
+        // Others whose numbers begin with it may follow.
+        let first = found["items"][0]["excerpt"].as_str().unwrap_or_default();
+        assert!(first.ends_with(&format!(" {word}.")), "{word}: {found}");
         let (one, other) = (WORDS[n % WORDS.len()], WORDS[(n * 5 + 1) % WORDS.len()]);
         let asked = Instant::now();
         let found = ask(&format!("what about the {one} and the {other} of the customer")).await;
