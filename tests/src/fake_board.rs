@@ -30,7 +30,7 @@ use tokio_tungstenite::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{viber::Viber, wait::eventually};
+use crate::{viber::Viber, wait::PATIENCE};
 
 /// How it treats whoever dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ struct Shared {
     kept: Mutex<Kept>,
     /// Rings when there are new commands.
     bell: watch::Sender<()>,
+    /// Rings when a request was answered.
+    answered: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -94,7 +96,8 @@ impl FakeBoard {
             asked: 0,
             answers: BTreeMap::new(),
         };
-        let shared = Arc::new(Shared { kept: Mutex::new(kept), bell: watch::Sender::new(()) });
+        let shared =
+            Arc::new(Shared { kept: Mutex::new(kept), bell: watch::Sender::new(()), answered: watch::Sender::new(()) });
         let end = CancellationToken::new();
         tokio::spawn(end.clone().run_until_cancelled_owned(accept(listener, shared.clone(), end.clone())));
         Self { url, shared, end }
@@ -150,7 +153,16 @@ impl FakeBoard {
             id
         };
         self.shared.bell.send_replace(());
-        eventually(&format!("an answer to {method}"), async || self.shared.kept().answers.remove(&id)).await
+        let mut answered = self.shared.answered.subscribe();
+        let answer = async {
+            loop {
+                if let Some(answer) = self.shared.kept().answers.remove(&id) {
+                    return answer;
+                }
+                answered.changed().await.expect("the Board lives");
+            }
+        };
+        tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| panic!("no answer to {method}"))
     }
 
     /// What the viber has reported of an attempt, in order.
@@ -283,6 +295,7 @@ impl Shared {
             FromDaemon::Response { id, ok, result, error } => {
                 let answer = if ok { Ok(result) } else { Err(error.unwrap_or_default()) };
                 kept.answers.insert(id, answer);
+                self.answered.send_replace(());
                 Vec::new()
             }
             _ => Vec::new(),
