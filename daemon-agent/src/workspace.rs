@@ -125,9 +125,18 @@ impl Workspace {
         self.hands.news.bell()
     }
 
-    /// The next changes to tell the Board of.
+    /// The next changes to tell the Board of. One that is not so any more is not told: what came after it is seen soon,
+    /// and may have been told already.
     pub fn take_news(&self, most: usize) -> Vec<Changed> {
-        self.hands.news.take(most)
+        let mut stand = Vec::new();
+        while stand.len() < most {
+            let news = self.hands.news.take(most - stand.len());
+            if news.is_empty() {
+                break;
+            }
+            stand.extend(news.into_iter().filter(|change| watch::stands(self, change)));
+        }
+        stand
     }
 
     /// Whether every change is told, from now on.

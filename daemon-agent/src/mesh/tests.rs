@@ -120,6 +120,11 @@ impl Desk {
     async fn started(&self, attempt: &Running) {
         self.until(attempt, |body| matches!(body, EventBody::Started { .. })).await;
     }
+
+    /// Until its engine waits: nothing more comes of it by itself.
+    async fn waits(&self, attempt: &Running) {
+        self.until(attempt, |body| matches!(body, EventBody::Progress { .. })).await;
+    }
 }
 
 fn code(ending: &EventBody) -> Option<(ErrorCode, String)> {
@@ -195,8 +200,8 @@ async fn a_long_answer_is_cut_and_kept() {
 async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun() {
     let mut desk = Desk::new().welcomed(&[]).await;
     let [a, b, c] = [desk.submit("wait").await, desk.submit("wait").await, desk.submit("hello").await];
-    desk.started(&a).await;
-    desk.started(&b).await;
+    desk.waits(&a).await;
+    desk.waits(&b).await;
     let desk = desk.killed();
     assert_eq!(desk.mesh.held(), std::slice::from_ref(&c), "only what can still run");
     assert_eq!(desk.names(&a).last(), Some(&"task:progress"), "no number is given before the welcome");
@@ -284,7 +289,7 @@ async fn closing_waits_and_cutting_says_why() {
 async fn a_local_task_is_announced_and_ended_after_a_kill() {
     let desk = Desk::new();
     let attempt = desk.mesh.begin_local("cli", "echo", "wait");
-    desk.started(&attempt).await;
+    desk.waits(&attempt).await;
     assert_eq!(desk.names(&attempt)[..2], ["task:announce", "task:started"]);
     let desk = desk.killed().welcomed(&[]).await;
     assert_eq!(code(&desk.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));

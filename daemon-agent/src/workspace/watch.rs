@@ -223,6 +223,18 @@ impl Workspace {
     }
 }
 
+/// Whether a file is still what was seen of it.
+pub(super) fn stands(workspace: &Workspace, change: &Changed) -> bool {
+    let mut found = BTreeMap::new();
+    if find(workspace, &change.path, &mut found).is_err() {
+        return true;
+    }
+    match found.get(&change.path) {
+        Some(stamp) => change.hash.is_some() && Some(stamp.mtime()) == change.mtime,
+        None => change.hash.is_none(),
+    }
+}
+
 /// The files at and below `path`; whether it is a folder.
 pub(super) fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<String, Stamp>) -> Result<bool, Refused> {
     let root = workspace.root()?;

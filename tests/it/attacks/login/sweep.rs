@@ -42,7 +42,7 @@ fn filled(route: &Route, asset: &str) -> String {
     }
     let path = path.replace("{proposal}", &format!("prp_{id}")).replace("{edit}", &format!("edt_{id}"));
     let path = path.replace("{upload}", &format!("art_{id}"));
-    let path = path.replace("{session}", &format!("ses_{id}"));
+    let path = path.replace("{session}", &format!("ses_{id}")).replace("{space}", &"0".repeat(16));
     path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1").replace("{*path}", "notes.md")
 }
 
