@@ -8,6 +8,7 @@ mod fleet;
 mod keep;
 mod open;
 mod people;
+mod quota;
 mod serve;
 mod serving;
 
@@ -36,6 +37,10 @@ pub struct Store {
     /// sqlite:///path or postgres://user@host/name; SQLite in the data folder when absent
     #[arg(long, global = true, env = "VIBER_BOARD_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
+    /// Where artifacts are kept once they were opened: file:///folder or s3://bucket/prefix?endpoint=…&region=…, keys in
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: a folder of the data folder]
+    #[arg(long, global = true, env = "VIBER_BOARD_ARTIFACTS", value_name = "URL")]
+    artifacts: Option<String>,
     /// How log lines look
     #[arg(long, global = true, env = "VIBER_BOARD_LOG", value_name = "FORM")]
     log: Option<LogForm>,
@@ -71,7 +76,7 @@ enum Verb {
     Viber(fleet::ViberVerb),
     /// Bring the database up to date, without serving
     Migrate,
-    /// Write a copy of everything to a file, while the Board runs
+    /// Write a copy of the database to a file, while the Board runs; or verify one
     Backup(keep::Backup),
     /// Put a backup in place of the database; the Board must not run
     Restore(keep::Restore),
@@ -109,10 +114,6 @@ pub struct Serve {
     /// The daemon-agent build that work machines download [default: beside this program]
     #[arg(long, env = "VIBER_BOARD_DAEMON_BINARY", value_name = "FILE")]
     daemon_binary: Option<PathBuf>,
-    /// Where artifacts are kept once they were opened: file:///folder or s3://bucket/prefix?endpoint=…&region=…, keys in
-    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: a folder of the data folder]
-    #[arg(long, env = "VIBER_BOARD_ARTIFACTS", value_name = "URL")]
-    artifacts: Option<String>,
 }
 
 /// How a verb fails.
@@ -239,7 +240,7 @@ fn settle(store: Store, flags: Serve) -> Result<(Config, Option<LogForm>), Failu
     config.metrics_listen = flags.metrics_listen.or(file.metrics_listen);
     config.metrics_token = flags.metrics_token.or(file.metrics_token);
     config.daemon_binary = flags.daemon_binary.or(file.daemon_binary);
-    config.artifacts = flags.artifacts.or(file.artifacts);
+    config.artifacts = store.artifacts.or(file.artifacts);
     Ok((config, store.log.or(file.log)))
 }
 
@@ -256,6 +257,7 @@ mod tests {
         let store = |url: Option<&str>| Store {
             data: Some(folder.path().to_owned()),
             database_url: url.map(str::to_owned),
+            artifacts: None,
             log: None,
         };
         std::fs::write(folder.path().join("config.yaml"), "listen: 127.0.0.1:9\nlog: json\n").expect("a file");

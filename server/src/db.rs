@@ -14,6 +14,7 @@ pub mod board;
 pub mod commands;
 pub mod comments;
 pub mod contexts;
+pub mod copy;
 pub mod edits;
 pub mod events;
 pub mod files;
@@ -30,10 +31,12 @@ pub mod plans;
 pub mod proposals;
 pub mod teams;
 pub mod tokens;
+pub mod usage;
 
 mod damage;
 mod log;
 mod migrate;
+pub mod ownership;
 pub mod read_marks;
 mod readers;
 mod row;
@@ -45,7 +48,14 @@ mod version;
 pub mod vibers;
 mod writer;
 
-use std::{future::Future, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use sqlx::{
     ConnectOptions as _, PgPool,
@@ -55,6 +65,7 @@ use sqlx::{
 
 pub use damage::damage;
 pub use migrate::{newest, version};
+pub use ownership::{Ownership, TakeError};
 pub use row::{Arg, Row};
 pub use tx::{Answer, Ask, Tx};
 pub use version::Version;
@@ -94,6 +105,8 @@ pub struct Db {
     writer: Option<Arc<writer::Writer>>,
     /// Of SQLite.
     watch: Option<Arc<version::Watch>>,
+    /// What every change checks, where another Board could take a PostgreSQL database without this one noticing.
+    fence: Option<Arc<ownership::Fence>>,
 }
 
 #[derive(Clone)]
@@ -135,7 +148,7 @@ impl Db {
                 }
                 Err(error) => return Err(error.into()),
             };
-            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None });
+            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None, fence: None });
         }
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
@@ -154,7 +167,12 @@ impl Db {
         let readers = readers::Readers::open(options.pragma("query_only", "1")).await?;
         let watch = version::Watch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
-        Ok(Self { pools, writer: Some(Arc::new(writer)), watch: Some(Arc::new(watch)) })
+        Ok(Self { pools, writer: Some(Arc::new(writer)), watch: Some(Arc::new(watch)), fence: None })
+    }
+
+    /// Changes nothing any more once another Board has taken the database.
+    pub fn behind(self, owner: &Ownership) -> Self {
+        Self { fence: owner.fence(), ..self }
     }
 
     /// Whether this is SQLite: for the few places where the two really differ.
@@ -194,7 +212,7 @@ impl Db {
         match &self.writer {
             Some(writer) => writer.write(work).await,
             None => match &self.pools {
-                Pools::Postgres(pool) => writer::write_postgres(pool.clone(), work).await,
+                Pools::Postgres(pool) => writer::write_postgres(pool.clone(), self.fence.clone(), work).await,
                 Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
             },
         }
@@ -250,6 +268,15 @@ impl From<sqlx::Error> for Error {
             _ => Self::Broken(database.to_string()),
         }
     }
+}
+
+/// The file of an SQLite database; `None` for one in memory, and for PostgreSQL.
+pub fn sqlite_file(url: &str) -> Result<Option<PathBuf>, Error> {
+    if !url.starts_with("sqlite:") || url.contains(":memory:") || url.contains("mode=memory") {
+        return Ok(None);
+    }
+    let options = SqliteConnectOptions::from_str(url).map_err(Error::from)?;
+    Ok(Some(options.get_filename().to_owned()).filter(|file| !file.as_os_str().is_empty()))
 }
 
 /// JSON for a TEXT column.

@@ -14,6 +14,9 @@ pub enum Error {
     /// The role is too low (403).
     #[error("{0}")]
     Forbidden(&'static str),
+    /// The team has used up what it may of something shared (403 `quota_exceeded`), bytes.
+    #[error("the team's {what} is used up: {} of {} MiB", used / 1_048_576, limit / 1_048_576)]
+    QuotaExceeded { what: &'static str, used: u64, limit: u64 },
     /// A request that another site may have caused (403 `csrf_failed`).
     #[error("the request did not come from this Board's own pages")]
     CsrfFailed,

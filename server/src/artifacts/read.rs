@@ -64,7 +64,7 @@ async fn progress_beyond(
     let now = progress.wait_for(|now| now.end.is_some() || now.readable(size) > at).await;
     let now = *now.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
     match now.end {
-        Some(End::Stored) => Ok(size),
+        Some(End::Stored | End::Passed) => Ok(size),
         Some(_) => Err(io::Error::other("the blob did not arrive whole")),
         None => Ok(now.readable(size)),
     }

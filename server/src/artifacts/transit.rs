@@ -43,7 +43,7 @@ impl Progress {
     /// Bytes that a reader may have of `size`.
     pub fn readable(self, size: u64) -> u64 {
         match self.end {
-            Some(End::Stored) => size,
+            Some(End::Stored | End::Passed) => size,
             _ => self.received.min(size.saturating_sub(HELD)),
         }
     }
@@ -54,6 +54,8 @@ impl Progress {
 pub enum End {
     /// Verified, kept and written down.
     Stored,
+    /// Verified, and not kept: the team's storage is full. Who reads it now has all of it.
+    Passed,
     /// The viber sent other bytes than it had announced.
     Mismatch,
     /// The viber does not have it any more, or has something else there.

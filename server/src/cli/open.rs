@@ -9,9 +9,10 @@ use std::{
 
 use super::Failure;
 use crate::{
+    artifacts::{Address, Store},
     clock::Clock,
     config::Config,
-    db::{self, Db},
+    db::{self, Db, Ownership, TakeError},
     guard::Keys,
     state::Board,
 };
@@ -45,33 +46,75 @@ pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, Failure> {
 /// A look at a database before it is served may take so long: a restarted Board is to be ready within two seconds.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The database to serve: as [`database`], and refused untouched when it is damaged.
-pub async fn whole_database(config: &Config) -> Result<Db, Failure> {
-    match db::damage(&config.database_url, LOOK).await.map_err(unreachable)? {
-        None => database(config).await,
-        Some(wrong) => Err(Failure::Failed(format!(
+/// The database for this command alone: whole, its schema brought up to date, nobody else's. Refused untouched when it is
+/// damaged, and when somebody else has it.
+pub async fn owned_database(config: &Config, verb: &str) -> Result<(Db, Ownership), Failure> {
+    let mut owner = own(config, verb).await?;
+    if let Some(wrong) = db::damage(&config.database_url, LOOK).await.map_err(unreachable)? {
+        return Err(Failure::Failed(format!(
             "the database is damaged: {wrong}. Nothing was written to it. Restore a backup (viber-board restore PATH --replace)"
-        ))),
+        )));
     }
+    schema(config).await?;
+    let db = Db::open(&config.database_url).await.map_err(unreachable)?;
+    owner.raise_fence().await.map_err(unreachable)?;
+    Ok((db.behind(&owner), owner))
 }
 
-/// The database, its schema brought up to date; one that is newer than this binary is a matter of configuration.
+/// Takes the database for `verb`, or says who has it.
+pub async fn own(config: &Config, verb: &str) -> Result<Ownership, Failure> {
+    Ownership::take(&config.database_url, verb).await.map_err(|error| match error {
+        TakeError::Owned(who) => Failure::Config(format!("the database is in use: {who}. One Board serves a database")),
+        TakeError::Failed(error) => unreachable(error),
+    })
+}
+
+/// The database as a command finds it that does small things beside a Board. Only a database that nobody has is brought
+/// up to date.
 pub async fn database(config: &Config) -> Result<Db, Failure> {
+    let found = schema(config).await?;
+    if found == db::newest() {
+        return Db::open(&config.database_url).await.map_err(unreachable);
+    }
+    let owner = Ownership::take(&config.database_url, "schema update").await.map_err(|error| match error {
+        TakeError::Owned(who) => Failure::Config(format!(
+            "the database has schema version {found}, and the Board that has it would not know {}: {who}. \
+             Stop it and start this version first",
+            db::newest()
+        )),
+        TakeError::Failed(error) => unreachable(error),
+    })?;
+    let db = Db::open(&config.database_url).await.map_err(unreachable);
+    owner.release().await;
+    db
+}
+
+/// The database's schema version; one that is newer than this binary is a matter of configuration.
+async fn schema(config: &Config) -> Result<i64, Failure> {
     let db = Db::connect(&config.database_url).await.map_err(unreachable)?;
-    let found = db::version(&db).await.map_err(unreachable)?;
-    if found > db::newest() {
+    let found = db::version(&db).await.map_err(unreachable);
+    db.close().await;
+    let (found, newest) = (found?, db::newest());
+    if found > newest {
         let advice = "use the newer viber-board, or restore a backup";
-        let newest = db::newest();
         return Err(Failure::Config(format!(
             "the database has schema version {found}, this binary knows only {newest}: {advice}"
         )));
     }
-    db.close().await;
-    Db::open(&config.database_url).await.map_err(unreachable)
+    Ok(found)
 }
 
 fn unreachable(error: db::Error) -> Failure {
     Failure::Failed(format!("the database cannot be opened: {error}"))
+}
+
+/// The store of blobs. Nothing that arrives there at this moment is disturbed.
+pub fn store(config: &Config) -> Result<Store, Failure> {
+    let address = match &config.artifacts {
+        Some(url) => Address::parse(url).map_err(|bad| Failure::Config(format!("--artifacts {bad}")))?,
+        None => Address::beside(&config.data),
+    };
+    Ok(Store::new(address, &config.data))
 }
 
 /// A Board for a verb of the console: nothing of it runs.

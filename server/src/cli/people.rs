@@ -94,6 +94,8 @@ pub enum TeamVerb {
     },
     /// Show all teams
     List,
+    /// Show what a team keeps here and how much it may, or change that
+    Quota(super::quota::QuotaArgs),
     /// Shut a team: its work is stopped, nobody and no viber gets in
     Suspend {
         #[command(flatten)]
@@ -123,7 +125,7 @@ pub struct TeamArgs {
 }
 
 impl TeamArgs {
-    fn slug(&self) -> &str {
+    pub(super) fn slug(&self) -> &str {
         self.slug.as_deref().or(self.team.as_deref()).unwrap_or_default()
     }
 }
@@ -241,6 +243,7 @@ pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
                 say(format_args!("{slug}\t{state}\t{name}"));
             }
         }
+        TeamVerb::Quota(args) => super::quota::quota(&board, args).await?,
         TeamVerb::Suspend { team, resume } => {
             let team = find_team(&board, team.slug()).await?;
             actions::teams::suspend(&board, &by, &team, !resume).await?;

@@ -9,6 +9,7 @@ use axum_server::{
 };
 use hyper_util::rt::TokioTimer;
 use tokio::net::TcpSocket;
+use tokio_util::sync::CancellationToken;
 
 use super::{Failure, console, open, serving};
 use crate::{
@@ -45,7 +46,7 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     if let Some(url) = &config.artifacts {
         Address::parse(url).map_err(|bad| Failure::Config(format!("--artifacts {bad}")))?;
     }
-    let db = open::whole_database(&config).await?;
+    let (db, mut owner) = open::owned_database(&config, "serve").await?;
     let listener =
         bind(config.listen).map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
     prepare(&listener)?;
@@ -62,6 +63,21 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
         }
     });
     tokio::spawn(board.shutdown.clone().watch_drain());
+    let owned = CancellationToken::new();
+    let keeping = tokio::spawn({
+        let (soft, over) = (board.shutdown.soft.clone(), owned.clone());
+        async move {
+            let taken = tokio::select! {
+                who = owner.keep() => Some(who),
+                () = over.cancelled() => None,
+            };
+            if let Some(who) = &taken {
+                tracing::error!(who, "another process has taken the database; this Board stops");
+                soft.cancel();
+            }
+            (owner, taken)
+        }
+    });
     measure::handle();
     if let Some(address) = board.config.metrics_listen {
         metrics(&board, address).await?;
@@ -72,8 +88,15 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     board.shutdown.soft.cancel();
     board.shutdown.drained().await;
     board.db.close().await;
+    owned.cancel();
+    // Given back last: the next Board is to find everything written.
+    let (owner, taken) = keeping.await.map_err(std::io::Error::other)?;
+    owner.release().await;
     tracing::info!("stopped");
-    served.map_err(Failure::from)
+    match taken {
+        Some(who) => Err(Failure::Config(format!("the database was taken: {who}. One Board serves a database"))),
+        None => served.map_err(Failure::from),
+    }
 }
 
 /// Answers probes and Prometheus on an address of its own.

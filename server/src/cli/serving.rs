@@ -5,6 +5,7 @@ use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path};
 use rustix::fs::{FlockOperation, flock};
 
 use super::Failure;
+use crate::clock::Clock;
 
 /// Held as long as a Board serves, or as long as nobody may.
 #[derive(Debug)]
@@ -18,11 +19,19 @@ pub fn take(data: &Path) -> Result<Mark, Failure> {
     let mut file = open.map_err(wrong)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let data = data.display();
-        return Err(Failure::Config(format!("--data {data}: another viber-board serves from this folder")));
+        return Err(Failure::Config(format!(
+            "--data {data}: another viber-board serves from this folder: {}",
+            said(&path)
+        )));
     }
     file.set_len(0).map_err(wrong)?;
-    writeln!(file, "{}", std::process::id()).map_err(wrong)?;
+    writeln!(file, "process {}, since {}", std::process::id(), Clock::System.now()).map_err(wrong)?;
     Ok(Mark(file))
+}
+
+/// Who left the mark.
+fn said(path: &Path) -> String {
+    fs::read_to_string(path).ok().and_then(|text| text.lines().next().map(str::to_owned)).unwrap_or_default()
 }
 
 impl Mark {

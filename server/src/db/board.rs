@@ -36,12 +36,6 @@ pub async fn size(tx: &mut Tx) -> Result<u64, Error> {
     tx.row(sql, &[]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// Copies a SQLite database into a file, as of one instant, while others write.
-pub async fn copy_to(tx: &mut Tx, file: &str) -> Result<(), Error> {
-    tx.execute("PRAGMA query_only = 0", &[]).await?;
-    tx.execute("VACUUM INTO $1", crate::args![file]).await.map(drop)
-}
-
 /// What is wrong inside the database's files, if the engine can tell.
 pub async fn check(tx: &mut Tx) -> Result<Option<String>, Error> {
     if !tx.is_sqlite() {

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use sqlx::{
-    Connection as _, SqlStr,
-    migrate::{Migration, MigrationType, Migrator},
+    Connection as _, PgConnection, SqlStr, SqliteConnection,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
 use super::{Db, Error, Pools};
@@ -26,6 +26,12 @@ const ALL: &[(i64, &str, &str, &str)] = &[
         "workspace",
         include_str!("../../../migrations/sqlite/0002_workspace.sql"),
         include_str!("../../../migrations/postgres/0002_workspace.sql"),
+    ),
+    (
+        3,
+        "usage",
+        include_str!("../../../migrations/sqlite/0003_usage.sql"),
+        include_str!("../../../migrations/postgres/0003_usage.sql"),
     ),
 ];
 
@@ -68,6 +74,33 @@ async fn has_tables(db: &Db) -> Result<bool, Error> {
     .await
 }
 
+fn migrator(pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str) -> Migrator {
+    let list = ALL.iter().map(|all| {
+        Migration::new(all.0, Cow::Borrowed(all.1), MigrationType::Simple, SqlStr::from_static(pick(all)), false)
+    });
+    Migrator::with_migrations(list.collect())
+}
+
+/// Brings an SQLite database that nobody else uses up to a version, or up to date.
+pub(super) async fn sqlite_up_to(connection: &mut SqliteConnection, version: Option<i64>) -> Result<(), Error> {
+    migrator(|all| all.2).run_direct(version, connection, false).await.map_err(failed)
+}
+
+/// Makes the newest schema inside a transaction of PostgreSQL, where there is none.
+pub(super) async fn postgres_inside(connection: &mut PgConnection) -> Result<(), Error> {
+    let mut migrator = migrator(|all| all.3);
+    // Whoever replaces a database has it to itself.
+    migrator.set_locking(false);
+    migrator.run_direct(None, connection, false).await.map_err(failed)
+}
+
+fn failed(error: MigrateError) -> Error {
+    match error {
+        MigrateError::Execute(error) => error.into(),
+        other => Error::Broken(format!("the schema could not be brought up to date: {other}")),
+    }
+}
+
 /// Applies what is missing. A database newer than this binary is refused before anything is written.
 pub(super) async fn run(db: &Db) -> Result<(), Error> {
     let found = version(db).await?;
@@ -84,12 +117,6 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
                 .into(),
         ));
     }
-    let migrator = |pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str| {
-        let list = ALL.iter().map(|all| {
-            Migration::new(all.0, Cow::Borrowed(all.1), MigrationType::Simple, SqlStr::from_static(pick(all)), false)
-        });
-        Migrator::with_migrations(list.collect())
-    };
     let done = match &db.pools {
         Pools::Sqlite(readers) => {
             let mut alone = readers.writable().await?;
@@ -109,8 +136,5 @@ pub(super) async fn run(db: &Db) -> Result<(), Error> {
             migrator(|all| all.3).run(&mut alone).await
         }
     };
-    done.map_err(|error| match error {
-        sqlx::migrate::MigrateError::Execute(error) => error.into(),
-        other => Error::Broken(format!("the schema could not be brought up to date: {other}")),
-    })
+    done.map_err(failed)
 }

@@ -89,18 +89,14 @@ pub async fn suspend(tx: &mut Tx, team: &TeamId, at: Option<Instant>) -> Result<
 
 /// Deletes a team and everything in it.
 pub async fn delete(tx: &mut Tx, team: &TeamId) -> Result<(), Error> {
+    if !tx.is_sqlite() {
+        // Its counter goes with it: nobody has to count each row that goes.
+        tx.execute("SELECT set_config('board.uncounted', 'on', true)", &[]).await?;
+    }
     // Sessions and tasks point at vibers without ON DELETE: they go first.
     tx.execute("DELETE FROM sessions WHERE team_id = $1", args![team]).await?;
     tx.execute("DELETE FROM vibers WHERE team_id = $1", args![team]).await?;
     tx.execute("DELETE FROM teams WHERE team_id = $1", args![team]).await.map(drop)
-}
-
-/// Bytes of what the team's vibers reported. Its own alone: how large the whole database is tells of the other teams.
-pub async fn size(tx: &mut Tx, team: &TeamId) -> Result<u64, Error> {
-    // Neither database reads a text to know its length in bytes.
-    let sql = "SELECT (SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM events WHERE team_id = $1) \
-               + (SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM parts WHERE team_id = $1) AS n";
-    tx.row(sql, args![team]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
 /// Makes changes of this team's members and audit wait for each other, until this change is committed.

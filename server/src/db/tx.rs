@@ -13,6 +13,7 @@ use sqlx::{
 use super::{
     Error,
     bell::Bell,
+    ownership::Fence,
     row::{self, Arg, Row},
 };
 
@@ -127,6 +128,17 @@ impl Tx {
         };
         done.map_err(|error| self.note(error))?;
         Ok(answers)
+    }
+
+    /// Begins a change on PostgreSQL; behind a fence it fails when another Board has the database.
+    pub(super) async fn begin_postgres(&mut self, fence: Option<&Fence>) -> Result<(), Error> {
+        match (fence, &mut self.connection) {
+            (Some(fence), Connection::Postgres(connection)) => {
+                let begun = fence.begin(connection).await;
+                begun.map_err(|error| self.note(error))
+            }
+            _ => self.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await.map(drop),
+        }
     }
 
     /// Gives up a connection whose transaction did not end as it was told: nobody else is to find it open.

@@ -3,6 +3,7 @@
 
 use std::{
     panic::AssertUnwindSafe,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use metrics::{counter, gauge, histogram};
 use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Error, Tx, Work, log::Log, turn};
+use super::{Error, Tx, Work, log::Log, ownership::Fence, turn};
 use crate::{fault, measure};
 
 /// Changes that may wait; a caller beyond that waits for a place.
@@ -222,7 +223,7 @@ async fn changes(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Resu
 }
 
 /// Runs `work` in a transaction of its own, to its end even when the caller goes away.
-pub(super) async fn write_postgres<T, E, F>(pool: PgPool, work: F) -> Result<T, E>
+pub(super) async fn write_postgres<T, E, F>(pool: PgPool, fence: Option<Arc<Fence>>, work: F) -> Result<T, E>
 where
     F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
     T: Send + 'static,
@@ -233,7 +234,7 @@ where
         let began = Instant::now();
         loop {
             let mut tx = Tx::postgres(pool.acquire().await.map_err(Error::from)?);
-            if let Err(error) = tx.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await {
+            if let Err(error) = tx.begin_postgres(fence.as_deref()).await {
                 tx.forsake();
                 return Err(error.into());
             }

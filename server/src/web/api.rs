@@ -12,6 +12,7 @@ pub(super) mod path;
 mod people;
 mod plan;
 mod query;
+mod quota;
 mod sessions;
 pub mod shapes;
 pub(super) mod spaces;
@@ -68,6 +69,7 @@ fn described() -> OpenApiRouter<Board> {
         .merge(sessions::routes())
         .merge(tasks::routes())
         .merge(people::routes())
+        .merge(quota::routes())
         .merge(approvals::routes())
         .merge(artifacts::routes())
         .merge(plan::routes())

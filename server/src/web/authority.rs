@@ -192,6 +192,7 @@ pub const TABLE: &[Route] = &[
     r("GET", "/api/v1/approvals/{id}", Viewer),
     r("POST", "/api/v1/approvals/{id}", Operator),
     r("GET", "/api/v1/members", Viewer),
+    r("GET", "/api/v1/quota", Viewer),
     r("POST", "/api/v1/members", Admin),
     r("PATCH", "/api/v1/members/{id}", Admin),
     r("DELETE", "/api/v1/members/{id}", Admin),

@@ -43,7 +43,7 @@ pub fn status(error: &Error) -> StatusCode {
     match error {
         Error::NotFound => StatusCode::NOT_FOUND,
         Error::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Error::Forbidden(_) | Error::CsrfFailed => StatusCode::FORBIDDEN,
+        Error::Forbidden(_) | Error::CsrfFailed | Error::QuotaExceeded { .. } => StatusCode::FORBIDDEN,
         Error::Malformed(_) => StatusCode::BAD_REQUEST,
         Error::Unacceptable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Error::Conflict { .. } => StatusCode::CONFLICT,
@@ -64,6 +64,7 @@ pub fn code(error: &Error) -> &'static str {
         Error::Unauthenticated => "unauthenticated",
         Error::Forbidden(_) => "forbidden",
         Error::CsrfFailed => "csrf_failed",
+        Error::QuotaExceeded { .. } => "quota_exceeded",
         Error::Malformed(_) => "malformed",
         Error::Unacceptable { code, .. } | Error::Conflict { code, .. } => code,
         Error::Gone(_) => "gone",
@@ -171,6 +172,8 @@ struct Told {
     title: &'static str,
     detail: String,
     retry_after: Option<u64>,
+    /// What is used up, how much of it is used, and how much may be.
+    quota: Option<(&'static str, u64, u64)>,
 }
 
 impl Told {
@@ -182,6 +185,7 @@ impl Told {
                 told.retry_after = Some(*retry_after);
             }
             Error::Offline { .. } => told.retry_after = Some(30),
+            Error::QuotaExceeded { what, used, limit } => told.quota = Some((what, *used, *limit)),
             Error::Internal(_) => told.detail = String::new(),
             _ => {}
         }
@@ -209,7 +213,7 @@ impl Told {
             _ => ("refused", "Refused"),
         };
         let detail = if status == StatusCode::NOT_FOUND { String::new() } else { detail };
-        Self { code, title, detail, retry_after: None }
+        Self { code, title, detail, retry_after: None, quota: None }
     }
 
     /// What a person can do now.
@@ -219,6 +223,7 @@ impl Told {
             "csrf_failed" => "Reload the page that you came from and try again.",
             "viber_offline" => "It comes when the viber is connected again.",
             "throttled" | "unavailable" => "Nothing was changed. Wait a moment, then try again.",
+            "quota_exceeded" => "Delete what nobody needs, or ask whoever runs this Board for more room.",
             "internal" => "Nothing was changed, or all of it was. The Board's log has the details under this number.",
             _ => "",
         }
@@ -229,6 +234,9 @@ fn problem(told: &Told, status: StatusCode, id: &str) -> Response {
     let mut body = serde_json::json!({
         "type": "about:blank", "title": told.title, "status": status.as_u16(), "code": told.code, "requestId": id,
     });
+    if let Some((what, used, limit)) = told.quota {
+        (body["what"], body["used"], body["limit"]) = (what.into(), used.into(), limit.into());
+    }
     if !told.detail.is_empty() {
         body["detail"] = told.detail.as_str().into();
     }

@@ -5,9 +5,9 @@ use futures_util::{Stream, StreamExt as _};
 use protocol::{ArtifactId, SessionId, TaskId, TeamId, limits::MAX_PIECE, sniff};
 
 use crate::{
-    actions::After,
+    actions::{After, quota},
     db::{self, Tx},
-    domain::{Artifact, By, Contact, ContactState, Origin, Session, artifact::file_name},
+    domain::{Artifact, By, Contact, ContactState, Origin, Session, StorageUse, artifact::file_name},
     error::{Error, Result},
     state::Board,
 };
@@ -35,10 +35,10 @@ pub async fn attach<E>(
 ) -> Result<Artifact> {
     let name = file_name(&upload.name)
         .ok_or_else(|| Error::unacceptable("bad_name", "the file needs a name with a visible character"))?;
-    let (session, bytes) = may(board, team, &upload.session).await?;
+    let (session, room) = may(board, team, &upload.session).await?;
     let now = board.clock.now();
     let id = ArtifactId::new(now.0);
-    let (stage, head) = stage(board, &id, bytes, body).await?;
+    let (stage, head) = stage(board, &id, room, body).await?;
     let (sha256, size) = (stage.sha256(), stage.len());
     let artifact = Artifact {
         reference: format!("attachments/{id}"),
@@ -60,18 +60,34 @@ pub async fn attach<E>(
         stored_at: Some(now),
         contact: Contact { state: ContactState::Disconnected, since: now },
     };
-    let _kept = board.store.sweeping.read().await;
-    board.store.keep(stage, team, &sha256).await.map_err(away)?;
-    write_down(board, team, by, &artifact, size).await
+    let kept = {
+        let _kept = board.store.sweeping.read().await;
+        board.store.keep(stage, team, &sha256).await.map_err(away)?;
+        write_down(board, team, by, &artifact, size).await
+    };
+    if matches!(kept, Err(Error::QuotaExceeded { .. })) {
+        // Somebody else's file took the last room while this one came.
+        forget_unnamed(board, team, &sha256).await?;
+    }
+    kept
+}
+
+/// Takes bytes away that were kept and not written down.
+async fn forget_unnamed(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
+    let _alone = board.store.sweeping.write().await;
+    let (id, hash) = (team.clone(), sha256.to_owned());
+    let named = board.db.read(move |tx| Box::pin(async move { db::blobs::size(tx, &id, &hash).await })).await?;
+    if named.is_none() {
+        board.store.remove(team, sha256).await.map_err(away)?;
+    }
+    Ok(())
 }
 
 /// Where a file of `size` bytes for the session's next task is put without the Board, and the id under which it is kept
 /// then.
 pub async fn address(board: &Board, team: &TeamId, session: &SessionId, size: u64) -> Result<(ArtifactId, String)> {
-    let (_, most) = may(board, team, session).await?;
-    if size > most {
-        return Err(Error::TooLarge("the file is larger than this team allows"));
-    }
+    let (_, room) = may(board, team, session).await?;
+    room.check(size)?;
     let id = ArtifactId::new(board.clock.now().0);
     let url = board.store.upload_address(team, &id).await.map_err(away)?;
     let none =
@@ -87,11 +103,11 @@ pub async fn attach_uploaded(
     id: &ArtifactId,
     upload: Upload,
 ) -> Result<Artifact> {
-    let (_, most) = may(board, team, &upload.session).await?;
+    let (_, room) = may(board, team, &upload.session).await?;
     let (size, body) = board.store.uploaded(team, id).await.map_err(away)?.ok_or(Error::NotFound)?;
-    let kept = match size > most {
-        true => Err(Error::TooLarge("the file is larger than this team allows")),
-        false => attach(board, team, by, upload, body).await,
+    let kept = match room.check(size) {
+        Err(error) => Err(error),
+        Ok(()) => attach(board, team, by, upload, body).await,
     };
     if !matches!(kept, Err(Error::Unavailable { .. }))
         && let Err(error) = board.store.forget_upload(team, id).await
@@ -106,30 +122,52 @@ fn away(error: std::io::Error) -> Error {
     Error::Unavailable { what: "the object store", retry_after: 5 }
 }
 
-/// The session, and the largest file that its team allows.
-async fn may(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, u64)> {
+/// How large a file may be.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// The largest that the team allows.
+    most: u64,
+    storage: StorageUse,
+}
+
+impl Room {
+    fn check(self, bytes: u64) -> Result<()> {
+        if bytes > self.most {
+            return Err(Error::TooLarge("the file is larger than this team allows"));
+        }
+        quota::check(self.storage, bytes)
+    }
+}
+
+/// The session, and the room that its team has. Refused before anything is sent when there is none.
+async fn may(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, Room)> {
     let (team, session) = (team.clone(), session.clone());
-    let (found, bounds, waiting) = board
+    let (found, bounds, storage, waiting) = board
         .db
         .read(move |tx| {
             Box::pin(async move {
                 let found = db::sessions::load(tx, &team, &session).await?;
                 let bounds = db::blobs::bounds(tx, &team).await?;
+                let storage = db::usage::load(tx, &team).await?;
                 let waiting = db::artifacts::waiting(tx, &team, &session, MOST as u64).await?;
-                Ok::<_, db::Error>((found, bounds, waiting.len()))
+                Ok::<_, db::Error>((found, bounds, storage, waiting.len()))
             })
         })
         .await?;
     if waiting >= MOST {
         return Err(Error::conflict("too_many", "64 files wait for the next task already"));
     }
-    Ok((found.ok_or(Error::NotFound)?, bounds.ok_or(Error::NotFound)?.bytes))
+    let session = found.ok_or(Error::NotFound)?;
+    let (bounds, storage) = bounds.zip(storage).ok_or(Error::NotFound)?;
+    let room = Room { most: bounds.bytes, storage };
+    room.check(0)?;
+    Ok((session, room))
 }
 
 async fn stage<E>(
     board: &Board,
     id: &ArtifactId,
-    most: u64,
+    room: Room,
     mut body: impl Stream<Item = Result<Bytes, E>> + Unpin,
 ) -> Result<(crate::artifacts::Stage, Vec<u8>)> {
     let full = |error: std::io::Error| {
@@ -147,9 +185,7 @@ async fn stage<E>(
             waiting += piece.len() as u64;
             batch.push(piece);
         }
-        if stage.len() + waiting > most {
-            return Err(Error::TooLarge("the file is larger than this team allows"));
-        }
+        room.check(stage.len() + waiting)?;
         if waiting >= MAX_PIECE || over {
             let pieces = std::mem::take(&mut batch);
             waiting = 0;
@@ -179,7 +215,13 @@ async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, 
                 if !db::sessions::touch(tx, &team, &new.session_id, now).await? {
                     return Err(Error::NotFound);
                 }
-                db::blobs::insert(tx, &team, new.sha256.as_deref().unwrap_or_default(), size, now).await?;
+                let sha256 = new.sha256.as_deref().unwrap_or_default();
+                if db::blobs::size(tx, &team, sha256).await?.is_none() {
+                    // One after the other: two files do not both take the last room.
+                    db::audit::lock(tx, &team).await?;
+                    quota::check(db::usage::load(tx, &team).await?.ok_or(Error::NotFound)?, size)?;
+                }
+                db::blobs::insert(tx, &team, sha256, size, now).await?;
                 if !db::artifacts::insert(tx, &team, &new).await? {
                     return Err(Error::Internal("a new artifact's id is taken".into()));
                 }

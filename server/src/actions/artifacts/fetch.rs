@@ -55,7 +55,7 @@ pub(super) async fn open(board: &Board, team: &TeamId, artifact: Artifact, wante
         _ => Some(End::Stalled),
     };
     match end {
-        None | Some(End::Stored) => {}
+        None | Some(End::Stored | End::Passed) => {}
         Some(End::Gone) => return Err(Error::Gone("the viber does not have it any more")),
         Some(End::Mismatch) => {
             return Err(Error::conflict("hash_mismatch", "the viber sent other bytes than it had announced"));

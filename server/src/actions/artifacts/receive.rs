@@ -73,7 +73,7 @@ pub async fn receive<E>(
     let mut progress = transit.watch();
     let end = progress.wait_for(|now| now.end.is_some()).await.map_or(None, |now| now.end);
     match end {
-        Some(End::Stored) => Ok(Received::Stored),
+        Some(End::Stored | End::Passed) => Ok(Received::Stored),
         Some(End::Mismatch) => Err(Error::unacceptable("hash_mismatch", "the bytes are not those that were announced")),
         _ => Err(Error::Unavailable { what: "the object store", retry_after: 5 }),
     }
@@ -138,6 +138,19 @@ async fn written(writing: Option<JoinHandle<std::io::Result<()>>>) -> Result<()>
     })
 }
 
+/// Whether the team may keep the blob; one that it has already takes no more room.
+async fn has_room(board: &Board, team: &TeamId, sha256: &str, size: u64) -> Result<bool> {
+    let (team, sha256) = (team.clone(), sha256.to_owned());
+    let found = board.db.read(move |tx| {
+        Box::pin(async move {
+            let there = db::blobs::size(tx, &team, &sha256).await?.is_some();
+            Ok::<_, db::Error>((there, db::usage::load(tx, &team).await?))
+        })
+    });
+    let (there, storage) = found.await?;
+    Ok(there || storage.is_some_and(|storage| storage.has_room(size)))
+}
+
 /// Verifies and keeps what is complete: to its end, also when its viber hangs up meanwhile.
 async fn finish(board: Board, transit: Arc<Transit>) {
     let Some(stage) = transit.take_stage() else { return };
@@ -146,6 +159,17 @@ async fn finish(board: Board, transit: Arc<Transit>) {
         return transit.end(End::Mismatch);
     }
     let (team, sha256, size) = (&transit.want.team, &transit.want.sha256, transit.want.size);
+    match has_room(&board, team, sha256, size).await {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::info!(team.id = %team, "a blob is handed on and not kept: the team's storage is full");
+            return transit.end(End::Passed);
+        }
+        Err(error) => {
+            tracing::error!(%error, "the room of a team could not be read");
+            return transit.end(End::NotKept);
+        }
+    }
     let _kept = board.store.sweeping.read().await;
     if let Err(error) = board.store.keep(stage, team, sha256).await {
         tracing::error!(%error, "the object store does not keep a blob");

@@ -7,7 +7,7 @@ use crate::{
     cli::{Failure, console::say},
     clock::Clock,
     config::Config,
-    db::{self, Db},
+    db::{self, Db, Ownership},
     guard::Keys,
 };
 
@@ -47,6 +47,11 @@ pub async fn doctor(config: &Config) -> Result<(), Failure> {
     keys(config, &mut found);
     permissions(config, &mut found);
     disk(config, &mut found);
+    match Ownership::holder(&config.database_url).await {
+        Ok(Some(who)) => found.good("owner", who),
+        Ok(None) => found.good("owner", "no Board has the database"),
+        Err(error) => found.odd("owner", error),
+    }
     if is_sqlite(config) && !sqlite_file(config)?.exists() {
         found.odd("database", "there is none yet; serve makes it");
     } else {
@@ -126,6 +131,9 @@ async fn database(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
         None => found.good("audit", "every row is as it was written"),
         Some(wrong) => found.bad("audit", wrong),
     }
+    if version == newest {
+        storage(db, found).await?;
+    }
     let here = Clock::System.now();
     let there = db.read(|tx| Box::pin(async move { db::board::newest_instant(tx).await })).await?;
     match there {
@@ -133,6 +141,32 @@ async fn database(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
             found.bad("clock", format_args!("it is {here} here, but the database knows {there}"));
         }
         _ => found.good("clock", here),
+    }
+    Ok(())
+}
+
+/// Whether what teams use is what is counted.
+async fn storage(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+    let teams = db.read(|tx| Box::pin(async move { db::teams::all(tx, 100_000).await })).await?;
+    let mut wrong = 0;
+    for team in teams {
+        let id = team.id.clone();
+        match db.read(move |tx| Box::pin(async move { db::usage::drift(tx, &id).await })).await {
+            Ok(0) => {}
+            Ok(drift) => {
+                wrong += 1;
+                let advice = format_args!("run viber-board team quota {} --recount", team.slug);
+                found.bad("storage", format_args!("{} is counted {drift} bytes off; {advice}", team.slug));
+            }
+            Err(db::Error::Unavailable(why)) => {
+                wrong += 1;
+                found.odd("storage", format_args!("{} could not be counted: {why}", team.slug));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if wrong == 0 {
+        found.good("storage", "counted as it is used");
     }
     Ok(())
 }

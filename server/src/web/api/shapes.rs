@@ -36,6 +36,12 @@ pub struct Problem {
     pub detail: Option<String>,
     /// Stable, for programs.
     pub code: String,
+    /// Of `quota_exceeded`: what is used up.
+    pub what: Option<String>,
+    /// Of `quota_exceeded`: how much of it is used.
+    pub used: Option<u64>,
+    /// Of `quota_exceeded`: how much of it may be.
+    pub limit: Option<u64>,
     /// The same as the answer's `x-request-id`; stands in the Board's log.
     pub request_id: String,
 }

@@ -12,7 +12,7 @@ use super::Tabs;
 use crate::{
     actions::teams,
     db,
-    domain::{Role, Team},
+    domain::{Role, StorageUse, Team},
     error::Error,
     state::Board,
     web::{
@@ -29,7 +29,7 @@ struct Page {
     owner: bool,
     typed: Typed,
     bounds: Bounds,
-    size: String,
+    storage: StorageUse,
     engine: &'static str,
     error: Option<String>,
 }
@@ -57,11 +57,11 @@ async fn show(
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
     let team = caller.team.id.clone();
-    let (bytes, kept) = board
+    let (storage, kept) = board
         .db
         .read(|tx| {
             Box::pin(async move {
-                Ok::<_, db::Error>((db::teams::size(tx, &team).await?, db::blobs::bounds(tx, &team).await?))
+                Ok::<_, db::Error>((db::usage::load(tx, &team).await?, db::blobs::bounds(tx, &team).await?))
             })
         })
         .await?;
@@ -74,7 +74,7 @@ async fn show(
         owner: caller.role == Role::Owner,
         typed: typed.unwrap_or_else(|| Typed::of(&caller.team)),
         bounds: bounds.unwrap_or_else(kept),
-        size: size(bytes),
+        storage: storage.ok_or(Error::NotFound)?,
         engine: if board.db.is_sqlite() { "SQLite" } else { "PostgreSQL" },
         error: error.as_ref().map(ToString::to_string),
     };
@@ -146,13 +146,5 @@ pub(super) async fn update(
         Ok(team) => Ok(Redirect::to(&links::settings(&team.slug)).into_response()),
         Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
         Err(error) => Err(error.into()),
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
 }

@@ -9,7 +9,7 @@ use protocol::{Instant, TeamId, ViberId};
 use super::Place;
 use crate::{
     db::{self, Tx},
-    domain::{self, Artifact, Kind, Origin, Session},
+    domain::{self, Artifact, Kind, Origin, Session, StorageUse},
     web::{links, view::filters},
 };
 
@@ -22,12 +22,15 @@ pub struct Held {
     all: Vec<Artifact>,
     /// Whose workspace has artifacts of its own.
     viber: ViberId,
+    /// Whether there is room for more.
+    storage: StorageUse,
 }
 
 impl Held {
     pub(super) async fn read(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<Self, db::Error> {
         let all = db::artifacts::of_session(tx, team, &session.id, None, READ).await?;
-        Ok(Self { all, viber: session.viber_id.clone() })
+        let storage = db::usage::load(tx, team).await?.ok_or_else(|| db::Error::Broken("no such team".into()))?;
+        Ok(Self { all, viber: session.viber_id.clone(), storage })
     }
 }
 
@@ -41,6 +44,7 @@ pub struct ArtifactsView {
     lines: Vec<Line>,
     /// Files that go with the next task.
     waiting: Vec<Line>,
+    storage: StorageUse,
     /// The workspace's own artifacts, among its files.
     folder: String,
 }
@@ -99,6 +103,7 @@ impl ArtifactsView {
         Self {
             place: place.clone(),
             now: place.now,
+            storage: held.storage,
             folder: links::folder(&place.slug, &held.viber, "artifacts"),
             lines: newest.map(|one| Line::new((*one).clone(), versions(&one.name))).collect(),
             waiting: held.all.iter().rev().filter(waits).map(|one| Line::new(one.clone(), 1)).collect(),

@@ -1,0 +1,144 @@
+//! `backup`: a consistent copy of the database, of either kind and while a Board serves, and of the blobs when asked.
+
+use std::{fs, os::unix::fs::OpenOptionsExt as _, path::Path};
+
+use clap::{Args, Subcommand};
+use futures_util::StreamExt as _;
+use std::path::PathBuf;
+
+use super::{
+    archive::{self, ArchiveKind, ArchiveWriter, Manifest},
+    beside, remove,
+};
+use crate::{
+    artifacts::Store,
+    cli::{Failure, console::say, open},
+    clock::Clock,
+    config::Config,
+    db::copy::{Cell, Snapshot},
+};
+
+/// `backup PATH`, `backup verify PATH`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Backup {
+    #[command(subcommand)]
+    verb: Option<BackupVerb>,
+    /// File to write; it must not exist yet
+    #[arg(required = true)]
+    path: Option<PathBuf>,
+    /// The blobs of artifacts too: what people attached is nowhere else
+    #[arg(long)]
+    blobs: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum BackupVerb {
+    /// Compare every byte of a backup with its manifest; nothing else is needed for that
+    Verify {
+        /// File that `backup` wrote
+        path: PathBuf,
+    },
+}
+
+/// Writes a backup, or looks at one.
+pub async fn backup(config: &Config, flags: Backup) -> Result<(), Failure> {
+    match (flags.verb, flags.path) {
+        (Some(BackupVerb::Verify { path }), _) => verify(&path),
+        (None, Some(path)) => write(config, &path, flags.blobs).await,
+        (None, None) => Err(Failure::Usage("say where to write the backup".into())),
+    }
+}
+
+fn verify(path: &Path) -> Result<(), Failure> {
+    let wrong = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
+    if archive::kind(path).map_err(|error| wrong(error.to_string()))? != ArchiveKind::Archive {
+        return Err(wrong("not a backup that can be verified by itself; restore checks others".into()));
+    }
+    let manifest = archive::verify(path).map_err(wrong)?;
+    say(format_args!("{}: whole. {}", path.display(), words(&manifest)));
+    Ok(())
+}
+
+/// What a backup holds.
+fn words(manifest: &Manifest) -> String {
+    let Manifest { schema, engine, created_at, board_version, blobs, .. } = manifest;
+    let blobs = blobs.map_or_else(
+        || "without blobs".to_owned(),
+        |blobs| format!("{} blobs of {} bytes, {} missing", blobs.count, blobs.bytes, blobs.missing),
+    );
+    let (rows, tables) = (manifest.rows(), manifest.tables.len());
+    format!(
+        "{rows} rows of {tables} tables, {blobs}; schema {schema} of {engine}, by viber-board {board_version} at {created_at}"
+    )
+}
+
+async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::Failed(format!("{} exists already", path.display())));
+    }
+    let draft = beside(path, "partial");
+    remove(&draft)?;
+    // Made here, closed to others, and then filled: the copy is never readable by them.
+    let file = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft);
+    let file = file.map_err(|error| Failure::Failed(format!("{}: {error}", draft.display())))?;
+    let outcome = fill(config, file, with_blobs).await;
+    if outcome.is_err() {
+        remove(&draft)?;
+    }
+    let manifest = outcome?;
+    fs::rename(&draft, path)?;
+    let size = fs::metadata(path)?.len();
+    say(format_args!("{} ({size} bytes): {}", path.display(), words(&manifest)));
+    let blobs = if with_blobs { "" } else { "the blobs of artifacts (--blobs), " };
+    let keys = config.signing_key_file.clone().unwrap_or_else(|| config.data.join("keys"));
+    say(format_args!(
+        "It does not hold: {blobs}the signing keys ({}), nor what is on the work machines",
+        keys.display()
+    ));
+    Ok(())
+}
+
+async fn fill(config: &Config, file: fs::File, with_blobs: bool) -> Result<Manifest, Failure> {
+    let mut archive = ArchiveWriter::begin(file, Clock::System.now())?;
+    let mut snapshot = Snapshot::open(&config.database_url).await?;
+    for table in snapshot.tables().to_vec() {
+        archive.table(&table.name, table.column_names())?;
+        let mut rows = snapshot.rows(&table);
+        while let Some(row) = rows.next().await {
+            archive.row(&row?)?;
+        }
+    }
+    if with_blobs {
+        archive.with_blobs();
+        blobs(&mut archive, &mut snapshot, &open::store(config)?).await?;
+    }
+    let (version, engine) = (snapshot.version(), snapshot.engine());
+    snapshot.close().await?;
+    Ok(archive.finish(version, engine)?)
+}
+
+async fn blobs(archive: &mut ArchiveWriter, snapshot: &mut Snapshot, store: &Store) -> Result<(), Failure> {
+    let Some(table) = snapshot.tables().iter().find(|table| table.name == "blobs").cloned() else { return Ok(()) };
+    let names = table.column_names();
+    let mut rows = snapshot.rows(&table);
+    while let Some(row) = rows.next().await {
+        let row = row?;
+        let cell = |name: &str| names.iter().position(|column| column == name).and_then(|at| row.get(at));
+        let (Some(Cell::Text(team)), Some(Cell::Text(sha256)), Some(Cell::Int(size))) =
+            (cell("team_id"), cell("sha256"), cell("size"))
+        else {
+            return Err(Failure::Failed("a blob without a team, hash or size".into()));
+        };
+        let (id, size) = (team.parse().map_err(|_| bad_team(team))?, size.cast_unsigned());
+        match store.read(&id, sha256, 0..size).await? {
+            Some(bytes) => archive.blob(team, sha256, size, bytes).await?,
+            None => archive.missing_blob(),
+        }
+    }
+    Ok(())
+}
+
+fn bad_team(team: &str) -> Failure {
+    Failure::Failed(format!("{team:?} is no team's id"))
+}

@@ -1,0 +1,61 @@
+//! `team quota`: shows what a team uses and may use, changes it, counts it anew.
+
+use clap::Args;
+
+use super::{
+    Failure,
+    console::{remark, say},
+    people::{TeamArgs, find_team},
+};
+use crate::{actions::quota, domain::By, state::Board};
+
+/// `team quota SLUG`.
+#[derive(Debug, Args)]
+pub struct QuotaArgs {
+    #[command(flatten)]
+    team: TeamArgs,
+    /// What it may keep from now on: bytes, or with KiB, MiB, GiB, TiB
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    storage: Option<u64>,
+    /// Count anew what it uses
+    #[arg(long)]
+    recount: bool,
+}
+
+/// A number of bytes as somebody writes it.
+fn size(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(name, bits)| Some((text.strip_suffix(name)?, *bits)));
+    let (number, bits) = unit.unwrap_or((text, 0));
+    let number: u64 = number.trim().parse().map_err(|_| format!("{text:?} is not a number of bytes, like 50GiB"))?;
+    let bytes = number.checked_mul(1 << bits).filter(|bytes| *bytes > 0 && i64::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| format!("{text:?} is nothing, or too much"))
+}
+
+/// Does it; prints the slug, what is meant, what is used and what may be.
+pub async fn quota(board: &Board, args: QuotaArgs) -> Result<(), Failure> {
+    let team = find_team(board, args.team.slug()).await?;
+    if args.recount {
+        let drift = quota::recount(board, &team.id).await?;
+        remark(format_args!("the counter was off by {drift} bytes"));
+    }
+    if let Some(bytes) = args.storage {
+        quota::set(board, &By::console(), &team, bytes).await?;
+    }
+    let storage = quota::load(board, &team.id).await?;
+    say(format_args!("{}\tstorage\t{}\t{}", team.slug, storage.used, storage.limit));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in [("1", 1), ("2KiB", 2048), ("50GiB", 50 << 30), ("1 TiB", 1 << 40)] {
+            assert_eq!(super::size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "0", "-1", "1.5GiB", "GiB", "9000000TiB", "1gb"] {
+            assert!(super::size(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A lock of a file beside an SQLite database: it ends with its process, however that ends.
+
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Error, this_process};
+use crate::clock::Clock;
+
+/// The locked file. It stays when the lock goes: who has it is decided by the lock, not by its being there.
+#[derive(Debug)]
+pub struct LockFile {
+    _locked: fs::File,
+}
+
+/// Takes the lock, or says who has it.
+pub(super) fn take(database: &Path, verb: &str) -> Result<Result<LockFile, String>, Error> {
+    let path = beside(database)?;
+    let wrong = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
+    let open = fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
+    let mut file = open.map_err(wrong)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(Err(said(&path)));
+    }
+    file.set_len(0).map_err(wrong)?;
+    writeln!(file, "{}, since {}", this_process(verb), Clock::System.now()).map_err(wrong)?;
+    Ok(Ok(LockFile { _locked: file }))
+}
+
+/// Who has the lock.
+pub(super) fn holder(database: &Path) -> Result<Option<String>, Error> {
+    let path = beside(database)?;
+    let file = match fs::File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::Unavailable(format!("{}: {error}", path.display()))),
+    };
+    // A shared lock, and only for this moment: whoever wants it alone tries again.
+    Ok(flock(&file, FlockOperation::NonBlockingLockShared).is_err().then(|| said(&path)))
+}
+
+fn said(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    match text.lines().next().filter(|line| !line.is_empty()) {
+        Some(line) => line.to_owned(),
+        None => "somebody who has not said who".to_owned(),
+    }
+}
+
+/// The lock of a database, by whichever of its names it is reached: links are followed.
+fn beside(database: &Path) -> Result<PathBuf, Error> {
+    let wrong = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", database.display()));
+    let real = match fs::canonicalize(database) {
+        Ok(real) => real,
+        // Not made yet.
+        Err(_) => {
+            let absolute = std::path::absolute(database).map_err(wrong)?;
+            let name = absolute.file_name().ok_or_else(|| Error::Unavailable("the database has no name".into()))?;
+            let folder = absolute.parent().unwrap_or(Path::new("/"));
+            fs::canonicalize(folder).map_err(wrong)?.join(name)
+        }
+    };
+    let mut name = real.into_os_string();
+    name.push(".lock");
+    Ok(PathBuf::from(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_one_for_all_names_of_a_database_and_says_who_has_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (real, other) = (folder.path().join("board.db"), folder.path().join("other.db"));
+        let taken = take(&real, "serve").expect("asked").expect("free");
+        assert!(holder(&real).expect("asked").expect("taken").contains("serve, process"));
+        fs::write(&real, "").expect("a file");
+        std::os::unix::fs::symlink(&real, &other).expect("a link");
+        let refused = take(&other, "migrate").expect("asked").expect_err("taken");
+        assert!(refused.contains("serve") && refused.contains("since 20"), "{refused}");
+        drop(taken);
+        assert_eq!(holder(&other).expect("asked"), None);
+        take(&other, "migrate").expect("asked").expect("free again");
+    }
+}
