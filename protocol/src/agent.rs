@@ -13,6 +13,7 @@ pub fn is_id(id: &str) -> bool {
 
 /// One agent as its file describes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentInfo {
     /// The file's stem: `agents/{id}.yaml`.
@@ -43,6 +44,7 @@ pub struct AgentInfo {
 
 /// Where a configuration file is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ConfigError {
     /// Path below the home.
     pub file: String,
@@ -72,6 +74,7 @@ pub struct JobInfo {
 
 /// One model provider of this machine. Keys never leave it; whether there is one is told.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProviderInfo {
     pub id: String,

@@ -86,6 +86,7 @@ pub struct TaskSubmit {
 
 /// What an agent's change of a shared file becomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ChangePolicy))]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// It is made at once.
@@ -137,6 +138,7 @@ pub struct ApprovalResponse {
 
 /// Whether the agent may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalDecision))]
 #[serde(rename_all = "kebab-case")]
 pub enum Decision {
     Allow,
@@ -181,6 +183,7 @@ pub enum TurnPart {
 
 /// How much of the work is reported while it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ReportedDetail))]
 #[serde(rename_all = "kebab-case")]
 pub enum Stream {
     None,
@@ -202,6 +205,7 @@ impl Stream {
 
 /// When an agent asks before it acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AgentMode))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     AlwaysAsk,
@@ -232,6 +236,7 @@ pub enum Injection {
 
 /// Bounds of one task; an absent one does not bound.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskLimits))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Model calls.

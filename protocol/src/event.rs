@@ -204,6 +204,7 @@ pub enum StepState {
 
 /// How much a notice matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NoticeLevel {
     Info,
@@ -213,6 +214,7 @@ pub enum NoticeLevel {
 
 /// Tokens and money of a model call, an attempt or a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TokenUsage))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
     pub input_tokens: u64,
@@ -242,6 +244,7 @@ impl Usage {
 
 /// Whether the provider counted, or we did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageSource {
     Measured,
@@ -251,6 +254,7 @@ pub enum UsageSource {
 
 /// A pointer to something a task produced; the bytes stay on the viber.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ArtifactRef {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -274,6 +278,7 @@ pub struct ArtifactRef {
 
 /// The one result of a task, complete on its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TaskResult {
     /// The text of the last model step of the last turn, at most 96 KiB.
@@ -290,6 +295,7 @@ pub struct TaskResult {
 
 /// Why a task ended without a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskError {
     pub code: ErrorCode,
     pub message: String,
@@ -303,6 +309,7 @@ pub struct TaskError {
 
 /// The kinds of failure a task can end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskErrorCode))]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
     ProviderAuth,

@@ -108,6 +108,7 @@ pub struct Entry {
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = FolderEntryKind))]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryKind {
     Folder,

@@ -23,8 +23,8 @@ impl fmt::Display for BadId {
 impl std::error::Error for BadId {}
 
 macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
-        $(#[$doc])*
+    ($($(#[doc = $doc:literal])* $name:ident = $prefix:literal;)*) => {$(
+        $(#[doc = $doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
 
@@ -55,6 +55,21 @@ macro_rules! ids {
                 if hex { Ok(Self(text.to_owned())) } else { Err(bad) }
             }
         }
+
+        #[cfg(feature = "schema")]
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                let text = utoipa::openapi::Object::builder()
+                    .schema_type(utoipa::openapi::Type::String)
+                    .description(Some(concat!($($doc),*).trim()))
+                    .pattern(Some(concat!("^", $prefix, "_[0-9a-f]{32}$")))
+                    .examples([concat!($prefix, "_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]);
+                text.into()
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl utoipa::ToSchema for $name {}
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

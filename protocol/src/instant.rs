@@ -39,6 +39,21 @@ impl<'de> Deserialize<'de> for Instant {
     }
 }
 
+#[cfg(feature = "schema")]
+impl utoipa::PartialSchema for Instant {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        let text = utoipa::openapi::Object::builder()
+            .schema_type(utoipa::openapi::Type::String)
+            .description(Some("An instant (RFC 3339), in UTC, with milliseconds"))
+            .format(Some(utoipa::openapi::SchemaFormat::KnownFormat(utoipa::openapi::KnownFormat::DateTime)))
+            .examples(["2026-11-20T09:57:19.000Z"]);
+        text.into()
+    }
+}
+
+#[cfg(feature = "schema")]
+impl utoipa::ToSchema for Instant {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,6 +46,7 @@ pub struct Remembered {
 
 /// Where a passage stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MemorySource {
     /// `MEMORY.md`.
@@ -58,6 +59,7 @@ pub enum MemorySource {
 
 /// How passages were put in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = MemoryRanking))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ranking {
     /// By words.

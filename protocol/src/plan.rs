@@ -24,6 +24,7 @@ pub const MAX_STEP_ID: usize = 64;
 
 /// How far a step is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PlanStepStatus))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     #[default]
@@ -83,6 +84,7 @@ impl Status {
 
 /// One step of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PlanStep))]
 #[serde(default)]
 pub struct Step {
     /// Unique in its plan. Empty, or not an id: the plan gives one.
@@ -96,6 +98,7 @@ pub struct Step {
 
 /// A smaller thing to do below a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PlanTodo))]
 #[serde(default)]
 pub struct Todo {
     pub title: String,

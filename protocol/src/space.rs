@@ -72,6 +72,7 @@ pub struct Change {
 
 /// How a file changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = FileChangeKind))]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
     /// It is there and git does not know it yet.

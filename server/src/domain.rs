@@ -30,10 +30,13 @@ pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
 
-/// An enum that stands as a word in the database, in JSON and in pages: `as_str`, `FromStr`, `Display`, serde.
+/// An enum that stands as a word in the database, in JSON and in pages: `as_str`, `FromStr`, `Display`, serde,
+/// and its schema, which may have a name of its own (`Place as ArtifactState`).
 #[macro_export]
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+    (@schema $name:ident) => { stringify!($name) };
+    (@schema $name:ident $schema:ident) => { stringify!($schema) };
+    ($(#[$doc:meta])* $name:ident $(as $schema:ident)? { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
@@ -62,6 +65,21 @@ macro_rules! words {
                     $($word => Ok(Self::$variant),)*
                     other => Err(format!("{other:?} is not one of {:?}", [$($word),*])),
                 }
+            }
+        }
+
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                let text = utoipa::openapi::Object::builder()
+                    .schema_type(utoipa::openapi::Type::String)
+                    .enum_values(Some([$($word),*]));
+                text.into()
+            }
+        }
+
+        impl utoipa::ToSchema for $name {
+            fn name() -> std::borrow::Cow<'static, str> {
+                $crate::words!(@schema $name $($schema)?).into()
             }
         }
 

@@ -1,4 +1,12 @@
-//! The JSON API as a program uses it: shapes, lists, problems, versions of nothing.
+//! The JSON API as a program uses it: shapes, lists, problems, versions of nothing; and as its description has it.
+
+mod bodies;
+mod description;
+mod examples;
+mod fuzz;
+mod generate;
+mod spec;
+mod world;
 
 use board_tests::{
     Board, Engine, FakeDaemon, Person,

@@ -166,22 +166,31 @@ fn changed() -> Error {
 /// The text that a verdict leads to.
 fn wanted(proposal: &Proposal, base: Option<&str>, now: Option<&(String, String)>, verdict: Verdict) -> Result<String> {
     let standing = now.map(|(hash, text)| (hash.as_str(), text.as_str()));
+    let version = standing.map(|(hash, _)| hash);
     let effect = effect(proposal, base, standing);
     Ok(match verdict {
         Verdict::Accept | Verdict::Reject => effect.text,
+        Verdict::Rewrite { of: Some(of), .. } if !of.is_empty() && Some(of.as_str()) != version => {
+            return Err(outdated(proposal.kind));
+        }
         Verdict::Rewrite { text, .. } => text,
         Verdict::Take { pieces, of } => {
-            if of.as_deref() != standing.map(|(hash, _)| hash) {
-                return Err(match proposal.kind {
-                    ProposalKind::Plan => {
-                        Error::conflict("plan_changed", "the plan was changed meanwhile; look at the difference again")
-                    }
-                    ProposalKind::Memory => changed(),
-                });
+            if of.as_deref() != version {
+                return Err(outdated(proposal.kind));
             }
             plans::take(standing.map_or("", |(_, text)| text), &effect.text, &pieces)
         }
     })
+}
+
+/// The version that a verdict was made for is not the one that is there.
+fn outdated(kind: ProposalKind) -> Error {
+    match kind {
+        ProposalKind::Plan => {
+            Error::conflict("plan_changed", "the plan was changed meanwhile; look at the difference again")
+        }
+        ProposalKind::Memory => changed(),
+    }
 }
 
 fn changes(text: &str, now: Option<&(String, String)>) -> bool {

@@ -11,7 +11,7 @@ const MAX_WORDS: usize = 16 * 1024;
 
 crate::words! {
     /// Who brought it.
-    Origin {
+    Origin as ArtifactOrigin {
         /// By a tool or in an answer.
         Agent = "agent",
         /// It appeared in the task's folder.
@@ -22,7 +22,7 @@ crate::words! {
 
 crate::words! {
     /// Where the bytes are.
-    Place {
+    Place as ArtifactState {
         /// Only on the machine, which is connected.
         Viber = "viber",
         /// In the Board's store.

@@ -9,7 +9,7 @@ pub use change::{Change, changes, lines, take};
 
 crate::words! {
     /// Where a revision comes from.
-    Source {
+    Source as PlanSource {
         Operator = "operator",
         Agent = "agent",
         /// Somebody or something on the machine.

@@ -3,12 +3,13 @@
 use protocol::{Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{Brief, Contact};
 
 crate::words! {
     /// Who a message is from.
-    Author {
+    Author as MessageRole {
         User = "user",
         Assistant = "assistant",
     }
@@ -104,22 +105,26 @@ pub struct Message {
 }
 
 /// A complete piece of a message, as the database keeps it and the API shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+#[schema(as = MessagePart)]
 pub enum Part {
     Text {
         text: String,
     },
+    #[serde(rename_all = "camelCase")]
     Reasoning {
         text: String,
         #[serde(default)]
         duration_ms: u64,
     },
+    #[serde(rename_all = "camelCase")]
     ToolCall {
         call_id: String,
         tool: String,
         args: Value,
     },
+    #[serde(rename_all = "camelCase")]
     ToolResult {
         call_id: String,
         tool: String,

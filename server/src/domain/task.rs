@@ -3,6 +3,7 @@
 use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskError, TaskId, TaskResult, Usage, ViberId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 crate::words! {
     /// The five states. The last three are final.
@@ -24,7 +25,7 @@ impl TaskState {
 
 crate::words! {
     /// How far a pending task has come.
-    Delivery {
+    Delivery as TaskDelivery {
         /// Behind another task of its session; no command exists yet.
         Queued = "queued",
         /// Its command is stored, and sent when the viber is connected.
@@ -54,7 +55,8 @@ crate::words! {
 }
 
 /// Why a running task does not go on right now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TaskWaiting)]
 pub struct Waiting {
     #[serde(rename = "for")]
     pub cause: WaitingFor,

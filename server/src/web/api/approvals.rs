@@ -7,7 +7,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Answers, json::Body, page::Page, path::Id, query::Asked, shapes::List};
+use super::{Answers, json::Body, page::Page, path::Id, query::StrictQuery, shapes::List};
 use crate::{
     actions::approvals::{self, Word},
     db,
@@ -25,30 +25,22 @@ pub fn routes() -> OpenApiRouter<Board> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
-    #[schema(value_type = String)]
     id: ApprovalId,
-    #[schema(value_type = String)]
     session_id: protocol::SessionId,
-    #[schema(value_type = String)]
     task_id: protocol::TaskId,
     /// Names what is decided about: an answer repeats it.
     digest: String,
     /// `plan`, or the tool that would be used.
     tool: String,
-    #[schema(value_type = Object)]
     args: Value,
     cwd: String,
     preview: String,
     risk: String,
-    /// `pending`, `allowed`, `denied` or `expired`.
-    state: &'static str,
+    state: ApprovalState,
     note: Option<String>,
     decided_by: Option<String>,
-    #[schema(value_type = String, format = DateTime)]
     created_at: Instant,
-    #[schema(value_type = Option<String>, format = DateTime)]
     decided_at: Option<Instant>,
-    #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Instant>,
 }
 
@@ -64,7 +56,7 @@ impl From<domain::Approval> for Approval {
             cwd: asked.cwd,
             preview: asked.preview,
             risk: asked.risk,
-            state: asked.state.as_str(),
+            state: asked.state,
             note: asked.note,
             decided_by: asked.decided_by,
             created_at: asked.created_at,
@@ -74,26 +66,27 @@ impl From<domain::Approval> for Approval {
     }
 }
 
-/// Which questions.
+/// ListApprovalsQuery questions.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ListApprovalsQuery {
     /// Those in this state; all when absent.
-    #[param(value_type = Option<String>)]
     state: Option<ApprovalState>,
+    /// The `next` of the page before.
+    #[param(max_length = 512)]
     cursor: Option<String>,
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
 /// The team's questions, the newest first.
-#[utoipa::path(get, path = "/api/v1/approvals", tag = "approvals", params(Which), responses(
+#[utoipa::path(get, path = "/api/v1/approvals", operation_id = "approvals.list", tag = "approvals", params(ListApprovalsQuery), responses(
     (status = 200, body = List<Approval>), Answers))]
 async fn list(
     State(board): State<Board>,
     caller: Viewing,
-    Asked(which): Asked<Which>,
+    StrictQuery(which): StrictQuery<ListApprovalsQuery>,
 ) -> Result<Json<List<Approval>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = page.after_id::<ApprovalId>("approvals")?;
@@ -108,7 +101,7 @@ async fn list(
 }
 
 /// One question.
-#[utoipa::path(get, path = "/api/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/approvals/{id}", operation_id = "approvals.read", tag = "approvals", params(("id" = ApprovalId, Path)), responses(
     (status = 200, body = Approval), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -120,30 +113,44 @@ async fn read(
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
+crate::words! {
+    /// How far an answer reaches.
+    ApprovalScope {
+        Once = "once",
+        Task = "task",
+        Rule = "rule",
+    }
+}
+
 /// A person's word.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Said {
-    /// `allow` or `deny`.
-    #[schema(value_type = String, pattern = "^(allow|deny)$")]
+#[schema(examples(json!({ "decision": "allow", "digest": "the digest of the approval", "note": "Tests first, please" })))]
+pub struct DecideApproval {
     decision: Decision,
     /// Of what was decided about.
     digest: String,
-    /// `once`, `task` or `rule`.
-    scope: Option<String>,
-    /// For the agent.
+    /// `once` when absent.
+    scope: Option<ApprovalScope>,
+    /// For the agent, at most 8 KiB.
+    #[schema(max_length = 8192)]
     note: Option<String>,
 }
 
 /// Decides a question that waits.
-#[utoipa::path(post, path = "/api/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
-    request_body = Said, responses((status = 200, body = Approval), Answers))]
+#[utoipa::path(post, path = "/api/v1/approvals/{id}", operation_id = "approvals.decide", tag = "approvals", params(("id" = ApprovalId, Path)),
+    request_body = DecideApproval, responses((status = 200, body = Approval), Answers))]
 async fn decide(
     State(board): State<Board>,
     caller: Operating,
     Id(id): Id<ApprovalId>,
-    Body(said): Body<Said>,
+    Body(said): Body<DecideApproval>,
 ) -> Result<Json<Approval>, Rejection> {
-    let word = Word { decision: said.decision, digest: said.digest, scope: said.scope, note: said.note };
+    let word = Word {
+        decision: said.decision,
+        digest: said.digest,
+        scope: said.scope.map(|scope| scope.as_str().to_owned()),
+        note: said.note,
+    };
     Ok(Json(approvals::decide(&board, &caller.team.id, &caller.by, &id, word).await?.into()))
 }

@@ -14,9 +14,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answers, PREFIX,
-    page::{Page, Paging},
+    page::{Page, PageQuery},
     path::Id,
-    query::Asked,
+    query::StrictQuery,
     shapes::{self, List},
 };
 use crate::{
@@ -45,7 +45,7 @@ pub fn uploads() -> OpenApiRouter<Board> {
 }
 
 /// A session's artifacts, the newest first.
-#[utoipa::path(get, path = "/api/v1/sessions/{id}/artifacts", tag = "artifacts", params(("id" = String, Path), Paging),
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/artifacts", operation_id = "artifacts.list", tag = "artifacts", params(("id" = SessionId, Path), PageQuery),
     responses((status = 200, body = List<shapes::Artifact>), Answers))]
 async fn list(
     State(board): State<Board>,
@@ -74,19 +74,21 @@ async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Named {
+pub struct UploadQuery {
+    #[param(min_length = 1)]
     name: String,
 }
 
 /// Attaches a file to the session's next task. The body is the file, its type is the `Content-Type`.
-#[utoipa::path(post, path = "/api/v1/sessions/{id}/artifacts", tag = "artifacts", params(("id" = String, Path), Named),
-    request_body(content = inline(Vec<u8>), content_type = "application/octet-stream"),
-    responses((status = 201, body = shapes::Artifact), Answers))]
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/artifacts", operation_id = "artifacts.upload", tag = "artifacts", params(("id" = SessionId, Path), UploadQuery),
+    request_body(content_type = "*/*", description = "The file; its type is the `Content-Type`"),
+    responses((status = 201, body = shapes::Artifact,
+        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn upload(
     State(board): State<Board>,
     caller: Operating,
     Id(session): Id<SessionId>,
-    Asked(named): Asked<Named>,
+    StrictQuery(named): StrictQuery<UploadQuery>,
     request: axum::extract::Request,
 ) -> Result<Response, Rejection> {
     let (parts, body): (_, Body) = request.into_parts();
@@ -100,7 +102,8 @@ async fn upload(
 /// A file that is put into the object store directly.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Direct {
+#[schema(examples(json!({ "size": 1048576 })))]
+pub struct StartUpload {
     /// In bytes.
     size: u64,
 }
@@ -108,45 +111,46 @@ pub struct Direct {
 /// Where the file is put.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Address {
+pub struct UploadAddress {
     /// Names the upload when it is done.
-    #[schema(value_type = String)]
     id: ArtifactId,
     /// Takes one `PUT` with the file as its body, for five minutes.
     url: String,
 }
 
 /// An address of the object store for a file for the session's next task. 422 `no_direct_upload` when it has none.
-#[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads", tag = "artifacts", params(("id" = String, Path)),
-    request_body = Direct, responses((status = 201, body = Address), Answers))]
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads", operation_id = "uploads.start", tag = "artifacts", params(("id" = SessionId, Path)),
+    request_body = StartUpload, responses((status = 201, body = UploadAddress), Answers))]
 async fn address(
     State(board): State<Board>,
     caller: Operating,
     Id(session): Id<SessionId>,
-    super::json::Body(direct): super::json::Body<Direct>,
+    super::json::Body(direct): super::json::Body<StartUpload>,
 ) -> Result<Response, Rejection> {
     let (id, url) = artifacts::address(&board, &caller.team.id, &session, direct.size).await?;
-    Ok((StatusCode::CREATED, Json(Address { id, url })).into_response())
+    Ok((StatusCode::CREATED, Json(UploadAddress { id, url })).into_response())
 }
 
 /// How a file is called that was put there.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Done {
+#[schema(examples(json!({ "name": "numbers.csv", "type": "text/csv" })))]
+pub struct FinishUpload {
     name: String,
     #[serde(rename = "type", default)]
     kind: String,
 }
 
 /// The file is there: it is read and measured, and attached to the session's next task.
-#[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads/{upload}", tag = "artifacts",
-    params(("id" = String, Path), ("upload" = String, Path)),
-    request_body = Done, responses((status = 201, body = shapes::Artifact), Answers))]
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads/{upload}", operation_id = "uploads.finish", tag = "artifacts",
+    params(("id" = SessionId, Path), ("upload" = ArtifactId, Path)),
+    request_body = FinishUpload, responses((status = 201, body = shapes::Artifact,
+        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn uploaded(
     State(board): State<Board>,
     caller: Operating,
     Path((session, id)): Path<(String, String)>,
-    super::json::Body(done): super::json::Body<Done>,
+    super::json::Body(done): super::json::Body<FinishUpload>,
 ) -> Result<Response, Rejection> {
     let id: ArtifactId = id.parse().map_err(|_| Error::NotFound)?;
     let session = session.parse().map_err(|_| Error::NotFound)?;
@@ -157,7 +161,7 @@ async fn uploaded(
 }
 
 /// One artifact's facts.
-#[utoipa::path(get, path = "/api/v1/artifacts/{id}", tag = "artifacts", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/artifacts/{id}", operation_id = "artifacts.read", tag = "artifacts", params(("id" = ArtifactId, Path)), responses(
     (status = 200, body = shapes::Artifact), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -168,7 +172,7 @@ async fn read(
 }
 
 /// Takes back an attachment that no task has yet.
-#[utoipa::path(delete, path = "/api/v1/artifacts/{id}", tag = "artifacts", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/artifacts/{id}", operation_id = "artifacts.withdraw", tag = "artifacts", params(("id" = ArtifactId, Path)), responses(
     (status = 204), Answers))]
 async fn withdraw(
     State(board): State<Board>,
@@ -179,24 +183,41 @@ async fn withdraw(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Which bytes.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its description is used")]
+struct ContentRange {
+    /// One range of bytes (RFC 9110): `bytes=FROM-TO`, `bytes=FROM-` or `bytes=-LAST`.
+    #[param(rename = "Range")]
+    range: Option<String>,
+    /// The version, in double quotes, that the range is of: everything comes when it is another.
+    #[param(rename = "If-Range")]
+    if_range: Option<String>,
+}
+
 /// How the bytes come.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub struct How {
+pub struct DownloadQuery {
     /// With `true`, and when the object store has such addresses: 303 to its own, good for some minutes.
     direct: Option<bool>,
 }
 
 /// The bytes. What only the viber has comes from there, through the store; `Range` works meanwhile.
-#[utoipa::path(get, path = "/api/v1/artifacts/{id}/content", tag = "artifacts", params(("id" = String, Path), How),
-    responses((status = 200, content_type = "application/octet-stream"), (status = 206, description = "A range"),
-    (status = 303, description = "In the object store"), (status = 410, description = "Nobody has it any more"), Answers))]
+#[utoipa::path(get, path = "/api/v1/artifacts/{id}/content", operation_id = "artifacts.download", tag = "artifacts", params(("id" = ArtifactId, Path), DownloadQuery, ContentRange),
+    responses(
+        (status = 200, content_type = "application/octet-stream", description = "All of it",
+            headers(("ETag" = Option<String>, description = "Its SHA-256, once it is known"))),
+        (status = 206, content_type = "application/octet-stream", description = "A range of it"),
+        (status = 303, description = "In the object store", headers(("Location" = String, description = "Its address there"))),
+        Answers))]
 async fn content(
     State(board): State<Board>,
     caller: Viewing,
     Id(id): Id<ArtifactId>,
-    Asked(how): Asked<How>,
+    StrictQuery(how): StrictQuery<DownloadQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let team = &caller.team.id;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Answers, page, path::Id, query::Asked, tasks};
+use super::{Answers, page, path::Id, query::StrictQuery, tasks};
 use crate::{
     db,
     domain::Task,
@@ -27,17 +27,18 @@ use crate::{
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct After {
+pub struct ListEventsQuery {
     /// `{attempt}.{seq}` of the last event that is known; from the start when absent.
+    #[param(pattern = "^[0-9]+\\.[0-9]+$", max_length = 40)]
     after: Option<String>,
     /// Events of a page; a stream has no limit.
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
 /// A page of one attempt's events, byte for byte as the viber wrote them.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Events {
+pub struct EventPage {
     #[schema(value_type = Vec<Object>)]
     items: Vec<Box<RawValue>>,
     /// The attempt that the items belong to.
@@ -49,14 +50,14 @@ pub struct Events {
 /// A task's events as a JSON page, or with `Accept: text/event-stream` as a stream. In the stream `id` is
 /// `{attempt}.{seq}`, `event` the event's type, `data` the event; frames without `id` are `task` (the task, now and
 /// whenever it changed), `reset` (the cursor is unknown: what follows starts at the beginning) and `end` (`{reason}`).
-#[utoipa::path(get, path = "/api/v1/tasks/{id}/events", tag = "tasks", params(("id" = String, Path), After,
+#[utoipa::path(get, path = "/api/v1/tasks/{id}/events", operation_id = "events.list", tag = "tasks", params(("id" = TaskId, Path), ListEventsQuery,
     ("Last-Event-ID" = Option<String>, Header, description = "Resumes a stream; goes before `after`")),
-    responses((status = 200, content((Events = "application/json"), (String = "text/event-stream"))), Answers))]
+    responses((status = 200, content((EventPage = "application/json"), (String = "text/event-stream"))), Answers))]
 pub async fn events(
     State(board): State<Board>,
     caller: Viewing,
     Id(id): Id<TaskId>,
-    Asked(asked): Asked<After>,
+    StrictQuery(asked): StrictQuery<ListEventsQuery>,
     Extension(pace): Extension<Arc<Pace>>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
@@ -88,7 +89,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 const RUNS: u64 = 25;
 
 /// At most `limit` events after the cursor, all of one attempt.
-async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: usize) -> Result<Events> {
+async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: usize) -> Result<EventPage> {
     if at.attempt > task.attempt {
         return Err(page::bad_cursor());
     }
@@ -104,14 +105,14 @@ async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: 
         if runs.is_empty() {
             if !items.is_empty() || at.attempt == task.attempt {
                 let next = (at.attempt < task.attempt).then(|| at.to_string());
-                return Ok(Events { items, attempt: at.attempt, next });
+                return Ok(EventPage { items, attempt: at.attempt, next });
             }
             at = Cursor { attempt: at.attempt + 1, seq: 0 };
             continue;
         }
         for item in runs.into_iter().flat_map(|run| run.items) {
             if items.len() == limit {
-                return Ok(Events { items, attempt: at.attempt, next: Some(at.to_string()) });
+                return Ok(EventPage { items, attempt: at.attempt, next: Some(at.to_string()) });
             }
             at.seq = item.seq;
             let event = RawValue::from_string(item.json.to_string());

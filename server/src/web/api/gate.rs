@@ -1,18 +1,19 @@
 //! What every call of the API passes before its handler: who asks, how often, and whether it was asked before.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use axum::{
     body::{Body, Bytes, to_bytes},
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use protocol::TeamId;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::json::MAX_BODY;
@@ -125,7 +126,7 @@ async fn before(board: &Board, team: &TeamId, actor: &str, once: &Once) -> Resul
             let answer = seal::open(&board.guard.keys, &once.key, &kept.answer).ok_or_else(|| {
                 Error::conflict("idempotency_lost", "this call was made before, and its answer can no longer be read")
             })?;
-            Ok(Some(again(kept.status, answer)))
+            Ok(Some(Replay::read(answer).answer(kept.status)))
         }
     }
 }
@@ -135,16 +136,44 @@ pub fn mismatch() -> Error {
     Error::unacceptable("idempotency_mismatch", "this Idempotency-Key was used for another call")
 }
 
-/// An answer as it was given before.
-pub fn again(status: u16, answer: String) -> Response {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let mut response = if answer.is_empty() {
-        status.into_response()
-    } else {
-        (status, [(header::CONTENT_TYPE, "application/json")], answer).into_response()
-    };
-    response.headers_mut().insert("idempotency-replayed", header::HeaderValue::from_static("true"));
-    response
+/// Headers of an answer that are part of what it says.
+const REPLAYED: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
+
+/// An answer as it is kept for whoever makes the same call again.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replay {
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Replay {
+    fn of(headers: &HeaderMap, body: &str) -> Self {
+        let kept =
+            REPLAYED.iter().filter_map(|name| Some((name.to_string(), headers.get(name)?.to_str().ok()?.to_owned())));
+        Self { headers: kept.collect(), body: body.to_owned() }
+    }
+
+    /// As it was kept; a Board before this one kept the JSON alone.
+    fn read(kept: String) -> Self {
+        serde_json::from_str(&kept).unwrap_or_else(|_| {
+            let json = (!kept.is_empty()).then(|| (header::CONTENT_TYPE.to_string(), "application/json".to_owned()));
+            Self { headers: json.into_iter().collect(), body: kept }
+        })
+    }
+
+    fn answer(self, status: u16) -> Response {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        let mut response = (status, Body::from(self.body)).into_response();
+        let headers = response.headers_mut();
+        for name in REPLAYED {
+            if let Some(value) = self.headers.get(name.as_str()).and_then(|value| HeaderValue::from_str(value).ok()) {
+                headers.insert(name, value);
+            }
+        }
+        headers.insert("idempotency-replayed", HeaderValue::from_static("true"));
+        response
+    }
 }
 
 /// Keeps a call's answer when it did something. One that failed may be tried again with the same key.
@@ -155,7 +184,9 @@ async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, response: 
     let (parts, body) = response.into_parts();
     let bytes: Bytes = to_bytes(body, 4 * MAX_BODY).await.map_err(|error| Error::Internal(error.to_string()))?;
     let text = std::str::from_utf8(&bytes).map_err(|error| Error::Internal(error.to_string()))?;
-    let answer = seal::seal(&board.guard.keys, &once.key, text);
+    let replay = serde_json::to_string(&Replay::of(&parts.headers, text));
+    let replay = replay.map_err(|error| Error::Internal(error.to_string()))?;
+    let answer = seal::seal(&board.guard.keys, &once.key, &replay);
     let kept = Kept { status: parts.status.as_u16(), answer, at: board.clock.now() };
     if let Err(error) = answers::keep(board, team, actor, once, kept).await {
         tracing::warn!(%error, "the answer of a call with an Idempotency-Key could not be kept");
@@ -179,6 +210,21 @@ mod tests {
         for bad in [vec![""], vec!["a", "b"], vec![&*"k".repeat(256)]] {
             assert!(key(&Method::DELETE, &headers(&bad)).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_replayed_with_what_its_headers_say() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(header::LOCATION, "/api/v1/tasks/x"), (header::CACHE_CONTROL, "no-store")] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        let kept = serde_json::to_string(&Replay::of(&headers, "{}")).expect("JSON");
+        let again = Replay::read(kept).answer(201);
+        assert_eq!((again.status(), &again.headers()[header::LOCATION]), (StatusCode::CREATED, "/api/v1/tasks/x"));
+        assert!(!again.headers().contains_key(header::CACHE_CONTROL));
+        let former = Replay::read("{\"id\":1}".into()).answer(200);
+        assert_eq!(former.headers()[header::CONTENT_TYPE], "application/json");
+        assert!(!Replay::read(String::new()).answer(204).headers().contains_key(header::CONTENT_TYPE));
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! Bodies of the API, read strictly: what is not understood is refused by name, never guessed.
 
-use std::{collections::HashSet, fmt};
+mod named;
+mod unambiguous;
 
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
     http::header::CONTENT_TYPE,
 };
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
-};
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
+use self::{named::Named, unambiguous::Unambiguous};
 use crate::{
     error::{Error, Result},
     web::{Rejection, layers::bodies},
@@ -68,90 +67,22 @@ fn is_json(media: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Refuses an object that says the same key twice, at any depth: whoever reads it after us may believe the other one.
-fn single(bytes: &[u8]) -> Result<()> {
-    match serde_json::from_slice::<Single>(bytes) {
-        Ok(Single) => Ok(()),
-        Err(error) => Err(Error::unacceptable("invalid_body", error.to_string())),
-    }
-}
-
-/// Any JSON in which no key stands twice.
-struct Single;
-
-impl<'de> Deserialize<'de> for Single {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Look)
-    }
-}
-
-struct Look;
-
-impl<'de> Visitor<'de> for Look {
-    type Value = Single;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Single, E> {
-        Ok(Single)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Single, E> {
-        Ok(Single)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Single, E> {
-        Ok(Single)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Single, E> {
-        Ok(Single)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Single, E> {
-        Ok(Single)
-    }
-
-    fn visit_unit<E>(self) -> Result<Single, E> {
-        Ok(Single)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Single, A::Error> {
-        while let Some(Single) = items.next_element()? {}
-        Ok(Single)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Single, A::Error> {
-        let mut seen = HashSet::new();
-        while let Some(key) = fields.next_key::<String>()? {
-            let Single = fields.next_value()?;
-            if seen.contains(&key) {
-                let key = protocol::text::head(&key, 100);
-                return Err(serde::de::Error::custom(format_args!("duplicate field `{key}`")));
-            }
-            seen.insert(key);
-        }
-        Ok(Single)
-    }
-}
-
-/// Parses a body: 400 with the position when it is no JSON (or deeper than 128 levels), 422 when it says the wrong thing.
+/// Parses a body: 400 with the position when it is no JSON (or deeper than 128 levels), 422 with the field when it says the
+/// wrong thing.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let value = serde_json::from_slice(bytes).map_err(|error| {
+    let refused = |error: serde_json::Error| {
         let mut message = error.to_string();
         message.truncate(message.floor_char_boundary(300));
         match error.classify() {
             Category::Data => Error::unacceptable("invalid_body", message),
             Category::Syntax | Category::Eof | Category::Io => Error::Malformed(message),
         }
-    })?;
-    single(bytes)?;
+    };
+    let Unambiguous(value) = serde_json::from_slice(bytes).map_err(refused)?;
     if has_nul(bytes) {
         return Err(Error::unacceptable("nul", "text may not contain U+0000"));
     }
-    Ok(value)
+    T::deserialize(Named(value)).map_err(refused)
 }
 
 /// Whether a string of this (valid) JSON contains the escape of U+0000, which PostgreSQL cannot store.
@@ -169,12 +100,30 @@ fn has_nul(json: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
         goal: String,
+        limits: Option<Bounds>,
+        labels: Option<BTreeMap<String, String>>,
+    }
+
+    #[derive(Debug, Default, serde::Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Bounds {
+        steps: Option<u32>,
+        cost: Option<f64>,
+        mode: Option<Mode>,
+    }
+
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Mode {
+        Fast,
     }
 
     fn refusal(body: &str) -> (&'static str, String) {
@@ -193,8 +142,9 @@ mod tests {
         for body in ["", "{", "{\"goal\":\"a\"} x", "{\"goal\":\"\\ud800\"}", "{\"goal\":\"a\u{1}\"}"] {
             assert_eq!(refusal(body).0, "400", "{body}");
         }
-        assert_eq!(refusal(&format!("{{\"goal\":{}", "[".repeat(100_000))).0, "invalid_body");
-        assert_eq!(refusal(&"[".repeat(100_000)).0, "invalid_body");
+        for deep in [format!("{{\"goal\":{}", "[".repeat(100_000)), "[".repeat(100_000), "{\"a\":".repeat(200)] {
+            assert_eq!(refusal(&deep).0, "400", "deeper than 128 levels");
+        }
     }
 
     #[test]
@@ -206,6 +156,34 @@ mod tests {
         assert_eq!(refusal("{\"goal\":1e400}").0, "400");
         assert_eq!(refusal("{\"goal\":7}").0, "invalid_body");
         assert_eq!(refusal("{\"goal\":\"a\",\"goal\":\"b\"}").0, "invalid_body");
+    }
+
+    #[test]
+    fn a_list_is_no_object_at_any_depth() {
+        for body in ["[]", "[\"a\"]", "[\"a\",null,null]", "null", "7", "\"a\""] {
+            assert_eq!(refusal(body).0, "invalid_body", "{body}");
+        }
+        for limits in ["[]", "[5]", "[5,null,null]", "\"x\"", "{\"mode\":[]}", "{\"mode\":{\"fast\":null}}"] {
+            let (code, message) = refusal(&format!("{{\"goal\":\"a\",\"limits\":{limits}}}"));
+            assert!(code == "invalid_body" && message.contains("`limits"), "{limits}: {code} {message}");
+        }
+        let (_, message) = refusal("{\"goal\":\"a\",\"limits\":{\"steps\":\"5\"}}");
+        assert!(message.starts_with("`limits.steps`: invalid type: string"), "{message}");
+        assert_eq!(refusal("{\"goal\":\"a\",\"labels\":[[\"a\",\"b\"]]}").0, "invalid_body");
+    }
+
+    #[test]
+    fn numbers_and_nulls_are_what_they_are() {
+        let bounds = |limits: &str| {
+            parse::<Asked>(format!("{{\"goal\":\"a\",\"limits\":{limits}}}").as_bytes()).map(|asked| asked.limits)
+        };
+        let good = bounds("{\"steps\":4294967295,\"cost\":1,\"mode\":\"fast\"}").expect("good").expect("there");
+        assert_eq!((good.steps, good.cost, good.mode), (Some(u32::MAX), Some(1.0), Some(Mode::Fast)));
+        assert!(bounds("null").expect("absent").is_none());
+        assert!(bounds("{\"steps\":null}").expect("absent").expect("there").steps.is_none());
+        for odd in ["4294967296", "-1", "1.0", "1.5", "1e3", "99999999999999999999999", "true", "\"1\""] {
+            assert!(bounds(&format!("{{\"steps\":{odd}}}")).is_err(), "{odd}");
+        }
     }
 
     #[test]

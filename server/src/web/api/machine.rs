@@ -13,9 +13,8 @@ use super::{
     Answers,
     json::MaybeBody,
     path::Id,
-    query::Asked,
-    shapes::{self, List},
-    tasks::Nothing,
+    query::StrictQuery,
+    shapes::{self, EmptyBody, List},
 };
 use crate::{
     actions::machine::{self, OnMachine},
@@ -28,12 +27,13 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(import))
 }
 
-/// Which part of the list.
+/// ListLoggedSessionsQuery part of the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ListLoggedSessionsQuery {
     /// The `next` of the page before.
+    #[param(pattern = "^[0-9]{1,20}$")]
     cursor: Option<String>,
 }
 
@@ -41,12 +41,10 @@ pub struct Which {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoggedSession {
-    #[schema(value_type = String)]
     session_id: SessionId,
     agent_id: String,
     title: String,
     /// When it was written to last.
-    #[schema(value_type = Option<String>, format = DateTime)]
     at: Option<Instant>,
     lines: Option<u64>,
     bytes: u64,
@@ -70,13 +68,13 @@ impl From<OnMachine> for LoggedSession {
 }
 
 /// Sessions on a machine that the Board does not have, or not to their end, the newest first; the viber has to be there.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/sessions", tag = "vibers", params(("id" = String, Path), Which),
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/sessions", operation_id = "loggedSessions.list", tag = "vibers", params(("id" = ViberId, Path), ListLoggedSessionsQuery),
     responses((status = 200, body = List<LoggedSession>), Answers))]
 async fn list(
     State(board): State<Board>,
     caller: Viewing,
     Id(id): Id<ViberId>,
-    Asked(which): Asked<Which>,
+    StrictQuery(which): StrictQuery<ListLoggedSessionsQuery>,
 ) -> Result<Json<List<LoggedSession>>, Rejection> {
     let from = which.cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse::<u64>()).transpose();
     let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
@@ -87,7 +85,7 @@ async fn list(
 
 /// What was taken over.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Imported {
+pub struct ImportedSession {
     session: shapes::Session,
     /// Tasks that were not here before.
     tasks: u64,
@@ -98,18 +96,18 @@ pub struct Imported {
 }
 
 /// Takes a session over from its machine's log. Doing it again adds what came since, and nothing twice.
-#[utoipa::path(post, path = "/api/v1/vibers/{id}/sessions/{session}/import", tag = "vibers",
-    params(("id" = String, Path), ("session" = String, Path)), request_body(content = Option<Nothing>),
-    responses((status = 200, body = Imported), Answers))]
+#[utoipa::path(post, path = "/api/v1/vibers/{id}/sessions/{session}/import", operation_id = "loggedSessions.import", tag = "vibers",
+    params(("id" = ViberId, Path), ("session" = SessionId, Path)), request_body(content = Option<EmptyBody>),
+    responses((status = 200, body = ImportedSession), Answers))]
 async fn import(
     State(board): State<Board>,
     caller: Operating,
     Path((id, session)): Path<(String, String)>,
-    MaybeBody(Nothing {}): MaybeBody<Nothing>,
-) -> Result<Json<Imported>, Rejection> {
+    MaybeBody(EmptyBody {}): MaybeBody<EmptyBody>,
+) -> Result<Json<ImportedSession>, Rejection> {
     let id: ViberId = id.parse().map_err(|_| Error::NotFound)?;
     let session: SessionId = session.parse().map_err(|_| Error::NotFound)?;
     let taken = machine::import(&board, &caller.team.id, &caller.by, &id, &session).await?;
     let machine::Taken { session, tasks, refused, more } = taken;
-    Ok(Json(Imported { session: session.into(), tasks, refused, more }))
+    Ok(Json(ImportedSession { session: session.into(), tasks, refused, more }))
 }

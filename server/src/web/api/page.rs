@@ -7,7 +7,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{query::Asked, shapes::List};
+use super::{query::StrictQuery, shapes::List};
 use crate::{
     error::{Error, Result},
     web::Rejection,
@@ -15,8 +15,10 @@ use crate::{
 
 /// Items of a page when nothing else is asked for.
 const USUAL: u32 = 50;
-/// Most items of a page.
+/// Most items of a page; the queries' descriptions repeat it.
 const MOST: u32 = 200;
+/// Longest cursor, bytes.
+const MAX_CURSOR: usize = 512;
 
 /// Which page of a list.
 #[derive(Debug)]
@@ -26,15 +28,16 @@ pub struct Page {
     pub limit: u32,
 }
 
-/// As it stands in the address.
+/// A page as the address asks for it.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Paging {
+pub struct PageQuery {
     /// The `next` of the page before.
+    #[param(max_length = 512)]
     cursor: Option<String>,
     /// Items of a page, 1 to 200; 50 when absent.
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
@@ -42,7 +45,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Page {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Rejection> {
-        let Asked(asked) = Asked::<Paging>::from_request_parts(parts, state).await?;
+        let StrictQuery(asked) = StrictQuery::<PageQuery>::from_request_parts(parts, state).await?;
         Ok(Self::read(asked.cursor, asked.limit.as_deref())?)
     }
 }
@@ -107,7 +110,7 @@ pub fn bad_cursor() -> Error {
 
 fn decode(kind: &str, cursor: &str) -> Result<Vec<String>> {
     let bad = bad_cursor;
-    if cursor.len() > 512 {
+    if cursor.len() > MAX_CURSOR {
         return Err(bad());
     }
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).map_err(|_| bad())?;

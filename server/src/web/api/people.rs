@@ -14,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     json::Body,
-    page::{self, Page, Paging},
+    page::{self, Page, PageQuery},
     path::Id,
     shapes::{self, List},
 };
@@ -38,7 +38,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 }
 
 /// The team's members, in the order they came.
-#[utoipa::path(get, path = "/api/v1/members", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/members", operation_id = "members.list", tag = "team", params(PageQuery), responses(
     (status = 200, body = List<shapes::Member>), Answers))]
 async fn members(
     State(board): State<Board>,
@@ -64,17 +64,29 @@ fn two(after: &[String]) -> Result<(i64, String), Error> {
 /// Who shall come, as what.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Invite {
+#[schema(examples(json!({ "email": "ada@example.org", "role": "operator" })))]
+pub struct AddMember {
+    #[schema(min_length = 3, max_length = 254)]
+    email: String,
+    role: Role,
+}
+
+/// Who may take the invitation, and what it makes them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "email": "grace@example.org", "role": "viewer" })))]
+pub struct MakeInvitation {
     /// When empty anyone with the link may take it.
     #[serde(default)]
+    #[schema(max_length = 254)]
     email: String,
-    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
+    /// At most the maker's own.
     role: Role,
 }
 
 /// An invitation with its link, shown once.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Invited {
+pub struct MadeInvitation {
     #[serde(flatten)]
     invitation: shapes::Invitation,
     /// Good for one person, for 7 days.
@@ -82,29 +94,30 @@ pub struct Invited {
 }
 
 /// Asks a person into the team: they become a member by opening the link, whether or not they have an account.
-#[utoipa::path(post, path = "/api/v1/members", tag = "team", request_body = Invite, responses(
-    (status = 201, body = Invited), Answers))]
+#[utoipa::path(post, path = "/api/v1/members", operation_id = "members.add", tag = "team", request_body = AddMember, responses(
+    (status = 201, body = MadeInvitation), Answers))]
 async fn add_member(
     State(board): State<Board>,
     caller: Administering,
-    Body(asked): Body<Invite>,
+    Body(asked): Body<AddMember>,
 ) -> Result<Response, Rejection> {
     if asked.email.trim().is_empty() {
-        return Err(Error::unacceptable("invalid_body", "missing field `email`").into());
+        return Err(Error::unacceptable("bad_email", "say whom to invite").into());
     }
-    invite(State(board), caller, Body(asked)).await
+    let AddMember { email, role } = asked;
+    invite(State(board), caller, Body(MakeInvitation { email, role })).await
 }
 
 /// What changes of a member; what is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "role": "operator" })))]
 pub struct ChangeMember {
-    #[schema(value_type = Option<String>, pattern = "^(viewer|operator|admin|owner)$")]
     role: Option<Role>,
 }
 
 /// Gives a member another role.
-#[utoipa::path(patch, path = "/api/v1/members/{id}", tag = "team", params(("id" = String, Path)),
+#[utoipa::path(patch, path = "/api/v1/members/{id}", operation_id = "members.change", tag = "team", params(("id" = OperatorId, Path)),
     request_body = ChangeMember, responses((status = 200, body = shapes::Member), Answers))]
 async fn change_member(
     State(board): State<Board>,
@@ -121,7 +134,7 @@ async fn change_member(
 }
 
 /// Takes a member out of the team.
-#[utoipa::path(delete, path = "/api/v1/members/{id}", tag = "team", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/members/{id}", operation_id = "members.remove", tag = "team", params(("id" = OperatorId, Path)), responses(
     (status = 204), Answers))]
 async fn remove_member(
     State(board): State<Board>,
@@ -133,7 +146,7 @@ async fn remove_member(
 }
 
 /// The team's invitations, the newest first.
-#[utoipa::path(get, path = "/api/v1/invitations", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/invitations", operation_id = "invitations.list", tag = "team", params(PageQuery), responses(
     (status = 200, body = List<shapes::Invitation>), Answers))]
 async fn invitations(
     State(board): State<Board>,
@@ -150,23 +163,23 @@ async fn invitations(
 }
 
 /// Makes an invitation.
-#[utoipa::path(post, path = "/api/v1/invitations", tag = "team", request_body = Invite, responses(
-    (status = 201, body = Invited), Answers))]
+#[utoipa::path(post, path = "/api/v1/invitations", operation_id = "invitations.make", tag = "team", request_body = MakeInvitation, responses(
+    (status = 201, body = MadeInvitation), Answers))]
 async fn invite(
     State(board): State<Board>,
     caller: Administering,
-    Body(asked): Body<Invite>,
+    Body(asked): Body<MakeInvitation>,
 ) -> Result<Response, Rejection> {
     let (team, by) = (&caller.team.id, &caller.by);
     let (secret, invitation) =
         actions::invitations::invite(&board, team, by, caller.role, &asked.email, asked.role).await?;
     let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
-    let made = Invited { invitation: invitation.into(), link };
+    let made = MadeInvitation { invitation: invitation.into(), link };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
 }
 
 /// Withdraws an invitation.
-#[utoipa::path(delete, path = "/api/v1/invitations/{id}", tag = "team", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/invitations/{id}", operation_id = "invitations.withdraw", tag = "team", params(("id" = InvitationId, Path)), responses(
     (status = 204), Answers))]
 async fn withdraw(
     State(board): State<Board>,
@@ -178,7 +191,7 @@ async fn withdraw(
 }
 
 /// The team's API tokens that stand, the newest first.
-#[utoipa::path(get, path = "/api/v1/tokens", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/tokens", operation_id = "tokens.list", tag = "team", params(PageQuery), responses(
     (status = 200, body = List<shapes::Token>), Answers))]
 async fn tokens(
     State(board): State<Board>,
@@ -197,10 +210,12 @@ async fn tokens(
 /// A token to make.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "name": "nightly build", "role": "operator" })))]
 pub struct MakeToken {
+    /// 1 to 80 characters on one line.
+    #[schema(min_length = 1)]
     name: String,
     /// At most the maker's own.
-    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
     role: Role,
 }
 
@@ -209,12 +224,13 @@ pub struct MakeToken {
 pub struct MadeToken {
     #[serde(flatten)]
     about: shapes::Token,
-    /// `vbt_…`: goes into `Authorization: Bearer`.
+    /// Goes into `Authorization: Bearer`.
+    #[schema(pattern = "^vbt_")]
     token: String,
 }
 
 /// Makes an API token.
-#[utoipa::path(post, path = "/api/v1/tokens", tag = "team", request_body = MakeToken, responses(
+#[utoipa::path(post, path = "/api/v1/tokens", operation_id = "tokens.make", tag = "team", request_body = MakeToken, responses(
     (status = 201, body = MadeToken), Answers))]
 async fn make_token(
     State(board): State<Board>,
@@ -228,7 +244,7 @@ async fn make_token(
 }
 
 /// Revokes an API token: its calls are refused at once, its streams end within 5 s.
-#[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "team", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/tokens/{id}", operation_id = "tokens.revoke", tag = "team", params(("id" = TokenId, Path)), responses(
     (status = 204), Answers))]
 async fn revoke_token(
     State(board): State<Board>,
@@ -240,7 +256,7 @@ async fn revoke_token(
 }
 
 /// What was done in the team, the newest first. Each row's hash covers the row before it.
-#[utoipa::path(get, path = "/api/v1/audit", tag = "team", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/audit", operation_id = "audit.list", tag = "team", params(PageQuery), responses(
     (status = 200, body = List<shapes::AuditEntry>), Answers))]
 async fn audit(
     State(board): State<Board>,

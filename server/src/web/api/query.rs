@@ -10,9 +10,9 @@ use crate::{error::Error, web::Rejection};
 
 /// What stands behind the `?`. Every `T` refuses unknown fields.
 #[derive(Debug)]
-pub struct Asked<T>(pub T);
+pub struct StrictQuery<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for StrictQuery<T> {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Rejection> {

@@ -18,8 +18,8 @@ use super::{
     json::Body,
     page::{Page, limit_of},
     path::Id,
-    query::Asked,
-    shapes::{self, List},
+    query::StrictQuery,
+    shapes::{self, Labels, List},
 };
 use crate::{
     actions, db,
@@ -33,30 +33,31 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(read, change, delete)).routes(routes!(messages))
 }
 
-/// Which sessions.
+/// ListSessionsQuery sessions.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ListSessionsQuery {
+    /// The `next` of the page before.
+    #[param(max_length = 512)]
     cursor: Option<String>,
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
     /// Those put away instead of the others.
     archived: Option<bool>,
     /// Those on this viber.
-    #[param(value_type = Option<String>)]
     viber_id: Option<ViberId>,
     /// A part of the title, in any case.
     title: Option<String>,
 }
 
 /// The team's sessions, the most recently active first.
-#[utoipa::path(get, path = "/api/v1/sessions", tag = "sessions", params(Which), responses(
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "sessions.list", tag = "sessions", params(ListSessionsQuery), responses(
     (status = 200, body = List<shapes::Session>), Answers))]
 async fn list(
     State(board): State<Board>,
     caller: Viewing,
-    Asked(which): Asked<Which>,
+    StrictQuery(which): StrictQuery<ListSessionsQuery>,
 ) -> Result<Json<List<shapes::Session>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = match page.after("sessions")? {
@@ -93,31 +94,31 @@ async fn list(
 /// A session to start.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Start {
+#[schema(examples(json!({ "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3", "title": "The slow query", "memoryPolicy": "propose" })))]
+pub struct StartSession {
     /// Where it works; without one, `labels` choose among the vibers.
-    #[schema(value_type = Option<String>)]
     viber_id: Option<ViberId>,
+    #[schema(value_type = Labels)]
     labels: BTreeMap<String, String>,
     /// `default` when absent.
     agent_id: Option<String>,
     title: Option<String>,
     /// `apply` (at once) or `propose`: the agent's changes of the plan.
-    #[schema(value_type = Option<String>)]
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
-    #[schema(value_type = Option<String>)]
     memory_policy: Option<Policy>,
     /// The agent plans first and waits for an approval.
     approve_first: Option<bool>,
 }
 
 /// Starts a session without a task.
-#[utoipa::path(post, path = "/api/v1/sessions", tag = "sessions", request_body = Start, responses(
-    (status = 201, body = shapes::Session), Answers))]
+#[utoipa::path(post, path = "/api/v1/sessions", operation_id = "sessions.create", tag = "sessions", request_body = StartSession, responses(
+    (status = 201, body = shapes::Session,
+        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn create(
     State(board): State<Board>,
     caller: Operating,
-    Body(start): Body<Start>,
+    Body(start): Body<StartSession>,
 ) -> Result<Response, Rejection> {
     let start = actions::sessions::Start {
         viber: start.viber_id,
@@ -138,7 +139,7 @@ async fn create(
 }
 
 /// One session.
-#[utoipa::path(get, path = "/api/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/sessions/{id}", operation_id = "sessions.read", tag = "sessions", params(("id" = SessionId, Path)), responses(
     (status = 200, body = shapes::Session), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -153,30 +154,29 @@ async fn read(
 /// What changes of a session; what is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Change {
+#[schema(examples(json!({ "title": "The slow query, second part", "pinned": true })))]
+pub struct ChangeSession {
     title: Option<String>,
     /// Kept on top of the list.
     pinned: Option<bool>,
     /// Put away.
     archived: Option<bool>,
     /// `apply` (at once) or `propose`: the agent's changes of the plan.
-    #[schema(value_type = Option<String>)]
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
-    #[schema(value_type = Option<String>)]
     memory_policy: Option<Policy>,
     /// The agent plans first and waits for an approval.
     approve_first: Option<bool>,
 }
 
 /// Renames a session, pins it or puts it away.
-#[utoipa::path(patch, path = "/api/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path)), request_body = Change,
+#[utoipa::path(patch, path = "/api/v1/sessions/{id}", operation_id = "sessions.change", tag = "sessions", params(("id" = SessionId, Path)), request_body = ChangeSession,
     responses((status = 200, body = shapes::Session), Answers))]
 async fn change(
     State(board): State<Board>,
     caller: Operating,
     Id(id): Id<SessionId>,
-    Body(change): Body<Change>,
+    Body(change): Body<ChangeSession>,
 ) -> Result<Json<shapes::Session>, Rejection> {
     let (team, by) = (&caller.team.id, &caller.by);
     if let Some(title) = &change.title {
@@ -201,33 +201,33 @@ async fn change(
 }
 
 /// Deletes a session with its messages and tasks.
-#[utoipa::path(delete, path = "/api/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/sessions/{id}", operation_id = "sessions.delete", tag = "sessions", params(("id" = SessionId, Path)), responses(
     (status = 204), Answers))]
 async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
     actions::sessions::delete(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which messages.
+/// ListSessionsQuery messages.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Before {
+pub struct ListMessagesQuery {
     /// Those with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones.
     #[param(value_type = Option<u64>)]
     before: Option<String>,
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
 /// A page of a session's messages, ascending by seq.
-#[utoipa::path(get, path = "/api/v1/sessions/{id}/messages", tag = "sessions", params(("id" = String, Path), Before),
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/messages", operation_id = "messages.list", tag = "sessions", params(("id" = SessionId, Path), ListMessagesQuery),
     responses((status = 200, body = List<shapes::Message>), Answers))]
 async fn messages(
     State(board): State<Board>,
     caller: Viewing,
     Id(id): Id<SessionId>,
-    Asked(which): Asked<Before>,
+    StrictQuery(which): StrictQuery<ListMessagesQuery>,
 ) -> Result<Json<List<shapes::Message>>, Rejection> {
     let limit = limit_of(which.limit.as_deref())?;
     let before = match which.before.as_deref() {

@@ -1,4 +1,4 @@
-//! The JSON of the API: what stands in answers, with its schema. Built from the domain, never the other way round.
+//! The JSON of the API: what stands in answers and in more than one body, with its schema. Built from the domain, never the other way round.
 
 pub mod artifact;
 pub mod people;
@@ -12,8 +12,13 @@ pub use session::{Message, Session};
 pub use task::Task;
 pub use viber::{Contact, Viber};
 
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{Object, RefOr, Schema, schema::Type},
+};
+
+use crate::domain::{Edit, EditState};
 
 /// One page of a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -21,6 +26,62 @@ pub struct List<T> {
     pub items: Vec<T>,
     /// The `cursor` of the next page; null on the last one.
     pub next: Option<String>,
+}
+
+/// A body that says nothing: `{}`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(examples(json!({})))]
+pub struct EmptyBody {}
+
+/// Labels of vibers: what `BTreeMap<String, String>` is described as.
+#[derive(Debug)]
+pub enum Labels {}
+
+impl PartialSchema for Labels {
+    fn schema() -> RefOr<Schema> {
+        let text = |most| Object::builder().schema_type(Type::String).max_length(Some(most));
+        let labels = Object::builder()
+            .description(Some("At most 32; a key has 1 to 63 characters, a value at most 200, without any that hide"))
+            .property_names(Some(text(63).min_length(Some(1))))
+            .additional_properties(Some(text(200)))
+            .max_properties(Some(32));
+        labels.into()
+    }
+}
+
+impl ToSchema for Labels {}
+
+/// Whether a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteState {
+    /// It is on the machine.
+    Applied,
+    /// It waits until the viber is back.
+    Queued,
+}
+
+impl WriteState {
+    /// What became of an edit that nothing stands against.
+    pub fn of(state: EditState) -> Self {
+        if state == EditState::Applied { Self::Applied } else { Self::Queued }
+    }
+}
+
+/// What became of a change of a file.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WriteOutcome {
+    /// The version that there is now, or will be; null: none.
+    pub hash: Option<String>,
+    pub state: WriteState,
+}
+
+impl WriteOutcome {
+    /// The same, of an edit that was made or waits.
+    pub fn of(edit: Edit) -> Self {
+        Self { hash: edit.hash, state: WriteState::of(edit.state) }
+    }
 }
 
 /// An error as RFC 9457 has it.
@@ -44,4 +105,20 @@ pub struct Problem {
     pub limit: Option<u64>,
     /// The same as the answer's `x-request-id`; stands in the Board's log.
     pub request_id: String,
+}
+
+/// An error about a version: it is another one than the call meant, or the call did not name it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionProblem {
+    #[serde(flatten)]
+    pub problem: Problem,
+    /// The version that is there; null: none. Absent when it was not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub current: Option<Option<String>>,
+    /// The version that the call named; null: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub base: Option<Option<String>>,
 }

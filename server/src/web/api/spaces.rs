@@ -7,16 +7,19 @@ use axum::{
     http::{HeaderMap, request::Parts},
     response::Response,
 };
-use protocol::{Change, ChangeKind, Commit, Instant, SessionId, Since, SpaceStatus, ViberId, space::MAX_COMMITS};
+use protocol::{Change, ChangeKind, Commit, Instant, SessionId, Since, SpaceStatus, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answers,
+    page::limit_of,
     path::Id,
-    query::Asked,
-    workspace::{Folder, answer, range},
+    query::StrictQuery,
+    shapes::List,
+    versions::IfChanged,
+    workspace::{Folder, Part, answer, range},
 };
 use crate::{
     actions::spaces::{self, At, Which},
@@ -57,39 +60,32 @@ impl FromRequestParts<Board> for InSpace {
 
 /// A working directory that agents declare.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Declared {
+pub struct SpaceInfo {
     /// What it is called here.
     id: String,
     path: String,
     agents: Vec<String>,
 }
 
-/// The spaces of a viber.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct All {
-    items: Vec<Declared>,
-    next: Option<String>,
-}
-
 /// What changed in a space.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub struct SpaceChanges {
     /// Null: no branch is checked out.
     branch: Option<String>,
     /// The commit that is checked out; null before the first one.
     head: Option<String>,
-    upstream: Option<Followed>,
+    upstream: Option<UpstreamBranch>,
     /// Of a session: where its work began, and since when; null: what changed since the last commit.
-    since: Option<Began>,
-    changes: Vec<Changed>,
+    since: Option<WorkStart>,
+    changes: Vec<ChangedFile>,
     /// How many more changes there are at least.
     omitted: u64,
 }
 
 /// The branch that a branch follows.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Followed {
+pub struct UpstreamBranch {
     name: String,
     ahead: u64,
     behind: u64,
@@ -97,20 +93,18 @@ pub struct Followed {
 
 /// Where a session's work began.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Began {
+pub struct WorkStart {
     /// Empty: there was no commit yet.
     commit: String,
-    #[schema(value_type = String, format = DateTime)]
     at: Instant,
 }
 
 /// A file that is not as it was.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct ChangedFile {
     path: String,
-    /// `new`, `added`, `changed`, `deleted`, `renamed`, `retyped` or `conflict`.
-    kind: &'static str,
+    kind: ChangeKind,
     /// Lines; null for what is no text, and for new files that git does not know.
     added: Option<u64>,
     removed: Option<u64>,
@@ -119,7 +113,7 @@ pub struct Changed {
 
 /// What changed in one file.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Difference {
+pub struct FileDiff {
     path: String,
     /// A unified diff of at most 256 KiB.
     diff: String,
@@ -131,72 +125,58 @@ pub struct Difference {
 
 /// Commits, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Log {
-    items: Vec<Committed>,
+pub struct SpaceCommits {
+    items: Vec<SpaceCommit>,
     next: Option<String>,
-    since: Option<Began>,
+    since: Option<WorkStart>,
 }
 
 /// A commit.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Committed {
+pub struct SpaceCommit {
     hash: String,
     author: String,
-    #[schema(value_type = String, format = DateTime)]
     at: Instant,
     subject: String,
     /// How many files of the space it changed.
     files: u64,
 }
 
-/// The word for how a file changed.
-pub(in crate::web) fn word(kind: ChangeKind) -> &'static str {
-    match kind {
-        ChangeKind::New => "new",
-        ChangeKind::Added => "added",
-        ChangeKind::Changed => "changed",
-        ChangeKind::Deleted => "deleted",
-        ChangeKind::Renamed => "renamed",
-        ChangeKind::Retyped => "retyped",
-        ChangeKind::Conflict => "conflict",
-    }
-}
-
-impl From<Change> for Changed {
+impl From<Change> for ChangedFile {
     fn from(change: Change) -> Self {
         let Change { path, kind, added, removed, renamed_from } = change;
-        Self { path, kind: word(kind), added, removed, renamed_from }
+        Self { path, kind, added, removed, renamed_from }
     }
 }
 
-impl From<Since> for Began {
+impl From<Since> for WorkStart {
     fn from(since: Since) -> Self {
         Self { commit: since.commit, at: since.at }
     }
 }
 
-impl From<Commit> for Committed {
+impl From<Commit> for SpaceCommit {
     fn from(commit: Commit) -> Self {
         let Commit { hash, author, at, subject, files } = commit;
         Self { hash, author, at, subject, files }
     }
 }
 
-impl From<SpaceStatus> for Status {
+impl From<SpaceStatus> for SpaceChanges {
     fn from(status: SpaceStatus) -> Self {
-        let upstream = status.upstream.map(|up| Followed { name: up.name, ahead: up.ahead, behind: up.behind });
+        let upstream = status.upstream.map(|up| UpstreamBranch { name: up.name, ahead: up.ahead, behind: up.behind });
         Self {
             branch: status.branch,
             head: status.head,
             upstream,
-            since: status.since.map(Began::from),
-            changes: status.changes.into_iter().map(Changed::from).collect(),
+            since: status.since.map(WorkStart::from),
+            changes: status.changes.into_iter().map(ChangedFile::from).collect(),
             omitted: status.omitted,
         }
     }
 }
 
-impl From<Space> for Declared {
+impl From<Space> for SpaceInfo {
     fn from(space: Space) -> Self {
         Self { id: space.id, path: space.path, agents: space.agents }
     }
@@ -217,12 +197,13 @@ pub(in crate::web) async fn session(
     Ok(Some(id))
 }
 
-/// Whose work is meant.
+/// SpaceChangesQuery work is meant.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Whose {
+pub struct SpaceChangesQuery {
     /// A session of this viber: what changed since its first task began.
+    #[param(value_type = Option<SessionId>)]
     session: Option<String>,
 }
 
@@ -230,10 +211,14 @@ pub struct Whose {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WhichDiff {
+pub struct FileDiffQuery {
+    #[param(min_length = 1, max_length = 1024)]
     path: String,
     /// The name it had before it was renamed.
+    #[param(max_length = 1024)]
     from: Option<String>,
+    /// As for the status.
+    #[param(value_type = Option<SessionId>)]
     session: Option<String>,
 }
 
@@ -241,21 +226,27 @@ pub struct WhichDiff {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WhichCommits {
+pub struct ListCommitsQuery {
+    /// As for the status.
+    #[param(value_type = Option<SessionId>)]
     session: Option<String>,
     /// The `next` of the page before.
+    #[param(pattern = "^[0-9]{1,20}$")]
     cursor: Option<String>,
-    limit: Option<usize>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+    limit: Option<String>,
 }
 
 /// Which folder.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WhichFolder {
+pub struct ListSpaceFolderQuery {
     /// Absent or empty for the space itself.
+    #[param(max_length = 1024)]
     path: Option<String>,
     /// The `next` of the page before.
+    #[param(pattern = "^[0-9]{1,20}$")]
     cursor: Option<String>,
 }
 
@@ -263,7 +254,8 @@ pub struct WhichFolder {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WhichFile {
+pub struct SpaceFileQuery {
+    #[param(min_length = 1, max_length = 1024)]
     path: String,
 }
 
@@ -275,71 +267,76 @@ fn cursor(cursor: Option<String>) -> Result<u64> {
 }
 
 /// The spaces that a viber's agents declare.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces", tag = "spaces", params(("id" = String, Path)),
-    responses((status = 200, body = All), Answers))]
-async fn list(State(board): State<Board>, caller: Viewing, Id(id): Id<ViberId>) -> Result<Json<All>, Rejection> {
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces", operation_id = "spaces.list", tag = "spaces", params(("id" = ViberId, Path)),
+    responses((status = 200, body = List<SpaceInfo>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+) -> Result<Json<List<SpaceInfo>>, Rejection> {
     let (_, spaces) = spaces::all(&board, &caller.team.id, &id).await?;
-    Ok(Json(All { items: spaces.into_iter().map(Declared::from).collect(), next: None }))
+    Ok(Json(List { items: spaces.into_iter().map(SpaceInfo::from).collect(), next: None }))
 }
 
 /// The branch of a space and what changed there, as git tells it now.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/status", tag = "spaces",
-    params(("id" = String, Path), ("space" = String, Path), Whose), responses((status = 200, body = Status), Answers))]
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/status", operation_id = "spaces.status", tag = "spaces",
+    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceChangesQuery), responses((status = 200, body = SpaceChanges), Answers))]
 async fn status(
     State(board): State<Board>,
     caller: Viewing,
     InSpace { id, space }: InSpace,
-    Asked(asked): Asked<Whose>,
-) -> Result<Json<Status>, Rejection> {
+    StrictQuery(asked): StrictQuery<SpaceChangesQuery>,
+) -> Result<Json<SpaceChanges>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
     Ok(Json(at.status(&board, session.as_ref()).await?.into()))
 }
 
 /// What changed in one file of a space.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/diff", tag = "spaces",
-    params(("id" = String, Path), ("space" = String, Path), WhichDiff),
-    responses((status = 200, body = Difference), Answers))]
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/diff", operation_id = "spaces.diff", tag = "spaces",
+    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), FileDiffQuery),
+    responses((status = 200, body = FileDiff), Answers))]
 async fn diff(
     State(board): State<Board>,
     caller: Viewing,
     InSpace { id, space }: InSpace,
-    Asked(asked): Asked<WhichDiff>,
-) -> Result<Json<Difference>, Rejection> {
+    StrictQuery(asked): StrictQuery<FileDiffQuery>,
+) -> Result<Json<FileDiff>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
     let which = Which { path: &asked.path, from: asked.from.as_deref() };
     let found = at.diff(&board, &which, session.as_ref()).await?;
-    Ok(Json(Difference { path: asked.path, diff: found.text, binary: found.binary, cut: found.cut }))
+    Ok(Json(FileDiff { path: asked.path, diff: found.text, binary: found.binary, cut: found.cut }))
 }
 
 /// The commits of a space, newest first.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/log", tag = "spaces",
-    params(("id" = String, Path), ("space" = String, Path), WhichCommits), responses((status = 200, body = Log), Answers))]
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/log", operation_id = "spaces.log", tag = "spaces",
+    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), ListCommitsQuery), responses((status = 200, body = SpaceCommits), Answers))]
 async fn log(
     State(board): State<Board>,
     caller: Viewing,
     InSpace { id, space }: InSpace,
-    Asked(asked): Asked<WhichCommits>,
-) -> Result<Json<Log>, Rejection> {
+    StrictQuery(asked): StrictQuery<ListCommitsQuery>,
+) -> Result<Json<SpaceCommits>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
     let from = cursor(asked.cursor)?;
-    let log = at.log(&board, session.as_ref(), (from, asked.limit.unwrap_or(MAX_COMMITS))).await?;
+    let limit = limit_of(asked.limit.as_deref())? as usize;
+    let log = at.log(&board, session.as_ref(), (from, limit)).await?;
     let next = log.more.then(|| (from + log.commits.len() as u64).to_string());
-    let items = log.commits.into_iter().map(Committed::from).collect();
-    Ok(Json(Log { items, next, since: log.since.map(Began::from) }))
+    let items = log.commits.into_iter().map(SpaceCommit::from).collect();
+    Ok(Json(SpaceCommits { items, next, since: log.since.map(WorkStart::from) }))
 }
 
 /// A folder of a space.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/tree", tag = "spaces",
-    params(("id" = String, Path), ("space" = String, Path), WhichFolder),
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/tree", operation_id = "spaces.tree", tag = "spaces",
+    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), ListSpaceFolderQuery),
     responses((status = 200, body = Folder), Answers))]
 async fn tree(
     State(board): State<Board>,
     caller: Viewing,
     InSpace { id, space }: InSpace,
-    Asked(asked): Asked<WhichFolder>,
+    StrictQuery(asked): StrictQuery<ListSpaceFolderQuery>,
 ) -> Result<Json<Folder>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
     let from = cursor(asked.cursor)?;
@@ -347,15 +344,16 @@ async fn tree(
 }
 
 /// The bytes of a file of a space. Of one over 1 MiB the first part (206), and others by `Range`.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/file", tag = "spaces",
-    params(("id" = String, Path), ("space" = String, Path), WhichFile),
-    responses((status = 200, content_type = "application/octet-stream"), (status = 206, description = "A part of it"),
-        (status = 304, description = "As `If-None-Match` names it"), Answers))]
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/file", operation_id = "spaces.file", tag = "spaces",
+    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceFileQuery, IfChanged, Part),
+    responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
+        (status = 206, content_type = "application/octet-stream", description = "A part of it"),
+        (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
 async fn file(
     State(board): State<Board>,
     caller: Viewing,
     InSpace { id, space }: InSpace,
-    Asked(asked): Asked<WhichFile>,
+    StrictQuery(asked): StrictQuery<SpaceFileQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;

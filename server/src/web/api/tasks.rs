@@ -8,9 +8,9 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL};
+use protocol::{ArtifactId, ArtifactRef, Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -19,8 +19,9 @@ use super::{
     json::{Body, MaybeBody},
     page::Page,
     path::Id,
-    query::Asked,
-    shapes::{self, List},
+    plan::SentPlan,
+    query::StrictQuery,
+    shapes::{self, EmptyBody, Labels, List},
 };
 use crate::{
     actions, db,
@@ -42,57 +43,53 @@ pub fn routes() -> OpenApiRouter<Board> {
 /// A goal and how to work on it.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Submit {
+#[schema(examples(json!({ "goal": "Find out why the build is slow", "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3",
+    "limits": { "minutes": 30 } })))]
+pub struct SubmitTask {
     /// At most 256 KiB.
+    #[schema(min_length = 1, max_length = 262144)]
     goal: String,
     /// Where it runs; must be the session's when both are given.
-    #[schema(value_type = Option<String>)]
     viber_id: Option<ViberId>,
     /// Without a viber and a session: what the chosen viber must have.
+    #[schema(value_type = Option<Labels>)]
     labels: Option<BTreeMap<String, String>>,
     /// The session's when absent, else `default`.
     agent_id: Option<String>,
     /// A new session when absent.
-    #[schema(value_type = Option<String>)]
     session_id: Option<SessionId>,
-    #[schema(value_type = Option<Vec<Object>>)]
+    /// Files that wait for the session's next task; all of them when absent.
+    #[schema(value_type = Option<Vec<ArtifactId>>)]
     attachments: Option<Vec<Value>>,
-    #[schema(value_type = Option<Object>)]
+    /// Goes to the agent as it is.
     context: Option<Value>,
-    #[schema(value_type = Option<Object>)]
-    plan: Option<Value>,
-    #[schema(value_type = Option<Vec<Object>>)]
-    artifacts: Option<Vec<Value>>,
-    #[schema(value_type = Option<Vec<Object>>)]
+    plan: Option<SentPlan>,
+    /// Those of the session when absent.
+    artifacts: Option<Vec<ArtifactRef>>,
+    /// Excerpts, `{path, title?, text}`, instead of those that the agent would find itself.
     memory: Option<Vec<Value>>,
-    /// `always_ask`, `viber_decides` or `always_execute`; the agent's own when absent.
-    #[schema(value_type = Option<String>)]
+    /// The agent's own when absent.
     mode: Option<Mode>,
-    /// `none`, `text` or `full`, which is the default.
-    #[schema(value_type = Option<String>)]
+    /// `full` when absent.
     stream: Option<Stream>,
-    /// `{steps?, toolCalls?, tokens?, costUsd?, minutes?}`.
-    #[schema(value_type = Option<Object>)]
     limits: Option<Limits>,
     /// The session's from here on: `apply` (at once) or `propose`: the agent's changes of the plan.
-    #[schema(value_type = Option<String>)]
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
-    #[schema(value_type = Option<String>)]
     memory_policy: Option<Policy>,
     /// The agent plans first and waits for an approval.
     approve_first: Option<bool>,
 }
 
-impl Submit {
+impl SubmitTask {
     /// What rides along unread, as the database keeps it.
     fn payload(&mut self) -> Option<Value> {
         let list = |items: Option<Vec<Value>>| items.filter(|items| !items.is_empty()).map(Value::Array);
         let fields = [
             ("attachments", list(self.attachments.take())),
             ("context", self.context.take()),
-            ("plan", self.plan.take()),
-            ("artifacts", list(self.artifacts.take())),
+            ("plan", self.plan.take().map(|plan| plan.0)),
+            ("artifacts", list(self.artifacts.take().map(|all| all.into_iter().map(|one| json!(one)).collect()))),
             ("memory", list(self.memory.take())),
         ];
         let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -102,14 +99,14 @@ impl Submit {
 }
 
 /// Gives a viber a goal. With an `Idempotency-Key` the same call answers the same task for 24 h.
-#[utoipa::path(post, path = "/api/v1/tasks", tag = "tasks", request_body = Submit,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Names this call: sent again it is answered again and nothing is done")),
-    responses((status = 201, body = shapes::Task), Answers))]
+#[utoipa::path(post, path = "/api/v1/tasks", operation_id = "tasks.submit", tag = "tasks", request_body = SubmitTask,
+    responses((status = 201, body = shapes::Task,
+        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn submit(
     State(board): State<Board>,
     caller: Operating,
     once: Option<Extension<Once>>,
-    Body(mut asked): Body<Submit>,
+    Body(mut asked): Body<SubmitTask>,
 ) -> Result<Response, Rejection> {
     if asked.goal.len() > MAX_GOAL {
         return Err(Error::TooLarge("a goal may have at most 256 KiB").into());
@@ -138,29 +135,28 @@ async fn submit(
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Task::from(task))).into_response())
 }
 
-/// Which tasks.
+/// ListTasksQuery tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Which {
+pub struct ListTasksQuery {
+    /// The `next` of the page before.
+    #[param(max_length = 512)]
     cursor: Option<String>,
-    #[param(value_type = Option<u32>)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
-    #[param(value_type = Option<String>)]
     state: Option<TaskState>,
-    #[param(value_type = Option<String>)]
     session_id: Option<SessionId>,
-    #[param(value_type = Option<String>)]
     viber_id: Option<ViberId>,
 }
 
 /// The team's tasks, the newest first.
-#[utoipa::path(get, path = "/api/v1/tasks", tag = "tasks", params(Which), responses(
+#[utoipa::path(get, path = "/api/v1/tasks", operation_id = "tasks.list", tag = "tasks", params(ListTasksQuery), responses(
     (status = 200, body = List<shapes::Task>), Answers))]
 async fn list(
     State(board): State<Board>,
     caller: Viewing,
-    Asked(which): Asked<Which>,
+    StrictQuery(which): StrictQuery<ListTasksQuery>,
 ) -> Result<Json<List<shapes::Task>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = page.after_id::<TaskId>("tasks")?;
@@ -174,7 +170,7 @@ async fn list(
 }
 
 /// One task.
-#[utoipa::path(get, path = "/api/v1/tasks/{id}", tag = "tasks", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/tasks/{id}", operation_id = "tasks.read", tag = "tasks", params(("id" = TaskId, Path)), responses(
     (status = 200, body = shapes::Task), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -194,37 +190,33 @@ pub async fn load(board: &Board, caller: &Viewing, id: TaskId) -> Result<domain:
 /// Why a task is stopped.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Stop {
+#[schema(examples(json!({ "reason": "The question has answered itself" })))]
+pub struct StopTask {
     reason: Option<String>,
 }
 
 /// Stops a task: it is `stopped` at once, `stopConfirmedAt` tells when everything of it is dead.
-#[utoipa::path(post, path = "/api/v1/tasks/{id}/stop", tag = "tasks", params(("id" = String, Path)),
-    request_body(content = Option<Stop>), responses((status = 200, body = shapes::Task), Answers))]
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/stop", operation_id = "tasks.stop", tag = "tasks", params(("id" = TaskId, Path)),
+    request_body(content = Option<StopTask>), responses((status = 200, body = shapes::Task), Answers))]
 async fn stop(
     State(board): State<Board>,
     caller: Operating,
     Id(id): Id<TaskId>,
-    MaybeBody(stop): MaybeBody<Stop>,
+    MaybeBody(stop): MaybeBody<StopTask>,
 ) -> Result<Json<shapes::Task>, Rejection> {
     let reason = stop.reason.unwrap_or_default();
     let task = actions::tasks::stop(&board, &caller.team.id, &caller.by, &id, &reason).await?;
     Ok(Json(task.into()))
 }
 
-/// Nothing to say: `{}`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Nothing {}
-
 /// Tries a task that has ended once more, as a new attempt.
-#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", tag = "tasks", params(("id" = String, Path)),
-    request_body(content = Option<Nothing>), responses((status = 200, body = shapes::Task), Answers))]
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", operation_id = "tasks.retry", tag = "tasks", params(("id" = TaskId, Path)),
+    request_body(content = Option<EmptyBody>), responses((status = 200, body = shapes::Task), Answers))]
 async fn retry(
     State(board): State<Board>,
     caller: Operating,
     Id(id): Id<TaskId>,
-    MaybeBody(Nothing {}): MaybeBody<Nothing>,
+    MaybeBody(EmptyBody {}): MaybeBody<EmptyBody>,
 ) -> Result<Json<shapes::Task>, Rejection> {
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Json(task.into()))

@@ -16,9 +16,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     json::{Body, MaybeBody},
-    page::{Page, Paging},
+    page::{Page, PageQuery},
     path::Id,
-    shapes::{self, List},
+    shapes::{self, Labels, List},
 };
 use crate::{
     actions, db,
@@ -32,7 +32,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 }
 
 /// The team's vibers, in the order they joined.
-#[utoipa::path(get, path = "/api/v1/vibers", tag = "vibers", params(Paging), responses(
+#[utoipa::path(get, path = "/api/v1/vibers", operation_id = "vibers.list", tag = "vibers", params(PageQuery), responses(
     (status = 200, body = List<shapes::Viber>), Answers))]
 async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result<Json<List<shapes::Viber>>, Rejection> {
     let after = page.after_id::<ViberId>("vibers")?;
@@ -45,7 +45,7 @@ async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result
 }
 
 /// One viber.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/vibers/{id}", operation_id = "vibers.read", tag = "vibers", params(("id" = ViberId, Path)), responses(
     (status = 200, body = shapes::Viber), Answers))]
 async fn read(
     State(board): State<Board>,
@@ -60,22 +60,24 @@ async fn read(
 /// What changes of a viber; what is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Change {
+#[schema(examples(json!({ "name": "kiln", "labels": { "os": "linux" }, "drained": false })))]
+pub struct ChangeViber {
     name: Option<String>,
     /// Replaces all labels.
+    #[schema(value_type = Option<Labels>)]
     labels: Option<BTreeMap<String, String>>,
     /// Takes no new task while true.
     drained: Option<bool>,
 }
 
 /// Renames a viber, replaces its labels, drains it or takes that back.
-#[utoipa::path(patch, path = "/api/v1/vibers/{id}", tag = "vibers", params(("id" = String, Path)), request_body = Change,
+#[utoipa::path(patch, path = "/api/v1/vibers/{id}", operation_id = "vibers.change", tag = "vibers", params(("id" = ViberId, Path)), request_body = ChangeViber,
     responses((status = 200, body = shapes::Viber), Answers))]
 async fn change(
     State(board): State<Board>,
     caller: Administering,
     Id(id): Id<ViberId>,
-    Body(change): Body<Change>,
+    Body(change): Body<ChangeViber>,
 ) -> Result<Json<shapes::Viber>, Rejection> {
     let (team, by) = (&caller.team.id, &caller.by);
     if let Some(name) = &change.name {
@@ -91,7 +93,7 @@ async fn change(
 }
 
 /// Revokes a viber: its credential ends, its connection closes within 2 s.
-#[utoipa::path(delete, path = "/api/v1/vibers/{id}", tag = "vibers", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/vibers/{id}", operation_id = "vibers.revoke", tag = "vibers", params(("id" = ViberId, Path)), responses(
     (status = 204), Answers))]
 async fn revoke(
     State(board): State<Board>,
@@ -105,7 +107,9 @@ async fn revoke(
 /// What the viber that joins will be like.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Joining {
+#[schema(examples(json!({ "labels": { "os": "linux" } })))]
+pub struct MakeJoinToken {
+    #[schema(value_type = Labels)]
     labels: BTreeMap<String, String>,
 }
 
@@ -113,21 +117,21 @@ pub struct Joining {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinToken {
-    /// Good for one viber: `vbj_…`.
+    /// Good for one viber.
+    #[schema(pattern = "^vbj_")]
     token: String,
-    #[schema(value_type = String, format = DateTime)]
     expires_at: Instant,
     /// What to run on the machine that joins.
     command: String,
 }
 
 /// Makes a join token: good for one viber, for 15 minutes.
-#[utoipa::path(post, path = "/api/v1/join-tokens", tag = "vibers", request_body(content = Option<Joining>), responses(
+#[utoipa::path(post, path = "/api/v1/join-tokens", operation_id = "joinTokens.make", tag = "vibers", request_body(content = Option<MakeJoinToken>), responses(
     (status = 201, body = JoinToken), Answers))]
 async fn join_token(
     State(board): State<Board>,
     caller: Operating,
-    MaybeBody(joining): MaybeBody<Joining>,
+    MaybeBody(joining): MaybeBody<MakeJoinToken>,
 ) -> Result<Response, Rejection> {
     let (secret, made) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &joining.labels).await?;
     let command = install::command(&board.config.base_url(), secret.reveal());

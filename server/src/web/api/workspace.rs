@@ -9,7 +9,6 @@ use axum::{
 };
 use protocol::{Entry, EntryKind, FOLDER, Hit, Instant, Listing, ViberId};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -17,11 +16,13 @@ use super::{
     Answers,
     json::{Body, MAX_BODY},
     path::Id,
-    query::Asked,
+    query::StrictQuery,
+    shapes::WriteOutcome,
+    versions::{Base, IfChanged, IfVersion, NamedVersion, base, refusal, stale},
 };
 use crate::{
     actions::files::{self, Change, Op, Shown},
-    domain::{Edit, EditState},
+    domain::EditState,
     error::{Error, Result},
     state::Board,
     web::{
@@ -56,14 +57,36 @@ impl FromRequestParts<Board> for At {
     }
 }
 
+/// The rest of an address: a file of the workspace.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+struct FilePath {
+    /// A file beneath the workspace, with its folders: `notes/today.md`. Its slashes need no escaping.
+    #[param(min_length = 1, max_length = 1024)]
+    path: String,
+}
+
+/// Which bytes of a file.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its description is used")]
+pub struct Part {
+    /// `bytes=FROM-`: how much there is from there on is for the Board to say, and only of large files.
+    #[param(rename = "Range")]
+    range: Option<String>,
+}
+
 /// Which folder.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Where {
+pub struct ListFolderQuery {
     /// A folder of the workspace; absent or empty for its root.
+    #[param(max_length = 1024)]
     path: Option<String>,
     /// The `next` of the page before.
+    #[param(pattern = "^[0-9]{1,20}$")]
     cursor: Option<String>,
 }
 
@@ -72,10 +95,9 @@ pub struct Where {
 #[serde(rename_all = "camelCase")]
 pub struct Folder {
     path: String,
-    items: Vec<Item>,
+    items: Vec<FolderEntry>,
     next: Option<String>,
     /// Since when this may be old; null: it is so on the machine now.
-    #[schema(value_type = Option<String>, format = DateTime)]
     as_of: Option<Instant>,
 }
 
@@ -83,7 +105,7 @@ impl Folder {
     pub(super) fn of(listing: Listing, as_of: Option<Instant>) -> Self {
         let end = listing.from + listing.entries.len() as u64;
         let next = (listing.omitted > 0 && as_of.is_none()).then(|| end.to_string());
-        let items = listing.entries.into_iter().map(Item::from).collect();
+        let items = listing.entries.into_iter().map(FolderEntry::from).collect();
         Self { path: listing.path, items, next, as_of }
     }
 }
@@ -91,37 +113,28 @@ impl Folder {
 /// A file or a folder.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Item {
+pub struct FolderEntry {
     name: String,
-    /// `file`, `folder`, or `other`, which is never opened.
-    kind: &'static str,
+    kind: EntryKind,
     size: u64,
-    #[schema(value_type = Option<String>, format = DateTime)]
     mtime: Option<Instant>,
 }
 
-impl From<Entry> for Item {
+impl From<Entry> for FolderEntry {
     fn from(entry: Entry) -> Self {
-        Self { name: entry.name, kind: word(entry.kind), size: entry.size, mtime: entry.mtime }
-    }
-}
-
-fn word(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::File => "file",
-        EntryKind::Folder => "folder",
-        EntryKind::Other => "other",
+        Self { name: entry.name, kind: entry.kind, size: entry.size, mtime: entry.mtime }
     }
 }
 
 /// A folder of a viber's workspace.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace", tag = "vibers", params(("id" = String, Path), Where),
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace", operation_id = "workspace.list", tag = "vibers",
+    params(("id" = ViberId, Path), ListFolderQuery),
     responses((status = 200, body = Folder), Answers))]
 async fn list(
     State(board): State<Board>,
     caller: Viewing,
     Id(id): Id<ViberId>,
-    Asked(asked): Asked<Where>,
+    StrictQuery(asked): StrictQuery<ListFolderQuery>,
 ) -> Result<Json<Folder>, Rejection> {
     let from = asked.cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse::<u64>()).transpose();
     let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
@@ -134,15 +147,16 @@ async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Words {
+pub struct SearchFilesQuery {
     /// A text of at most 200 bytes; its case does not matter.
+    #[param(min_length = 1, max_length = 200)]
     q: String,
 }
 
 /// Where it was found.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Hits {
-    items: Vec<Spot>,
+pub struct FileHits {
+    items: Vec<FileHit>,
     next: Option<String>,
     /// There is more than this, or not all could be looked through in time.
     cut: bool,
@@ -150,33 +164,35 @@ pub struct Hits {
 
 /// A file or folder whose name holds it, or a line that does.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Spot {
+pub struct FileHit {
     path: String,
-    kind: &'static str,
+    kind: EntryKind,
     /// From 1 on; null: its name holds it.
     line: Option<u64>,
     text: Option<String>,
 }
 
 /// Looks for a text in the names and files of a viber's workspace.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/search", tag = "vibers", params(("id" = String, Path), Words),
-    responses((status = 200, body = Hits), Answers))]
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/search", operation_id = "workspace.search", tag = "vibers",
+    params(("id" = ViberId, Path), SearchFilesQuery),
+    responses((status = 200, body = FileHits), Answers))]
 async fn search(
     State(board): State<Board>,
     caller: Viewing,
     Id(id): Id<ViberId>,
-    Asked(asked): Asked<Words>,
-) -> Result<Json<Hits>, Rejection> {
+    StrictQuery(asked): StrictQuery<SearchFilesQuery>,
+) -> Result<Json<FileHits>, Rejection> {
     let found = files::search(&board, &caller.team.id, &id, &asked.q).await?;
-    let spot = |hit: Hit| Spot { path: hit.path, kind: word(hit.kind), line: hit.line, text: hit.text };
-    Ok(Json(Hits { items: found.hits.into_iter().map(spot).collect(), next: None, cut: found.cut }))
+    let spot = |hit: Hit| FileHit { path: hit.path, kind: hit.kind, line: hit.line, text: hit.text };
+    Ok(Json(FileHits { items: found.hits.into_iter().map(spot).collect(), next: None, cut: found.cut }))
 }
 
 /// The bytes of a file. Of one over 1 MiB the first part (206), and others by `Range`.
-#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
-    params(("id" = String, Path), ("path" = String, Path)),
-    responses((status = 200, content_type = "application/octet-stream"), (status = 206, description = "A part of it"),
-        (status = 304, description = "As `If-None-Match` names it"), Answers))]
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.read", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfChanged, Part),
+    responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
+        (status = 206, content_type = "application/octet-stream", description = "A part of it"),
+        (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
 async fn read(State(board): State<Board>, caller: Viewing, at: At, headers: HeaderMap) -> Result<Response, Rejection> {
     let file = files::read(&board, &caller.team.id, &at.id, &at.path, range(&headers)).await?;
     Ok(answer(file, &headers))
@@ -213,71 +229,17 @@ pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
         return (headers, file.bytes).into_response();
     }
     if length == 0 {
-        set("content-range", format!("bytes */{size}"));
-        return (StatusCode::RANGE_NOT_SATISFIABLE, headers).into_response();
+        return Rejection(Error::BadRange { size }).into_response();
     }
     set("content-range", format!("bytes {from}-{}/{size}", from + length - 1));
     (StatusCode::PARTIAL_CONTENT, headers, file.bytes).into_response()
 }
 
-/// What became of a change.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Written {
-    /// The version that there is now, or will be; null: none.
-    hash: Option<String>,
-    /// `applied`, or `queued` until the viber is back.
-    state: &'static str,
-}
-
-/// Which version a caller means.
-#[derive(Debug)]
-pub(super) enum Base {
-    /// The one it saw.
-    Seen(String),
-    /// There is none.
-    New,
-    /// It does not say: then there must be none.
-    Unsaid,
-}
-
-pub(super) fn base(headers: &HeaderMap) -> Result<Base> {
-    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
-    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
-        (Some(tag), None) => {
-            let hash = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            let hash = hash.filter(|hash| hash.len() <= 65 && !hash.contains(['"', ',']));
-            let bad = || Error::Malformed("If-Match names one version, in double quotes".to_owned());
-            Ok(Base::Seen(hash.ok_or_else(bad)?.to_owned()))
-        }
-        (None, Some(star)) if star == "*" => Ok(Base::New),
-        (None, None) => Ok(Base::Unsaid),
-        _ => Err(Error::Malformed("give If-Match: \"hash\", or If-None-Match: *".to_owned())),
-    }
-}
-
-/// The version that a request means, and the number by which it is known.
-#[derive(Debug)]
-pub struct Stated {
-    base: Base,
-    number: RequestId,
-}
-
-impl FromRequestParts<Board> for Stated {
-    type Rejection = Rejection;
-
-    async fn from_request_parts(parts: &mut Parts, _: &Board) -> std::result::Result<Self, Rejection> {
-        let number = parts.extensions.get::<RequestId>().cloned();
-        let number = number.ok_or_else(|| Error::Internal("a request without a number".to_owned()))?;
-        Ok(Self { base: base(&parts.headers)?, number })
-    }
-}
-
 /// Writes a file: the version that `If-Match` names, or a new one.
-#[utoipa::path(put, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
-    params(("id" = String, Path), ("path" = String, Path)),
-    request_body(content = String, content_type = "application/octet-stream"),
-    responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
-        (status = 428, description = "It is there: name the version"), Answers))]
+#[utoipa::path(put, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.write", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfVersion),
+    request_body(content = String, content_type = "*/*", description = "UTF-8 text, whatever its type"),
+    responses((status = 200, body = WriteOutcome), Answers))]
 async fn write(
     State(board): State<Board>,
     caller: Operating,
@@ -296,32 +258,32 @@ async fn write(
 /// A new name.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Renaming {
+#[schema(examples(json!({ "path": "notes/renamed.md" })))]
+pub struct RenameFile {
     /// The new path, beneath the workspace. Nothing may be there.
+    #[schema(min_length = 1, max_length = 1024)]
     path: String,
 }
 
 /// Gives a file another path: the version that `If-Match` names. A path that ends in `/` is a folder's, which needs none.
-#[utoipa::path(patch, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
-    params(("id" = String, Path), ("path" = String, Path)), request_body = Renaming,
-    responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
-        (status = 428, description = "Name the version"), Answers))]
+#[utoipa::path(patch, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.rename", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfVersion), request_body = RenameFile,
+    responses((status = 200, body = WriteOutcome), Answers))]
 async fn rename(
     State(board): State<Board>,
     caller: Operating,
     at: At,
-    stated: Stated,
-    Body(asked): Body<Renaming>,
+    named: NamedVersion,
+    Body(asked): Body<RenameFile>,
 ) -> Result<Response, Rejection> {
-    change(&board, &caller, at, stated.base, Op::Rename { to: asked.path }, &stated.number).await
+    change(&board, &caller, at, named.base, Op::Rename { to: asked.path }, &named.number).await
 }
 
 /// Moves a file to the trash of its workspace: the version that `If-Match` names. A path that ends in `/` is a folder's,
 /// which needs none.
-#[utoipa::path(delete, path = "/api/v1/vibers/{id}/workspace/{*path}", tag = "vibers",
-    params(("id" = String, Path), ("path" = String, Path)),
-    responses((status = 200, body = Written), (status = 412, description = "It is another version: `{current, base}`"),
-        (status = 428, description = "Name the version"), Answers))]
+#[utoipa::path(delete, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.remove", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfVersion),
+    responses((status = 200, body = WriteOutcome), Answers))]
 async fn remove(
     State(board): State<Board>,
     caller: Operating,
@@ -367,10 +329,7 @@ async fn change(
     }
     let edit = files::edit(board, &caller.team.id, &caller.by, &id, Change { path, base_hash, op }).await?;
     match edit.state {
-        EditState::Queued | EditState::Applied => {
-            let Edit { hash, state, .. } = edit;
-            Ok(Json(Written { hash, state: state.as_str() }).into_response())
-        }
+        EditState::Queued | EditState::Applied => Ok(Json(WriteOutcome::of(edit)).into_response()),
         EditState::Conflict | EditState::Settled => {
             // Whoever asked is told: nobody else has to decide.
             files::settle(board, &caller.team.id, &caller.by, &edit, None).await?;
@@ -386,35 +345,4 @@ async fn change(
             Err(Error::unacceptable(code, why).into())
         }
     }
-}
-
-/// 412, or 428 to a caller that named no version.
-pub(super) fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Response {
-    let (status, seen) = match base {
-        Base::Seen(hash) => (StatusCode::PRECONDITION_FAILED, Some(hash.clone())),
-        Base::New => (StatusCode::PRECONDITION_FAILED, None),
-        Base::Unsaid => (StatusCode::PRECONDITION_REQUIRED, None),
-    };
-    refusal(status, Some((current, seen)), number)
-}
-
-fn refusal(status: StatusCode, versions: Option<(Option<String>, Option<String>)>, number: &RequestId) -> Response {
-    let (code, title, detail) = match status {
-        StatusCode::PRECONDITION_FAILED => {
-            ("stale", "Something else happened meanwhile", "the file is another version")
-        }
-        _ => ("version_required", "Name the version", "say by If-Match which version of the file is meant"),
-    };
-    let mut body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
-        "code": code, "requestId": number.0 });
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    if let Some((current, base)) = versions {
-        if let Some(tag) = current.as_ref().and_then(|hash| HeaderValue::from_str(&format!("\"{hash}\"")).ok()) {
-            headers.insert(header::ETAG, tag);
-        }
-        body["current"] = json!(current);
-        body["base"] = json!(base);
-    }
-    (status, headers, body.to_string()).into_response()
 }

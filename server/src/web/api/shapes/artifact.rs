@@ -10,15 +10,11 @@ use crate::domain;
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
-    #[schema(value_type = String, example = "art_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: ArtifactId,
-    #[schema(value_type = String)]
     pub session_id: SessionId,
-    #[schema(value_type = String)]
     pub viber_id: ViberId,
     /// Absent for an attachment that waits for the session's next task.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub task_id: Option<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
@@ -38,16 +34,12 @@ pub struct Artifact {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// `agent`, `file` (it appeared in the task's folder) or `operator` (an attachment).
-    #[schema(value_type = String)]
     pub origin: domain::Origin,
     /// `viber` (only there, connected), `stored` (on the Board), `offline` (only there, away), `gone`, `link`.
-    #[schema(value_type = String)]
     pub state: domain::Place,
     /// Since when it is so.
-    #[schema(value_type = String, format = DateTime)]
     pub state_since: Instant,
     pub created_by: String,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
 }
 

@@ -10,15 +10,12 @@ use crate::{db::audit, domain};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
-    #[schema(value_type = String, example = "op_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: OperatorId,
     pub name: String,
     pub email: String,
-    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
     pub role: domain::Role,
     /// May not sign in.
     pub disabled: bool,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
 }
 
@@ -39,22 +36,16 @@ impl From<domain::Member> for Member {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Invitation {
-    #[schema(value_type = String, example = "inv_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: InvitationId,
     /// Empty when anyone with the link may take it.
     pub email: String,
-    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
     pub role: domain::Role,
     pub invited_by: String,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
-    #[schema(value_type = String, format = DateTime)]
     pub expires_at: Instant,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub used_at: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Instant>,
 }
 
@@ -77,20 +68,15 @@ impl From<domain::Invitation> for Invitation {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
-    #[schema(value_type = String, example = "tok_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: TokenId,
     pub name: String,
-    #[schema(value_type = String, pattern = "^(viewer|operator|admin|owner)$")]
     pub role: domain::Role,
     pub created_by: String,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
     /// Last use, to the minute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub seen_at: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Instant>,
 }
 
@@ -114,7 +100,6 @@ impl From<domain::Token> for Token {
 pub struct AuditEntry {
     /// 1, 2, … in the team.
     pub seq: u64,
-    #[schema(value_type = String, format = DateTime)]
     pub at: Instant,
     /// Operator, token or viber id, `console` or `board`.
     pub actor: String,

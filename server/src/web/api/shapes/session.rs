@@ -1,6 +1,6 @@
 //! Sessions and their messages as the API shows them.
 
-use protocol::{Instant, MessageId, SessionId, TaskId, ViberId};
+use protocol::{Instant, MessageId, Policy, SessionId, TaskId, ViberId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -10,9 +10,7 @@ use crate::domain;
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
-    #[schema(value_type = String, example = "ses_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: SessionId,
-    #[schema(value_type = String)]
     pub viber_id: ViberId,
     pub agent_id: String,
     pub title: String,
@@ -22,15 +20,13 @@ pub struct Session {
     pub last_seq: u64,
     /// Operator or token id.
     pub created_by: String,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
     /// Newest message or change of a task's state.
-    #[schema(value_type = String, format = DateTime)]
     pub active_at: Instant,
     /// `apply` or `propose`: the agent's changes of the plan.
-    pub plan_policy: &'static str,
+    pub plan_policy: Policy,
     /// The same for `MEMORY.md`.
-    pub memory_policy: &'static str,
+    pub memory_policy: Policy,
     /// The agent plans first and waits for an approval.
     pub approve_first: bool,
 }
@@ -48,8 +44,8 @@ impl From<domain::Session> for Session {
             created_by: session.created_by,
             created_at: session.created_at,
             active_at: session.active_at,
-            plan_policy: session.policies.plan.as_str(),
-            memory_policy: session.policies.memory.as_str(),
+            plan_policy: session.policies.plan,
+            memory_policy: session.policies.memory,
             approve_first: session.policies.approve_first,
         }
     }
@@ -59,23 +55,18 @@ impl From<domain::Session> for Session {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
-    #[schema(value_type = String, example = "msg_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: MessageId,
     /// Ascending in the session; a question and its answer are neighbours.
     pub seq: u64,
-    #[schema(value_type = String, pattern = "^(user|assistant)$")]
     pub role: domain::Author,
     /// Operator or token id of a user's message, agent id of an assistant's.
     pub author: String,
-    /// In order; `type` is one of text, reasoning, tool-call, tool-result, artifact, notice, summary.
-    #[schema(value_type = Vec<Object>)]
+    /// In order.
     pub parts: Vec<domain::Part>,
-    #[schema(value_type = String)]
     pub task_id: TaskId,
     /// Of an assistant's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
 }
 

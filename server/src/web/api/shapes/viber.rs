@@ -11,9 +11,7 @@ use crate::domain;
 /// Whether the viber was heard within its lease, and since when it is so.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Contact {
-    #[schema(value_type = String, example = "connected", pattern = "^(connected|disconnected)$")]
     pub state: domain::ContactState,
-    #[schema(value_type = String, format = DateTime)]
     pub since: Instant,
 }
 
@@ -27,7 +25,6 @@ impl From<domain::Contact> for Contact {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Viber {
-    #[schema(value_type = String, example = "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3")]
     pub id: ViberId,
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -36,10 +33,8 @@ pub struct Viber {
     pub version: String,
     pub contact: Contact,
     /// The agents as the viber's files describe them; one with `error` or `refuses` takes no task.
-    #[schema(value_type = Vec<Object>)]
     pub agents: Vec<AgentInfo>,
     /// The model providers it knows; keys never leave the viber.
-    #[schema(value_type = Vec<Object>)]
     pub providers: Vec<ProviderInfo>,
     pub capabilities: Vec<String>,
     /// Tasks that run.
@@ -52,9 +47,7 @@ pub struct Viber {
     pub confined: bool,
     /// When two machines took turns on its credential: the home may have been copied.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub cloned_at: Option<Instant>,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Instant,
 }
 
