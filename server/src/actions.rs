@@ -17,6 +17,7 @@ pub mod memory;
 mod offer;
 pub mod plan;
 pub mod proposals;
+pub mod purge;
 pub mod reconcile;
 pub mod record;
 pub mod refused;
