@@ -163,7 +163,7 @@
     const from = Number(piece.dataset.from);
     const known = new Map();
     for (const lane of [...open.children]) {
-      if (lane.matches(".message-head")) continue;
+      if (lane.matches(".message-head, .older")) continue;
       if (lane.dataset.lane !== undefined && Number(lane.dataset.lane) < from) continue;
       folds(lane, known);
       lane.remove();
@@ -180,7 +180,7 @@
     if (!entries) return;
     const seq = Number(piece.dataset.seq);
     const first = entries.querySelector(":scope > article.message");
-    if (first && seq < Number(first.dataset.seq) && entries.querySelector(".older")) return; // comes with the earlier ones
+    if (first && seq < Number(first.dataset.seq) && entries.querySelector(":scope > .older")) return; // comes with the earlier ones
     const next = [...entries.querySelectorAll(":scope > article.message")].find((el) => Number(el.dataset.seq) > seq);
     next ? next.before(piece) : entries.append(piece);
     document.getElementById("nothing-yet")?.remove();

@@ -18,6 +18,7 @@ mod offer;
 pub mod plan;
 pub mod proposals;
 pub mod quota;
+pub mod purge;
 pub mod reconcile;
 pub mod record;
 pub mod refused;

@@ -11,6 +11,7 @@ pub mod audit;
 mod bell;
 pub mod blobs;
 pub mod board;
+pub mod bound;
 pub mod commands;
 pub mod comments;
 pub mod contexts;
@@ -29,6 +30,7 @@ pub mod messages;
 pub mod operators;
 pub mod plans;
 pub mod proposals;
+pub mod purge;
 pub mod teams;
 pub mod tokens;
 pub mod usage;
@@ -50,6 +52,7 @@ mod writer;
 
 use std::{
     future::Future,
+    panic::Location,
     path::{Path, PathBuf},
     pin::Pin,
     str::FromStr,
@@ -62,6 +65,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
+use tokio::sync::Semaphore;
 
 pub use damage::damage;
 pub use migrate::{newest, version};
@@ -107,6 +111,8 @@ pub struct Db {
     watch: Option<Arc<version::Watch>>,
     /// What every change checks, where another Board could take a PostgreSQL database without this one noticing.
     fence: Option<Arc<ownership::Fence>>,
+    /// Of long work one change at a time is under way, however much of it there is.
+    lane: Arc<Semaphore>,
 }
 
 #[derive(Clone)]
@@ -148,7 +154,7 @@ impl Db {
                 }
                 Err(error) => return Err(error.into()),
             };
-            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None, fence: None });
+            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None, fence: None, lane: lane() });
         }
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
@@ -167,7 +173,8 @@ impl Db {
         let readers = readers::Readers::open(options.pragma("query_only", "1")).await?;
         let watch = version::Watch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
-        Ok(Self { pools, writer: Some(Arc::new(writer)), watch: Some(Arc::new(watch)), fence: None })
+        let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));
+        Ok(Self { pools, writer, watch, fence: None, lane: lane() })
     }
 
     /// Changes nothing any more once another Board has taken the database.
@@ -203,18 +210,42 @@ impl Db {
     /// A change: everything that `work` does happens, or nothing does. It touches nothing but its transaction, because
     /// it may be run again (PostgreSQL, after a serialization failure or deadlock) or be undone with an error.
     /// Returns after the commit is durable.
-    pub async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    ///
+    /// It writes at most [`bound::MAX_CHANGE_ROWS`] rows: what is more goes through [`Db::piece`], again and again.
+    #[track_caller]
+    pub fn write<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, E>> + Send
     where
         F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        match &self.writer {
-            Some(writer) => writer.write(work).await,
-            None => match &self.pools {
-                Pools::Postgres(pool) => writer::write_postgres(pool.clone(), self.fence.clone(), work).await,
-                Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
-            },
+        let from = Location::caller();
+        async move {
+            match &self.writer {
+                Some(writer) => writer.write(work, from).await,
+                None => match &self.pools {
+                    Pools::Postgres(pool) => writer::write_postgres(pool.clone(), self.fence.clone(), work, from).await,
+                    Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
+                },
+            }
+        }
+    }
+
+    /// A change that is a piece of long work: it ends when [`Tx::is_full`] says so, and the next one goes on. Pieces of all
+    /// long work come one after the other, so that whoever else writes waits for one of them at most.
+    #[track_caller]
+    pub fn piece<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, E>> + Send
+    where
+        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let writing = self.write(work);
+        let lane = self.lane.clone();
+        async move {
+            let turn = lane.acquire_owned().await;
+            let _turn = turn.map_err(|_| Error::Unavailable("the database is closed".into()))?;
+            writing.await
         }
     }
 
@@ -277,6 +308,10 @@ pub fn sqlite_file(url: &str) -> Result<Option<PathBuf>, Error> {
     }
     let options = SqliteConnectOptions::from_str(url).map_err(Error::from)?;
     Ok(Some(options.get_filename().to_owned()).filter(|file| !file.as_os_str().is_empty()))
+}
+
+fn lane() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
 }
 
 /// JSON for a TEXT column.

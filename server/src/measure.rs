@@ -17,6 +17,10 @@ pub const WRITES: &str = "viber_board_db_writes_total";
 pub const COMMIT_SIZE: &str = "viber_board_db_commit_changes";
 /// Seconds a commit took, from BEGIN to the end of COMMIT.
 pub const COMMIT_SECONDS: &str = "viber_board_db_commit_seconds";
+/// Rows that one change wrote.
+pub const CHANGE_ROWS: &str = "viber_board_db_change_rows";
+/// Seconds one change took, without its commit.
+pub const CHANGE_SECONDS: &str = "viber_board_db_change_seconds";
 /// Changes that wait for the writer.
 pub const WRITE_QUEUE: &str = "viber_board_db_write_queue";
 /// Bytes of SQLite's write-ahead log that are not in the database yet.
@@ -37,6 +41,7 @@ pub fn handle() -> &'static PrometheusHandle {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &seconds)
             .and_then(|builder| builder.set_buckets_for_metric(Matcher::Full(COMMIT_SIZE.into()), &sizes))
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Full(CHANGE_ROWS.into()), &sizes))
             .expect("the buckets are not empty")
             .build_recorder();
         let handle = recorder.handle();
@@ -48,6 +53,8 @@ pub fn handle() -> &'static PrometheusHandle {
         describe_counter!(WRITES, "Changes by outcome");
         describe_histogram!(COMMIT_SIZE, "Changes in one commit");
         describe_histogram!(COMMIT_SECONDS, "Seconds a commit took");
+        describe_histogram!(CHANGE_ROWS, "Rows that one change wrote");
+        describe_histogram!(CHANGE_SECONDS, "Seconds one change took");
         describe_gauge!(WRITE_QUEUE, "Changes that wait for the writer");
         describe_gauge!(LOG_BYTES, "Bytes of the write-ahead log that are not in the database yet");
         describe_gauge!(LINKS, "Connected vibers");

@@ -11,7 +11,11 @@ use futures_util::FutureExt as _;
 use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
-use crate::{actions::upkeep, error::Error, state::Board};
+use crate::{
+    actions::{machine, purge, upkeep},
+    error::Error,
+    state::Board,
+};
 
 /// Access that was taken away by another process is noticed within this time, and so is a pause of the Board.
 const WATCH: Duration = Duration::from_secs(1);
@@ -20,12 +24,17 @@ const SEEN: Duration = Duration::from_secs(60);
 /// Kept answers and old events are looked for this often.
 const SWEEP: Duration = Duration::from_secs(10 * 60);
 
+/// Long work that somebody began is looked for this often, should whoever began it be gone.
+const GO_ON: Duration = Duration::from_secs(5);
+
 /// Starts everything that runs by itself; it ends with the soft stop.
 pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), WATCH, Pulse));
     board.shutdown.spawn(every(board.clone(), WATCH, leases::Leases::default()));
     board.shutdown.spawn(every(board.clone(), SEEN, Seen::default()));
     board.shutdown.spawn(every(board.clone(), SWEEP, Sweep));
+    board.shutdown.spawn(every(board.clone(), GO_ON, Purge));
+    board.shutdown.spawn(every(board.clone(), GO_ON, Logs));
 }
 
 /// Something that is done again and again.
@@ -87,6 +96,28 @@ impl Duty for Seen {
         upkeep::seen(board, rows).await?;
         self.written = newest.unwrap_or(self.written);
         Ok(())
+    }
+}
+
+/// What was deleted, revoked or stopped, to its end.
+struct Purge;
+
+impl Duty for Purge {
+    const NAME: &'static str = "purge";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        purge::all(board).await
+    }
+}
+
+/// Logs that somebody takes over, to their end.
+struct Logs;
+
+impl Duty for Logs {
+    const NAME: &'static str = "logs";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        machine::go_on(board).await
     }
 }
 

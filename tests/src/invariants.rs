@@ -1,4 +1,4 @@
-//! What must be true after every case, whatever was done to the Board: the invariants I1 to I12.
+//! What must be true after every case, whatever was done to the Board: the invariants I1 to I13.
 //!
 //! [`Board::sound`] compares the rows of the database, read beside the product, with the [`crate::ledger`], and looks at
 //! the data folder, the log and the processes. Each finding begins with the number of its invariant.
@@ -40,10 +40,21 @@ impl Board {
         self.ledger().endings(endings);
         leaks::canaries(&dump, &book, self.data(), &mut wrong);
         let ended = |at: &Attempt| over(&dump, at);
+        bounds(&self.log(), &mut wrong);
         process::children(&book, ended, &mut wrong).await;
         process::lives(self, &book, &mut wrong).await;
         wrong
     }
+}
+
+/// Changes that may write more rows than one may, by where they come from, with the reason.
+const UNBOUNDED: &[(&str, &str)] = &[];
+
+/// I13: no change of the Board wrote more rows than one may.
+fn bounds(log: &str, wrong: &mut Vec<String>) {
+    let told = log.lines().filter(|line| line.contains("a change wrote more than one may"));
+    let strange = told.filter(|line| !UNBOUNDED.iter().any(|(from, _)| line.contains(from)));
+    wrong.extend(strange.take(5).map(|line| format!("I13 {line}")));
 }
 
 /// How attempts ended.
@@ -76,4 +87,20 @@ fn over(dump: &Dump, at: &Attempt) -> bool {
     let ended = |row: &dump::Row| !["", "lost"].contains(&dump::text(row, "outcome"));
     let mut all = dump.rows("attempts").iter().filter(own).peekable();
     all.peek().is_some() && all.all(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_wrote_too_much_is_found() {
+        let mut wrong = Vec::new();
+        bounds(
+            "INFO all is well\nWARN a change wrote more than one may rows=900 from=server/src/a.rs:1:2\n",
+            &mut wrong,
+        );
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        assert!(wrong[0].starts_with("I13 ") && wrong[0].contains("a.rs"), "{wrong:?}");
+    }
 }

@@ -32,6 +32,8 @@ pub struct Inside {
     pub files: BTreeMap<String, String>,
     /// Logs: agent, session, lines as they stand in the file.
     pub logs: Vec<(String, SessionId, Vec<String>)>,
+    /// Lines of a log that are told at once; 0: three.
+    pub at_once: usize,
     /// Attempts that count as not over.
     pub open: Vec<Running>,
     /// The answer to `memory.search`; an error when it is a text.
@@ -279,13 +281,14 @@ impl Inside {
         json!({ "items": self.logs.iter().map(item).collect::<Vec<_>>() })
     }
 
-    /// As the daemon tells a log: three lines at a time, so that pieces are put together.
+    /// As the daemon tells a log: a few lines at a time, so that pieces are put together.
     fn piece(&self, params: &Value) -> Result<Value, String> {
         let log = self.logs.iter().find(|(_, session, _)| params["sessionId"] == session.as_str());
         let (agent, session, lines) = log.ok_or("not_found: this machine has no such log")?;
         let from: LogPlace = serde_json::from_value(params["from"].clone()).unwrap_or_default();
         let (mut told, mut place) = (Vec::new(), from);
-        for text in lines.iter().skip(usize::try_from(from.line).expect("small")).take(3) {
+        let at_once = if self.at_once == 0 { 3 } else { self.at_once };
+        for text in lines.iter().skip(usize::try_from(from.line).expect("small")).take(at_once) {
             let bytes = text.len() as u64 + 1;
             place = LogPlace { line: place.line + 1, at: place.at + bytes };
             let line = serde_json::from_str(text).ok().filter(Value::is_object);

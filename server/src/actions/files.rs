@@ -21,6 +21,11 @@ use crate::{
     state::Board,
 };
 
+/// Files that are noted in one change.
+const HEARD: usize = 60;
+/// Changes of files that are ended in one change: each holds texts.
+const WRITTEN: usize = 15;
+
 pub use look::{AWAY, Folder, Shown, catch_up, list, read, search};
 pub(super) use look::{fetch, refusal};
 
@@ -197,32 +202,59 @@ fn over() -> Error {
 /// What a viber says became of changes. What it is not asked for, or says again, changes nothing.
 pub async fn written(board: &Board, speaker: &Speaker, all: &[WorkspaceWritten]) -> Result<()> {
     let now = board.clock.now();
-    let (who, told_all) = (speaker.clone(), all.to_vec());
-    board
-        .db
-        .write(move |tx| {
-            let (who, all) = (who.clone(), told_all.clone());
-            Box::pin(async move {
-                let mut after = After::default();
-                for one in &all {
-                    end(tx, &who, one, now, &mut after).await?;
-                }
-                Ok::<_, Error>(after)
+    for some in all.chunks(WRITTEN) {
+        let (who, some) = (speaker.clone(), some.to_vec());
+        let (after, left) = board
+            .db
+            .write(move |tx| {
+                let (who, some) = (who.clone(), some.clone());
+                Box::pin(async move {
+                    let (mut after, mut left) = (After::default(), Vec::new());
+                    for one in &some {
+                        left.extend(end(tx, &who, one, now, &mut after).await?);
+                    }
+                    Ok::<_, Error>((after, left))
+                })
             })
-        })
-        .await?
-        .tell(board, &speaker.team);
+            .await?;
+        after.tell(board, &speaker.team);
+        for folder in left {
+            leave(board, speaker, folder, now).await?;
+        }
+    }
     // Edits are named by their own path, whatever the viber calls it.
     told(board, &speaker.team, &speaker.viber, vec![String::new()]);
     Ok(())
 }
 
-async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant, after: &mut After) -> Result<()> {
+/// Nothing is known to lie in a folder any more; of what came elsewhere the viber tells by itself.
+async fn leave(board: &Board, speaker: &Speaker, folder: String, now: Instant) -> Result<()> {
+    let some = || {
+        let (who, folder) = (speaker.clone(), folder.clone());
+        board.db.piece(move |tx| {
+            let (who, folder) = (who.clone(), folder.clone());
+            Box::pin(async move {
+                Ok::<_, Error>(db::files::leave(tx, &who.team, &who.viber, &folder, now, HEARD as u64).await?)
+            })
+        })
+    };
+    while some().await? == HEARD as u64 {}
+    Ok(())
+}
+
+/// Notes what became of a change; a folder that is not where it was any more is left by whoever asked.
+async fn end(
+    tx: &mut Tx,
+    who: &Speaker,
+    one: &WorkspaceWritten,
+    now: Instant,
+    after: &mut After,
+) -> Result<Option<String>> {
     let (team, viber) = (&who.team, &who.viber);
     if !db::edits::end(tx, team, viber, one, now).await? {
-        return Ok(());
+        return Ok(None);
     }
-    let Some(edit) = db::edits::load(tx, team, &one.edit_id).await? else { return Ok(()) };
+    let Some(edit) = db::edits::load(tx, team, &one.edit_id).await? else { return Ok(None) };
     let hear = |path: &str, hash: Option<String>, size| Heard {
         path: path.to_owned(),
         hash,
@@ -231,17 +263,17 @@ async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant, a
         by: "board".to_owned(),
     };
     match one.state {
-        WriteState::Refused => return Ok(()),
+        WriteState::Refused => return Ok(None),
         // Nobody looked at it yet: what is remembered is not what is there.
         WriteState::Conflict => {
             let heard = Heard { by: "file".to_owned(), ..hear(&edit.path, one.hash.clone(), 0) };
-            return Ok(db::files::hear(tx, team, viber, &heard, now).await?);
+            db::files::hear(tx, team, viber, &heard, now).await?;
+            return Ok(None);
         }
         WriteState::Applied => {}
     }
     if edit.base_hash.as_deref() == Some(FOLDER) {
-        // Of each file that came somewhere the viber tells by itself.
-        return Ok(db::files::leave(tx, team, viber, &edit.path, now).await?);
+        return Ok(Some(edit.path));
     }
     if let Some(session) = plan::made(tx, team, viber, &edit, now).await? {
         after.session(&session);
@@ -263,29 +295,37 @@ async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant, a
         }
         _ => db::files::hear(tx, team, viber, &hear(&edit.path, None, 0), now).await?,
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Files of a viber changed.
 pub async fn heard(board: &Board, speaker: &Speaker, all: Vec<Heard>) -> Result<()> {
     let now = board.clock.now();
-    let who = speaker.clone();
     let paths: Vec<String> = all.iter().map(|heard| heard.path.clone()).collect();
-    board
-        .db
-        .write(move |tx| {
-            let (who, all) = (who.clone(), all.clone());
+    let mut rest = all;
+    while !rest.is_empty() {
+        let (who, some) = (speaker.clone(), rest[..rest.len().min(HEARD)].to_vec());
+        let hearing = board.db.write(move |tx| {
+            let (who, some) = (who.clone(), some.clone());
             Box::pin(async move {
                 // An older connection may still be talking.
-                if db::vibers::epoch(tx, &who.team, &who.viber).await? == Some(who.epoch) {
-                    for heard in &all {
-                        db::files::hear(tx, &who.team, &who.viber, heard, now).await?;
+                if db::vibers::epoch(tx, &who.team, &who.viber).await? != Some(who.epoch) {
+                    return Ok(None);
+                }
+                let mut done = 0;
+                for heard in &some {
+                    db::files::hear(tx, &who.team, &who.viber, heard, now).await?;
+                    done += 1;
+                    if tx.is_full() {
+                        break;
                     }
                 }
-                Ok::<_, Error>(())
+                Ok::<_, Error>(Some(done))
             })
-        })
-        .await?;
+        });
+        let Some(done) = hearing.await? else { break };
+        rest.drain(..done);
+    }
     for path in paths.iter().filter(|path| plan::belongs(path)) {
         board.shutdown.spawn(plan::follow(board.clone(), speaker.clone(), path.clone()));
     }

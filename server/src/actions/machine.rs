@@ -3,24 +3,26 @@
 //! A log is the machine's own word about itself: nothing of it reaches beyond its viber's team. A session that the Board
 //! has under another viber, or another team, is as unknown as one that is nowhere. Each line is taken over once.
 
+mod import;
 mod take;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use protocol::{LogPlace, LoggedSession, SessionId, SessionList, SessionPiece, TeamId, ViberId, sessions, text::head};
 use serde_json::json;
 
-use super::{memory::refused, plan};
+use super::memory::refused;
 use crate::{
     db,
     domain::{
-        By, Session, Viber,
+        Session, Viber,
         logbook::{Logbook, LoggedTask},
     },
     error::{Error, Result},
     state::Board,
 };
-use take::{Batch, Took};
+
+pub use import::{go_on, import};
 
 /// How long a viber may take to answer.
 const ANSWER: Duration = Duration::from_secs(8);
@@ -30,12 +32,6 @@ const PAGES: usize = 5;
 const SHOWN: usize = 400;
 /// Of these the text, bytes.
 const SHOWN_BYTES: usize = 256 * 1024;
-/// What is taken over in one change, bytes.
-const AT_ONCE: usize = 2 * 1024 * 1024;
-/// So long a log is taken over, up to the end of the task that it is at; the rest comes with the next call.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than this nobody waits for the end of a task.
-const ENOUGH: Duration = Duration::from_secs(9);
 /// Longest title of a log that is shown, bytes.
 const MAX_TITLE: usize = 400;
 
@@ -45,6 +41,8 @@ pub struct OnMachine {
     pub logged: LoggedSession,
     /// The Board has it, but not its last task.
     pub behind: bool,
+    /// Lines of its log that were taken over.
+    pub taken: u64,
 }
 
 /// A part of a log.
@@ -69,7 +67,7 @@ pub struct Taken {
     pub tasks: u64,
     /// Tasks that were not: their ids belong to others.
     pub refused: u64,
-    /// There is more: the next call goes on.
+    /// There is more, and it is being taken over.
     pub more: bool,
 }
 
@@ -116,7 +114,11 @@ async fn unknown(board: &Board, team: &TeamId, id: &ViberId, listed: Vec<LoggedS
                     _ => false,
                 };
                 if known.is_none() || behind {
-                    kept.push(OnMachine { logged, behind });
+                    let taken = match behind {
+                        true => db::imports::taken(tx, &team, &logged.session_id).await?.line,
+                        false => 0,
+                    };
+                    kept.push(OnMachine { logged, behind, taken });
                 }
             }
             Ok::<_, db::Error>(kept)
@@ -200,49 +202,6 @@ async fn ours(board: &Board, team: &TeamId, id: &ViberId, session: &SessionId) -
         Some(found) if found.viber_id != *id => Err(Error::NotFound),
         found => Ok(found),
     }
-}
-
-/// Takes a session over from its machine's log: what is not here yet, task by task, in their order. A task that still runs
-/// is told by its viber as it goes; it ends what is taken.
-pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session: &SessionId) -> Result<Taken> {
-    viber(board, team, id).await?;
-    ours(board, team, id, session).await?;
-    let (team_id, key) = (team.clone(), session.clone());
-    let read = board.db.read(move |tx| Box::pin(async move { db::imports::taken(tx, &team_id, &key).await }));
-    let (begun, mut place) = (Instant::now(), read.await?);
-    let fresh = || Logbook::new(board.clock.now());
-    let (mut book, mut agent, mut took) = (fresh(), None, Took::default());
-    let more = 'log: loop {
-        let piece = piece(board, id, session, agent.as_deref(), place).await?;
-        let batch = |to, book: Logbook| Batch::new((id, session), &piece, to, book.finish());
-        for line in &piece.lines {
-            if !book.read(line, &piece.open) {
-                took += batch(place, book).take(board, team, by).await?;
-                break 'log false;
-            }
-            place = LogPlace { line: line.seq, at: line.end };
-            let late = begun.elapsed() > PATIENCE;
-            if book.is_settled() && (late || book.bytes() > AT_ONCE) {
-                took += batch(place, std::mem::replace(&mut book, fresh())).take(board, team, by).await?;
-                if late {
-                    break 'log piece.next.is_some() || piece.lines.last().is_some_and(|last| last.seq > line.seq);
-                }
-            }
-        }
-        if piece.next.is_none() {
-            // Here the log ends: what has no ending will never have one.
-            took += batch(place, book).take(board, team, by).await?;
-            break 'log false;
-        }
-        if begun.elapsed() > ENOUGH {
-            break 'log true;
-        }
-        agent = Some(piece.agent_id);
-    };
-    let none = || Error::unacceptable("nothing_to_take", "the log tells of no task that could be taken over");
-    let session = ours(board, team, id, session).await?.ok_or_else(none)?;
-    plan::adopt(board, team, &session).await;
-    Ok(Taken { session, tasks: took.tasks, refused: took.refused, more })
 }
 
 fn strange() -> Error {

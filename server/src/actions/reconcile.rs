@@ -1,5 +1,7 @@
 //! Reconcile: what a connection and the Board agree on before anything new starts, and what the Board declares by itself.
 
+use std::{collections::HashSet, sync::Arc};
+
 use protocol::{Acked, ErrorCode, Fence, Hello, Instant, Running, TaskError, TaskId, TeamId, ViberId, ViberState};
 
 use super::{After, offer, record::Speaker};
@@ -14,6 +16,12 @@ use crate::{
 const MAX_NAMED: usize = 10_000;
 /// Most claims of a heartbeat that are looked up at once.
 const MAX_CLAIMS: usize = 16;
+/// Unfinished tasks of a viber that are rung for when it comes or goes; pages ask anew by themselves.
+const MAX_RUNG: u64 = 1_000;
+/// Attempts that are settled in one change, at most.
+const AT_ONCE: usize = 50;
+/// Commands that are noted as received in one change.
+const ACKS: u64 = 100;
 
 /// What a connection starts from.
 #[derive(Clone, Debug)]
@@ -28,19 +36,48 @@ pub struct Welcomed {
 /// Accepts a connection: gives it its number and compares what both sides know. `cloned` when two boots take turns.
 pub async fn welcome(board: &Board, speaker: &Speaker, hello: &Hello, cloned: bool) -> Result<Welcomed> {
     let now = board.clock.now();
-    let (who, hello) = (speaker.clone(), hello.clone());
-    let welcomed = board
+    ack_before(board, speaker, hello.last_cmd_seq, now).await?;
+    let (who, told) = (speaker.clone(), hello.clone());
+    let epoch = board
         .db
         .write(move |tx| {
-            let (who, hello) = (who.clone(), hello.clone());
+            let (who, hello) = (who.clone(), told.clone());
             Box::pin(async move { accept(tx, &who, &hello, cloned, now).await })
         })
         .await?;
+    // Read after it: no older connection moves anything of this viber any more, and this one waits for the answer.
+    let (who, told) = (speaker.clone(), hello.clone());
+    let (open, acked, fence) = board
+        .db
+        .read(|tx| {
+            Box::pin(async move {
+                let open = db::attempts::open_of_viber(tx, &who.team, &who.viber).await?;
+                let (acked, fence) = compare(tx, &who.team, &who.viber, &told, &open).await?;
+                Ok::<_, Error>((open, acked, fence))
+            })
+        })
+        .await?;
     tell_contact(board, &speaker.team, &speaker.viber).await;
-    Ok(welcomed)
+    let held = open.iter().filter(|open| open.delivered).map(running).collect();
+    Ok(Welcomed { epoch, acked, fence, held })
 }
 
-async fn accept(tx: &mut Tx, who: &Speaker, hello: &Hello, cloned: bool, now: Instant) -> Result<Welcomed> {
+/// The daemon has commands on disk that were not known to be there: written down, some at a time.
+async fn ack_before(board: &Board, speaker: &Speaker, cmd_seq: u64, now: Instant) -> Result<()> {
+    let some = || {
+        let who = speaker.clone();
+        board.db.write(move |tx| {
+            let who = who.clone();
+            Box::pin(
+                async move { Ok::<_, Error>(db::commands::ack(tx, &who.team, &who.viber, cmd_seq, now, ACKS).await?) },
+            )
+        })
+    };
+    while some().await? == ACKS {}
+    Ok(())
+}
+
+async fn accept(tx: &mut Tx, who: &Speaker, hello: &Hello, cloned: bool, now: Instant) -> Result<u64> {
     let (team, viber) = (&who.team, &who.viber);
     let found = db::vibers::counters(tx, team, viber).await?.ok_or(Error::Unauthenticated)?;
     let epoch = found.conn_epoch + 1;
@@ -58,12 +95,8 @@ async fn accept(tx: &mut Tx, who: &Speaker, hello: &Hello, cloned: bool, now: In
     }
     let cmd_seq = found.cmd_seq.max(hello.last_cmd_seq);
     let acked = found.acked_cmd_seq.max(hello.last_cmd_seq);
-    db::commands::ack(tx, team, viber, hello.last_cmd_seq, now).await?;
     db::vibers::connect(tx, team, hello, epoch, (cmd_seq, acked), now).await?;
-    let open = db::attempts::open_of_viber(tx, team, viber).await?;
-    let (acked, fence) = compare(tx, team, viber, hello, &open).await?;
-    let held = open.iter().filter(|open| open.delivered).map(running).collect();
-    Ok(Welcomed { epoch, acked, fence, held })
+    Ok(epoch)
 }
 
 fn running(open: &Open) -> Running {
@@ -78,30 +111,29 @@ async fn compare(
     hello: &Hello,
     open: &[Open],
 ) -> Result<(Vec<Acked>, Vec<Fence>)> {
-    let mut acked: Vec<Acked> = Vec::new();
-    let mut fence: Vec<Fence> = Vec::new();
+    let (mut acked, mut fence): (Vec<Acked>, Vec<Fence>) = (Vec::new(), Vec::new());
+    let mut fenced: HashSet<TaskId> = HashSet::new();
     let mut known = |task_id: &TaskId, attempt, seq, newest| {
         acked.push(Acked { task_id: task_id.clone(), attempt, seq });
-        if attempt < newest && !fence.iter().any(|fence: &Fence| fence.task_id == *task_id) {
+        if attempt < newest && fenced.insert(task_id.clone()) {
             fence.push(Fence { task_id: task_id.clone(), min_attempt: newest });
         }
     };
     for open in open {
         known(&open.task_id, open.attempt, open.last_seq, open.newest);
     }
-    let mut looked: Vec<Running> = open.iter().map(running).collect();
+    let mut looked: HashSet<Running> = open.iter().map(running).collect();
     let outbox = hello.outbox.iter().map(|range| (&range.task_id, range.attempt));
     let named = hello.running.iter().map(|running| (&running.task_id, running.attempt)).chain(outbox);
     for (task_id, attempt) in named.take(MAX_NAMED) {
         let one = Running { task_id: task_id.clone(), attempt };
-        if looked.contains(&one) {
+        if !looked.insert(one) {
             continue;
         }
         if let Some(held) = db::attempts::held(tx, team, task_id, attempt).await?.filter(|held| held.viber_id == *viber)
         {
             known(task_id, attempt, held.last_seq, held.newest);
         }
-        looked.push(one);
     }
     Ok((acked, fence))
 }
@@ -128,8 +160,10 @@ async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
     let mut after = After::default();
     after.viber(viber);
     let (team_id, id) = (team.clone(), viber.clone());
-    let open =
-        board.db.read(move |tx| Box::pin(async move { db::tasks::open_of_viber(tx, &team_id, &id).await })).await;
+    let open = board
+        .db
+        .read(move |tx| Box::pin(async move { db::tasks::open_of_viber(tx, &team_id, &id, None, MAX_RUNG).await }))
+        .await;
     for (session, task) in open.unwrap_or_default() {
         after.task(&session, &task);
     }
@@ -139,20 +173,24 @@ async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
 /// The daemon has all commands up to `cmd_seq` on disk, of which each was sent to it.
 pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<()> {
     let now = board.clock.now();
-    let who = speaker.clone();
-    board
-        .db
-        .write(move |tx| {
+    let some = || {
+        let who = speaker.clone();
+        board.db.write(move |tx| {
             let who = who.clone();
             Box::pin(async move { acked(tx, &who, cmd_seq, now).await })
         })
-        .await
+    };
+    while !some().await? {}
+    Ok(())
 }
 
-pub(super) async fn acked(tx: &mut Tx, who: &Speaker, cmd_seq: u64, now: Instant) -> Result<()> {
-    db::commands::ack_over(tx, &who.team, &who.viber, who.epoch, cmd_seq, now).await?;
-    db::vibers::set_acked(tx, &who.team, &who.viber, who.epoch, cmd_seq).await?;
-    Ok(())
+/// Notes some of it. `true`: it is all noted, or none of this connection's business.
+pub(super) async fn acked(tx: &mut Tx, who: &Speaker, cmd_seq: u64, now: Instant) -> Result<bool> {
+    let Some(before) = db::vibers::acked(tx, &who.team, &who.viber, who.epoch).await? else { return Ok(true) };
+    let to = cmd_seq.min(before.saturating_add(ACKS));
+    db::commands::ack_over(tx, &who.team, &who.viber, who.epoch, to, now).await?;
+    let moved = db::vibers::set_acked(tx, &who.team, &who.viber, who.epoch, to).await?;
+    Ok(to == cmd_seq || !moved)
 }
 
 /// Whole lists changed on the machine.
@@ -225,7 +263,8 @@ impl Verdict {
     }
 }
 
-/// Ends attempts by the Board's own verdict; those that ended meanwhile stay as they are.
+/// Ends attempts by the Board's own verdict; those that ended meanwhile stay as they are. Whoever judged judges again what
+/// a crash left out.
 pub async fn settle(
     board: &Board,
     team: &TeamId,
@@ -235,26 +274,37 @@ pub async fn settle(
     verdict: Verdict,
 ) -> Result<()> {
     let now = board.clock.now();
-    let (team_id, id, attempts) = (team.clone(), viber.clone(), attempts.to_vec());
-    let after = board
-        .db
-        .write(move |tx| {
-            let (team, viber, attempts) = (team_id.clone(), id.clone(), attempts.clone());
-            Box::pin(async move {
-                let mut after = After::default();
-                // Whoever judged saw this connection, or none after it: a newer one may hold the attempt after all.
-                if db::vibers::epoch(tx, &team, &viber).await? != Some(epoch) {
-                    return Ok(after);
-                }
-                for one in &attempts {
-                    declare(tx, &team, &viber, one, verdict, now, &mut after).await?;
-                }
-                after.viber(&viber);
-                Ok::<_, Error>(after)
+    let mut rest = attempts.to_vec();
+    while !rest.is_empty() {
+        let (team_id, id) = (team.clone(), viber.clone());
+        let some: Arc<[Running]> = rest.iter().take(AT_ONCE).cloned().collect();
+        let (done, after) = board
+            .db
+            .piece(move |tx| {
+                let (team, viber, some) = (team_id.clone(), id.clone(), some.clone());
+                Box::pin(async move {
+                    let mut after = After::default();
+                    // Whoever judged saw this connection, or none after it: a newer one may hold the attempt after all.
+                    if db::vibers::epoch(tx, &team, &viber).await? != Some(epoch) {
+                        return Ok((None, after));
+                    }
+                    let mut done = 0;
+                    for one in some.iter() {
+                        declare(tx, &team, &viber, one, verdict, now, &mut after).await?;
+                        done += 1;
+                        if tx.is_full() {
+                            break;
+                        }
+                    }
+                    after.viber(&viber);
+                    Ok::<_, Error>((Some(done), after))
+                })
             })
-        })
-        .await?;
-    after.tell(board, team);
+            .await?;
+        after.tell(board, team);
+        let Some(done) = done else { break };
+        rest.drain(..done);
+    }
     Ok(())
 }
 
@@ -290,31 +340,52 @@ async fn declare(
 /// Attempts whose `task:submit` was not sent, because nobody wants them any more: they certainly never began.
 pub async fn withdraw(board: &Board, speaker: &Speaker, attempts: &[(TaskId, u32)]) -> Result<()> {
     let now = board.clock.now();
-    let (who, attempts) = (speaker.clone(), attempts.to_vec());
-    let after = board
-        .db
-        .write(move |tx| {
-            let (who, attempts) = (who.clone(), attempts.clone());
-            Box::pin(async move {
-                let mut after = After::default();
-                for (task, attempt) in &attempts {
-                    let Some(held) = db::attempts::held(tx, &who.team, task, *attempt).await? else { continue };
-                    if held.viber_id != who.viber || held.last_seq > 0 {
-                        continue;
+    let mut rest = attempts.to_vec();
+    while !rest.is_empty() {
+        let who = speaker.clone();
+        let some: Arc<[(TaskId, u32)]> = rest.iter().take(AT_ONCE).cloned().collect();
+        let (done, after) = board
+            .db
+            .piece(move |tx| {
+                let (who, some) = (who.clone(), some.clone());
+                Box::pin(async move {
+                    let (mut after, mut done) = (After::default(), 0);
+                    for (task, attempt) in some.iter() {
+                        take_back(tx, &who, task, *attempt, now, &mut after).await?;
+                        done += 1;
+                        if tx.is_full() {
+                            break;
+                        }
                     }
-                    db::sessions::touch(tx, &who.team, &held.session_id, now).await?;
-                    let superseded = held.newest != *attempt;
-                    let end = db::attempts::End { outcome: "stopped", superseded, report: None };
-                    db::attempts::end(tx, &who.team, task, *attempt, end, now).await?;
-                    db::tasks::confirm_stop(tx, &who.team, task, *attempt, None, now).await?;
-                    offer::next(tx, &who.team, &held.session_id, now, &mut after).await?;
-                    after.task(&held.session_id, task);
-                }
-                Ok::<_, Error>(after)
+                    Ok::<_, Error>((done, after))
+                })
             })
-        })
-        .await?;
-    after.tell(board, &speaker.team);
+            .await?;
+        after.tell(board, &speaker.team);
+        rest.drain(..done);
+    }
+    Ok(())
+}
+
+async fn take_back(
+    tx: &mut Tx,
+    who: &Speaker,
+    task: &TaskId,
+    attempt: u32,
+    now: Instant,
+    after: &mut After,
+) -> Result<()> {
+    let Some(held) = db::attempts::held(tx, &who.team, task, attempt).await? else { return Ok(()) };
+    if held.viber_id != who.viber || held.last_seq > 0 {
+        return Ok(());
+    }
+    db::sessions::touch(tx, &who.team, &held.session_id, now).await?;
+    let superseded = held.newest != attempt;
+    let end = db::attempts::End { outcome: "stopped", superseded, report: None };
+    db::attempts::end(tx, &who.team, task, attempt, end, now).await?;
+    db::tasks::confirm_stop(tx, &who.team, task, attempt, None, now).await?;
+    offer::next(tx, &who.team, &held.session_id, now, after).await?;
+    after.task(&held.session_id, task);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Record: what a viber reports becomes durable, exactly once, before anything is acknowledged.
 //!
-//! One change takes all frames that wait. Of each attempt the new events are kept byte for byte, then what they mean is
+//! One change takes the frames that wait, as many as one may. Of each attempt the new events are kept byte for byte, then what they mean is
 //! done: states move, parts are completed, the session's next task gets its turn.
 
 mod announce;
@@ -9,6 +9,7 @@ mod context;
 mod effects;
 mod plans;
 mod run;
+mod share;
 
 use std::sync::Arc;
 
@@ -65,6 +66,8 @@ struct Book {
     after: After,
     /// A change of `MEMORY.md` was proposed: what the file says is needed to show it.
     remembers: bool,
+    /// All commands that the daemon has are noted.
+    acked: bool,
 }
 
 /// Records frames of one connection, and that it has the commands up to `acked` on disk. `None`: a newer connection of
@@ -75,6 +78,32 @@ pub async fn record(
     frames: Arc<[Events]>,
     acked: Option<u64>,
 ) -> Result<Option<Answers>> {
+    let mut all = Answers::default();
+    let mut shares = share::shares(frames).into_iter().peekable();
+    while let Some(share) = shares.next() {
+        let acked = acked.filter(|_| shares.peek().is_none());
+        let Some(answers) = some(board, speaker, share, acked).await? else { return Ok(None) };
+        all.add(answers);
+    }
+    Ok(Some(all))
+}
+
+impl Answers {
+    /// What came after.
+    fn add(&mut self, later: Self) {
+        for ack in later.acks {
+            self.acks.retain(|known| known.task_id != ack.task_id || known.attempt != ack.attempt);
+            self.acks.push(ack);
+        }
+        self.nacks.extend(later.nacks);
+        self.refused.extend(later.refused);
+        self.held.extend(later.held);
+        self.ended.extend(later.ended);
+    }
+}
+
+/// Records what one change has room for.
+async fn some(board: &Board, speaker: &Speaker, frames: Arc<[Events]>, acked: Option<u64>) -> Result<Option<Answers>> {
     let now = board.clock.now();
     let who = speaker.clone();
     let book = board
@@ -91,13 +120,16 @@ pub async fn record(
                 }
                 // Sessions are locked before their viber, here as everywhere.
                 if let Some(cmd_seq) = acked {
-                    reconcile::acked(tx, &who, cmd_seq, now).await?;
+                    book.acked = reconcile::acked(tx, &who, cmd_seq, now).await?;
                 }
                 Ok::<_, Error>(Some(book))
             })
         })
         .await?;
     let Some(book) = book else { return Ok(None) };
+    if let Some(cmd_seq) = acked.filter(|_| !book.acked) {
+        reconcile::ack_commands(board, speaker, cmd_seq).await?;
+    }
     let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
     metrics::counter!(measure::EVENTS).increment(events as u64);
     for (task, run) in book.runs {
@@ -180,7 +212,8 @@ async fn stranger(
     now: Instant,
     book: &mut Book,
 ) -> Result<()> {
-    let deleted = !db::tasks::is_taken(tx, task).await? && db::commands::named(tx, &who.team, &who.viber, task).await?;
+    let gone = !db::tasks::is_taken(tx, task).await? || db::purge::is_going(tx, &who.team, task).await?;
+    let deleted = gone && db::commands::named(tx, &who.team, &who.viber, task).await?;
     if deleted {
         // Its session is gone: nobody waits for the rest, and the daemon may forget it.
         let last = frames.iter().filter_map(|frame| run::last_seq(frame)).max().unwrap_or_default();

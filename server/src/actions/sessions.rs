@@ -4,7 +4,7 @@ mod start;
 
 use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE};
 
-use super::{After, tasks};
+use super::{After, purge};
 use crate::{
     db,
     domain::{By, PolicyChange, Session, name},
@@ -104,7 +104,8 @@ async fn change(board: &Board, team: &TeamId, by: &By, id: &SessionId, change: C
     Ok(session)
 }
 
-/// Deletes it with everything in it; what still runs of it is stopped.
+/// Deletes it with everything in it; what still runs of it is stopped. It is nowhere to be found from then on; its rows
+/// are taken away by and by (`purge`).
 pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<()> {
     let now = board.clock.now();
     let (team_id, by, session) = (team.clone(), by.clone(), id.clone());
@@ -115,20 +116,20 @@ pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Re
             Box::pin(async move {
                 let mut after = After::default();
                 let session = db::sessions::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                // Locked first: a task that is submitted at the same moment is either seen here or refused.
-                db::sessions::touch(tx, &team, &id, now).await?;
-                for task in db::tasks::open_of_session(tx, &team, &id).await? {
-                    tasks::halt(tx, &team, &by, &task, "the session was deleted", now, &mut after).await?;
+                // Its row is the lock: a task that is submitted at the same moment is either seen here or refused.
+                if !db::purge::hide_session(tx, &team, &id, now).await? {
+                    return Err(Error::NotFound);
                 }
                 let title = Some(session.title.as_str());
                 db::audit::append(tx, &team, now, &by, "session.delete", id.as_str(), "", title, None).await?;
-                db::sessions::delete(tx, &team, &id).await?;
+                purge::stop_deleted(tx, &team, &id, now, &mut after).await?;
                 after.session(&id);
                 Ok::<_, Error>(after)
             })
         })
         .await?;
     after.tell(board, team);
+    board.shutdown.spawn(purge::now(board.clone()));
     Ok(())
 }
 

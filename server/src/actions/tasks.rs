@@ -51,7 +51,7 @@ pub(super) async fn end(
     now: protocol::Instant,
     after: &mut After,
 ) -> Result<bool> {
-    let halted = halt(tx, team, by, task, reason, now, after).await?;
+    let halted = halt(tx, team, by.actor.id(), task, reason, now, after).await?;
     if halted {
         let detail = format!("attempt {}", task.attempt);
         db::audit::append(tx, team, now, by, "task.stop", task.id.as_str(), &detail, None, None).await?;
@@ -59,11 +59,12 @@ pub(super) async fn end(
     Ok(halted)
 }
 
-/// Moves an unfinished task to `stopped` and tells its viber. `false` when it had ended already.
+/// Moves an unfinished task to `stopped` and tells its viber. `by`: the id of whoever wants it. `false` when it had ended
+/// already.
 pub(super) async fn halt(
     tx: &mut Tx,
     team: &TeamId,
-    by: &By,
+    by: &str,
     task: &Task,
     reason: &str,
     now: protocol::Instant,
@@ -76,7 +77,7 @@ pub(super) async fn halt(
     // Read again behind the session's lock: its turn may have come meanwhile, and then its viber must be told.
     let Some(task) = db::tasks::load(tx, team, &task.id).await? else { return Ok(false) };
     let never_offered = task.delivery == Some(Delivery::Queued);
-    let stop = Stop { by: by.actor.id(), reason, confirmed: never_offered };
+    let stop = Stop { by, reason, confirmed: never_offered };
     if !db::tasks::stop(tx, team, &task.id, task.attempt, stop, now).await? {
         return Ok(false);
     }

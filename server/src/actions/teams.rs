@@ -2,7 +2,7 @@
 
 use protocol::{Instant, TeamId};
 
-use super::{After, accounts::check_name, tasks};
+use super::{accounts::check_name, purge};
 use crate::{
     db,
     domain::{By, Team},
@@ -147,48 +147,43 @@ pub async fn update(board: &Board, by: &By, team: &Team, change: Change) -> Resu
 
 /// Shuts a team, or opens it again: nobody and no viber gets in meanwhile. Its work is stopped, for nobody can watch it.
 pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Result<()> {
-    let (id, by, now) = (team.id.clone(), by.clone(), board.clock.now());
-    let after = board
+    let (id, by, now, stopper) = (team.id.clone(), by.clone(), board.clock.now(), by.clone());
+    board
         .db
         .write(move |tx| {
             let (id, by) = (id.clone(), by.clone());
             Box::pin(async move {
-                let mut after = After::default();
                 db::teams::suspend(tx, &id, suspended.then_some(now)).await?;
                 let action = if suspended { "team.suspend" } else { "team.resume" };
                 db::audit::append(tx, &id, now, &by, action, id.as_str(), "", None, None).await?;
-                if suspended {
-                    for task in db::tasks::open_of_team(tx, &id).await? {
-                        let Some(task) = db::tasks::load(tx, &id, &task).await? else { continue };
-                        tasks::end(tx, &id, &by, &task, "the team was suspended", now, &mut after).await?;
-                    }
-                }
-                Ok::<_, Error>(after)
+                Ok::<_, Error>(())
             })
         })
         .await?;
-    after.tell(board, &team.id);
+    // Their vibers are told before their links are closed, as far as that goes at once.
+    let stopped = !suspended || purge::stop_some(board, team, &stopper).await?;
     everyone_out(board, &team.id);
+    if !stopped {
+        purge::stop_team(board, team, &stopper).await?;
+    }
     Ok(())
 }
 
-/// Deletes a team and all that is in it. There is no way back.
+/// Deletes a team and all that is in it. There is no way back: it is shut and hidden at once, and taken away by and by; if
+/// that is cut off the Board goes on with it (`purge`).
 pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
-    let id = team.id.clone();
-    board
-        .db
-        .write(move |tx| {
-            let id = id.clone();
-            Box::pin(async move { db::teams::delete(tx, &id).await })
-        })
-        .await?;
-    if let Err(error) = board.store.remove_all(&team.id).await {
-        tracing::error!(team.id = %team.id, %error, "the team's blobs stay in the object store");
+    let (id, now) = (team.id.clone(), board.clock.now());
+    let hidden = board.db.write(move |tx| {
+        let id = id.clone();
+        Box::pin(async move { db::purge::hide_team(tx, &id, now).await })
+    });
+    if !hidden.await? {
+        return Err(Error::NotFound);
     }
-    // The team's audit went with it: this line is what remains.
+    // The team's audit goes with it: this line is what remains.
     tracing::warn!(team.id = %team.id, team.slug = team.slug, actor = by.actor.id(), "team deleted");
     everyone_out(board, &team.id);
-    Ok(())
+    purge::team(board, &team.id).await
 }
 
 fn everyone_out(board: &Board, team: &TeamId) {

@@ -4,7 +4,7 @@ use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, TeamId, 
 
 use crate::{
     db::{self, Tx},
-    domain::{Attempt, Committed, Item, Team, assemble::Assembler},
+    domain::{Attempt, Committed, Item, Report, Team, assemble::Assembler},
     error::{Error, Result},
     state::Board,
 };
@@ -15,8 +15,12 @@ const BATCH: u64 = 20;
 const OPEN_ROWS: u64 = 100_000;
 /// How long the history of a file is kept, days, and how many changes of it at most: each holds the file twice.
 const HISTORY: (i64, u64) = (90, 50);
-/// Changes of files that are taken away in one change.
-const EDITS: u64 = 200;
+/// Rows that are taken away in one change, where each is small.
+const SOME: u64 = 100;
+/// Changes of files that are taken away in one change: each holds the file twice.
+const EDITS: u64 = 20;
+/// Why events are missing.
+const OLD: &str = "older than the team keeps events";
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Teams looked at in one sweep.
 const TEAMS: u64 = 10_000;
@@ -26,38 +30,40 @@ pub async fn seen(board: &Board, heard: Vec<(TeamId, ViberId, Instant)>) -> Resu
     if heard.is_empty() {
         return Ok(());
     }
-    board
-        .db
-        .write(move |tx| {
-            let heard = heard.clone();
+    for some in heard.chunks(SOME as usize) {
+        let some = some.to_vec();
+        let written = board.db.piece(move |tx| {
+            let some = some.clone();
             Box::pin(async move {
-                for (team, viber, at) in &heard {
+                for (team, viber, at) in &some {
                     db::vibers::seen(tx, team, viber, *at).await?;
                 }
                 Ok::<_, Error>(())
             })
-        })
-        .await
+        });
+        written.await?;
+    }
+    Ok(())
 }
 
 /// Answers to calls with an `Idempotency-Key` are kept for 24 hours.
 pub async fn forget_answers(board: &Board) -> Result<()> {
     let now = board.clock.now();
-    board
-        .db
-        .write(move |tx| Box::pin(async move { Ok::<_, Error>(db::idempotency::forget(tx, now).await?) }))
-        .await
-        .map(drop)
+    let some = || {
+        board.db.piece(move |tx| Box::pin(async move { Ok::<_, Error>(db::idempotency::forget(tx, now, SOME).await?) }))
+    };
+    while some().await? == SOME {}
+    Ok(())
 }
 
 /// Takes away the logins that ended a month ago.
 pub async fn forget_logins(board: &Board) -> Result<()> {
     let before = Instant(board.clock.now().0 - super::accounts::LOGIN_MS);
-    board
-        .db
-        .write(move |tx| Box::pin(async move { Ok::<_, Error>(db::logins::sweep(tx, before).await?) }))
-        .await
-        .map(drop)
+    let some = || {
+        board.db.piece(move |tx| Box::pin(async move { Ok::<_, Error>(db::logins::sweep(tx, before, SOME).await?) }))
+    };
+    while some().await? == SOME {}
+    Ok(())
 }
 
 /// Takes away what was changed in files long ago, or many changes ago. What waits, or is not decided, stays.
@@ -67,7 +73,7 @@ pub async fn trim_history(board: &Board) -> Result<()> {
     for team in teams {
         let some = || {
             let team = team.id.clone();
-            board.db.write(move |tx| {
+            board.db.piece(move |tx| {
                 let team = team.clone();
                 Box::pin(async move {
                     let stale = db::edits::stale(tx, &team, before, HISTORY.1, EDITS).await?;
@@ -92,56 +98,102 @@ pub async fn sweep_artifacts(board: &Board) -> Result<()> {
 pub async fn trim_events(board: &Board) -> Result<()> {
     let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
     for team in teams.iter().filter(|team| team.retention_days > 0) {
-        while trim_some(board, team).await? == BATCH {}
+        while trim_some(board, team).await? {}
     }
     Ok(())
 }
 
-async fn trim_some(board: &Board, team: &Team) -> Result<u64> {
+/// `true`: there may be more.
+async fn trim_some(board: &Board, team: &Team) -> Result<bool> {
     let now = board.clock.now();
     let before = Instant(now.0 - team.retention_days.saturating_mul(DAY_MS));
     let team = team.id.clone();
-    board
-        .db
-        .write(move |tx| {
-            let team = team.clone();
-            Box::pin(async move {
-                let stale = db::attempts::stale(tx, &team, before, BATCH).await?;
-                for attempt in &stale {
-                    trim(tx, &team, attempt, now).await?;
+    let trimmed = board.db.piece(move |tx| {
+        let team = team.clone();
+        Box::pin(async move {
+            let stale = db::attempts::stale(tx, &team, before, BATCH).await?;
+            for attempt in &stale {
+                if !trim(tx, &team, attempt, now).await? || tx.is_full() {
+                    return Ok::<_, Error>(true);
                 }
-                Ok::<_, Error>(stale.len() as u64)
-            })
+            }
+            Ok(stale.len() as u64 == BATCH)
         })
-        .await
+    });
+    trimmed.await
 }
 
-async fn trim(tx: &mut Tx, team: &TeamId, attempt: &Attempt, now: Instant) -> Result<()> {
+/// Puts a gap in the place of an attempt's events, which grows over them until only the last one is left. `false`: there
+/// is more to do.
+async fn trim(tx: &mut Tx, team: &TeamId, attempt: &Attempt, now: Instant) -> Result<bool> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
-    let Some(held) = db::attempts::held(tx, team, task, number).await? else { return Ok(()) };
+    let Some(held) = db::attempts::held(tx, team, task, number).await? else {
+        // Its session was deleted; it goes with that.
+        db::attempts::trimmed(tx, team, task, number, now).await?;
+        return Ok(true);
+    };
     if last > 1 {
-        if attempt.parts_seq < last {
-            let mut assembler = Assembler::new(attempt.parts_seq, false);
-            for run in db::events::after(tx, team, task, number, attempt.parts_seq, OPEN_ROWS).await? {
-                run.items.iter().for_each(|item| assembler.read(&item.report()));
-            }
-            let open = assembler.open_parts();
-            if let Some(message) = attempt.message_id.as_ref().filter(|_| !open.is_empty()) {
-                db::messages::append(tx, team, message, &open, now).await?;
+        keep_open(tx, team, attempt, now).await?;
+        while !grow_gap(tx, team, attempt, &held.agent_id, now).await? {
+            if tx.is_full() {
+                return Ok(false);
             }
         }
-        let newest = db::events::after(tx, team, task, number, last - 1, 1).await?;
-        let bytes = db::events::size(tx, team, task, number).await?;
-        let reason = "older than the team keeps events".to_owned();
-        let event = AgentStreamEvent::Gap { from: 1, to: last - 1, bytes, reason };
-        let body = EventBody::Progress { event: AgentEvent { agent_id: held.agent_id, event } };
-        let gap = Event { seq: last - 1, at: now, body };
-        let gap = serde_json::to_string(&gap).map_err(|error| Error::Internal(error.to_string()))?;
-        let mut items = vec![Item { seq: last - 1, json: gap.into() }];
-        items.extend(newest.into_iter().flat_map(|run| run.items));
-        db::events::clear(tx, team, task, number).await?;
-        db::events::insert(tx, team, &Committed::new(task.clone(), number, 1, items), now).await?;
     }
     db::attempts::trimmed(tx, team, task, number, now).await?;
+    Ok(true)
+}
+
+/// What was said last and is no part yet becomes one.
+async fn keep_open(tx: &mut Tx, team: &TeamId, attempt: &Attempt, now: Instant) -> Result<()> {
+    let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
+    if attempt.parts_seq >= last {
+        return Ok(());
+    }
+    let mut assembler = Assembler::new(attempt.parts_seq, false);
+    for run in db::events::after(tx, team, task, number, attempt.parts_seq, OPEN_ROWS).await? {
+        run.items.iter().for_each(|item| assembler.read(&item.report()));
+    }
+    let open = assembler.open_parts();
+    if let Some(message) = attempt.message_id.as_ref().filter(|_| !open.is_empty()) {
+        db::messages::append(tx, team, message, &open, now).await?;
+    }
+    let advance =
+        db::attempts::Advance { from: last + 1, to: last, parts_seq: last, message_id: None, started_at: None };
+    db::attempts::advance(tx, team, task, number, &advance).await?;
     Ok(())
+}
+
+/// Takes a few runs of events into the gap. `true`: it has reached the last event.
+async fn grow_gap(tx: &mut Tx, team: &TeamId, attempt: &Attempt, agent: &str, now: Instant) -> Result<bool> {
+    let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
+    let sizes = db::events::sizes(tx, team, task, number, db::bound::PIECE).await?;
+    let Some((to, _)) = sizes.last().copied() else { return Ok(true) };
+    let first = db::events::after(tx, team, task, number, 0, 1).await?;
+    let so_far = first.first().and_then(|run| run.items.first()).and_then(|item| gap(&item.report()));
+    let grown = so_far.map_or(0, |bytes| bytes.saturating_sub(sizes[0].1));
+    let bytes = sizes.iter().fold(grown, |sum, (_, size)| sum.saturating_add(*size));
+    let whole = to >= last;
+    let newest = if whole { db::events::after(tx, team, task, number, last - 1, 1).await? } else { Vec::new() };
+    let end = if whole { last - 1 } else { to };
+    let event = AgentStreamEvent::Gap { from: 1, to: end, bytes, reason: OLD.to_owned() };
+    let body = EventBody::Progress { event: AgentEvent { agent_id: agent.to_owned(), event } };
+    let gap = Event { seq: end, at: now, body };
+    let gap = serde_json::to_string(&gap).map_err(|error| Error::Internal(error.to_string()))?;
+    let mut items = vec![Item { seq: end, json: gap.into() }];
+    items.extend(newest.into_iter().flat_map(|run| run.items));
+    db::events::clear(tx, team, task, number, to, db::bound::PIECE).await?;
+    db::events::insert(tx, team, &Committed::new(task.clone(), number, 1, items), now).await?;
+    Ok(whole)
+}
+
+/// The bytes that a gap of ours stands for.
+fn gap(report: &Report) -> Option<u64> {
+    match &report.body {
+        Some(EventBody::Progress { event }) => match &event.event {
+            AgentStreamEvent::Gap { from: 1, bytes, reason, .. } if reason == OLD => Some(*bytes),
+            _ => None,
+        },
+        _ => None,
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{ErrorCode, Instant, JoinTokenId, TaskError, TeamId, ViberId, limits};
+use protocol::{Instant, JoinTokenId, TeamId, ViberId, limits};
 use serde_json::json;
 
-use super::{After, tasks};
+use super::{After, purge};
 use crate::{
     db::{self, Tx},
     domain::{By, JoinToken, Viber, name},
@@ -105,14 +105,18 @@ pub async fn drain(board: &Board, team: &TeamId, by: &By, id: &ViberId, drained:
 /// Stops every task of the viber, those that wait too.
 pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &ViberId, reason: &str) -> Result<Viber> {
     let reason = db::clean(protocol::text::head(reason, 500));
-    change(board, team, by, id, Change::Stop(reason)).await?.ok_or(Error::NotFound)
+    change(board, team, by, id, Change::Stop(reason)).await?;
+    purge::stop_viber(board, team, id).await?;
+    let (team, id) = (team.clone(), id.clone());
+    let read = board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await }));
+    read.await?.ok_or(Error::NotFound)
 }
 
 /// Takes its credential away and closes its connection. Its unfinished tasks are lost.
 pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
     change(board, team, by, id, Change::Revoke).await?;
     board.hub.close(id, limits::close::AUTH);
-    Ok(())
+    purge::abandon(board, team, id).await
 }
 
 async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: Change) -> Result<Option<Viber>> {
@@ -169,11 +173,9 @@ async fn apply(
             ("viber.drain", viber.drained.to_string(), drained.to_string())
         }
         Change::Stop(reason) => {
-            for (_, task) in db::tasks::open_of_viber(tx, team, id).await? {
-                if let Some(task) = db::tasks::load(tx, team, &task).await? {
-                    tasks::halt(tx, team, by, &task, reason, now, after).await?;
-                }
-            }
+            // The tasks are stopped one after the other by `purge`.
+            let stop = db::vibers::Stop { at: now, by: by.actor.id().to_owned(), reason: reason.clone() };
+            db::vibers::set_stop(tx, team, id, &stop).await?;
             let body = json!({ "reason": reason }).to_string();
             db::commands::give(tx, team, id, db::commands::New { kind: "viber:stop", attempt: None, body }, now)
                 .await?;
@@ -181,39 +183,15 @@ async fn apply(
             ("viber.stop", String::new(), reason.clone())
         }
         Change::Revoke => {
-            // Revoked first: its row is the lock on new commands, so that no task is given to it behind our back.
+            // Its row is the lock on new commands: no task is given to it from now on. Those that are there are given up
+            // by `purge`, and so is one that just queued up in a session.
             if !db::vibers::revoke(tx, team, id, now).await? {
                 return Err(Error::NotFound);
             }
-            for (session, _) in db::tasks::open_of_viber(tx, team, id).await? {
-                db::sessions::touch(tx, team, &session, now).await?;
-            }
-            // Looked for again behind the sessions' locks: a message may just have queued up in one.
-            abandon(tx, team, id, now, after).await?;
             ("viber.revoke", viber.name.clone(), String::new())
         }
     };
     db::audit::append(tx, team, now, by, action, id.as_str(), &viber.name, Some(&before), Some(&now_is)).await?;
-    Ok(())
-}
-
-/// Nothing of a revoked viber will be heard of again.
-async fn abandon(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant, after: &mut After) -> Result<()> {
-    let error = TaskError {
-        code: ErrorCode::Lost,
-        message: "The viber was revoked before the task had ended.".into(),
-        retryable: false,
-        suggestion: Some("Give the goal to another viber.".into()),
-        details: None,
-    };
-    for (session, task) in db::tasks::open_of_viber(tx, team, id).await? {
-        let Some(found) = db::tasks::load(tx, team, &task).await? else { continue };
-        db::sessions::touch(tx, team, &session, now).await?;
-        db::tasks::fail(tx, team, &task, found.attempt, &error, false, now).await?;
-        let end = db::attempts::End { outcome: "lost", superseded: false, report: None };
-        db::attempts::end(tx, team, &task, found.attempt, end, now).await?;
-        after.task(&session, &task);
-    }
     Ok(())
 }
 

@@ -22,7 +22,9 @@ macro_rules! approvals {
          q.risk, q.scope, q.note, q.decided_by, q.created_at, q.decided_at, q.expires_at, \
          CASE WHEN q.state = 'pending' AND (t.state IS NULL OR t.state IN ('completed', 'error', 'stopped') \
          OR t.attempt > q.attempt) THEN 'expired' ELSE q.state END AS state \
-         FROM approvals q LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id WHERE q.team_id = $1) a"
+         FROM approvals q JOIN sessions s ON s.team_id = q.team_id AND s.session_id = q.session_id \
+         AND s.deleted_at IS NULL LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id \
+         WHERE q.team_id = $1) a"
     };
 }
 

@@ -15,6 +15,7 @@ macro_rules! select {
              a.reference, a.size, a.sha256, a.origin, a.created_by, a.created_at, a.gone_at, b.stored_at, \
              v.contact, v.contact_since FROM artifacts a \
              JOIN vibers v ON v.team_id = a.team_id AND v.viber_id = a.viber_id \
+             JOIN sessions s ON s.team_id = a.team_id AND s.session_id = a.session_id AND s.deleted_at IS NULL \
              LEFT JOIN blobs b ON b.team_id = a.team_id AND b.sha256 = a.sha256 ",
             $rest
         )
@@ -140,11 +141,12 @@ pub async fn withdraw(tx: &mut Tx, team: &TeamId, id: &ArtifactId) -> Result<boo
     Ok(tx.execute(sql, args![team, id]).await? > 0)
 }
 
-/// Operators' attachments with this content are nowhere else: without the blob they are gone.
-pub async fn lose(tx: &mut Tx, team: &TeamId, sha256: &str, now: Instant) -> Result<(), Error> {
-    let sql = "UPDATE artifacts SET gone_at = $3 WHERE team_id = $1 AND sha256 = $2 AND origin = 'operator' \
-               AND gone_at IS NULL";
-    tx.execute(sql, args![team, sha256, now]).await.map(drop)
+/// Operators' attachments with this content are nowhere else: without the blob they are gone. Answers how many of them
+/// were told so, at most `limit`.
+pub async fn lose(tx: &mut Tx, team: &TeamId, sha256: &str, now: Instant, limit: u64) -> Result<u64, Error> {
+    let sql = "UPDATE artifacts SET gone_at = $3 WHERE team_id = $1 AND artifact_id IN (SELECT artifact_id FROM artifacts \
+               WHERE team_id = $1 AND sha256 = $2 AND origin = 'operator' AND gone_at IS NULL LIMIT $4 + 0)";
+    tx.execute(sql, args![team, sha256, now, limit]).await
 }
 
 /// Whether the id names something of this viber.

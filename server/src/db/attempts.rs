@@ -66,6 +66,7 @@ pub async fn held(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Res
     let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.message_id, a.message_seq, a.outcome, t.session_id, \
                t.agent_id, t.attempt AS newest, t.state, t.usage FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
+               JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
                WHERE a.team_id = $1 AND a.task_id = $2 AND a.attempt = $3";
     let Some(row) = tx.row(sql, args![team, task, number]).await? else { return Ok(None) };
     Ok(Some(Held {
@@ -99,11 +100,13 @@ pub struct Open {
 
 /// The attempts of a viber that did not end and were offered.
 pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<Vec<Open>, Error> {
+    // `|| ''`: SQLite would rather read all attempts of the team than use the index.
     let sql = "SELECT a.task_id, a.attempt, a.last_seq, t.session_id, t.attempt AS newest, t.state, \
                CASE WHEN a.last_seq > 0 OR c.acked_at IS NOT NULL THEN 1 ELSE 0 END AS delivered FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
+               JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
                LEFT JOIN commands c ON c.team_id = a.team_id AND c.viber_id = a.viber_id AND c.cmd_seq = a.cmd_seq \
-               WHERE a.team_id = $1 AND a.viber_id = $2 AND a.outcome IS NULL \
+               WHERE a.team_id || '' = $1 AND a.viber_id = $2 AND a.outcome IS NULL \
                AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) ORDER BY a.task_id LIMIT 10000";
     let open = |row: &Row| {
         Ok(Open {
@@ -187,7 +190,7 @@ pub async fn end(
 pub async fn stale(tx: &mut Tx, team: &TeamId, before: Instant, limit: u64) -> Result<Vec<Attempt>, Error> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND ended_at < $2 AND trimmed_at IS NULL \
-               AND last_seq > 0 ORDER BY task_id, attempt LIMIT $3 + 0";
+               AND last_seq > 0 ORDER BY ended_at, task_id, attempt LIMIT $3 + 0";
     tx.rows(sql, args![team, before, limit]).await?.iter().map(attempt).collect()
 }
 

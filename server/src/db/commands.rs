@@ -85,11 +85,21 @@ pub async fn named(tx: &mut Tx, team: &TeamId, viber: &ViberId, task: &TaskId) -
     Ok(tx.row(sql, args![team, viber, task]).await?.is_some())
 }
 
-/// The daemon has everything up to `cmd_seq` on disk.
-pub async fn ack(tx: &mut Tx, team: &TeamId, viber: &ViberId, cmd_seq: u64, now: Instant) -> Result<u64, Error> {
-    let sql = "UPDATE commands SET acked_at = $4 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $3 \
-               AND acked_at IS NULL";
-    tx.execute(sql, args![team, viber, cmd_seq, now]).await
+/// The daemon has everything up to `cmd_seq` on disk. Answers how many of them were not known to be there, at most `limit`.
+pub async fn ack(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    cmd_seq: u64,
+    now: Instant,
+    limit: u64,
+) -> Result<u64, Error> {
+    // From the viber's counter on, not from its first command.
+    let sql = "UPDATE commands SET acked_at = $4 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq IN \
+               (SELECT c.cmd_seq FROM commands c WHERE c.team_id = $1 AND c.viber_id = $2 AND c.cmd_seq <= $3 \
+               AND c.cmd_seq > (SELECT v.acked_cmd_seq FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2) \
+               AND c.acked_at IS NULL ORDER BY c.cmd_seq LIMIT $5 + 0)";
+    tx.execute(sql, args![team, viber, cmd_seq, now, limit]).await
 }
 
 /// The same, said by the connection `epoch`; call it before the viber's own counter is moved.

@@ -57,15 +57,24 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, run: &Committed, now: Instant) -
     tx.execute(sql, args![team, &run.task, run.attempt, run.from, run.to, body, now]).await.map(drop)
 }
 
-/// Takes away all events of an attempt, before a gap takes their place.
-pub async fn clear(tx: &mut Tx, team: &TeamId, task: &TaskId, attempt: u32) -> Result<u64, Error> {
-    let sql = "DELETE FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
-    tx.execute(sql, args![team, task, attempt]).await
+/// Takes the first events of an attempt away, at most `limit` runs of them and none that ends after `to`.
+pub async fn clear(tx: &mut Tx, team: &TeamId, task: &TaskId, attempt: u32, to: u64, limit: u64) -> Result<u64, Error> {
+    let sql = "DELETE FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND from_seq IN \
+               (SELECT from_seq FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND to_seq <= $4 \
+               ORDER BY from_seq LIMIT $5 + 0)";
+    tx.execute(sql, args![team, task, attempt, to, limit]).await
 }
 
-/// Bytes that an attempt's events take.
-pub async fn size(tx: &mut Tx, team: &TeamId, task: &TaskId, attempt: u32) -> Result<u64, Error> {
-    let sql = "SELECT CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT) AS n FROM events \
-               WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
-    tx.row(sql, args![team, task, attempt]).await?.map_or(Ok(0), |row| row.count("n"))
+/// The last seq and the bytes of the first runs of an attempt, in order.
+pub async fn sizes(
+    tx: &mut Tx,
+    team: &TeamId,
+    task: &TaskId,
+    attempt: u32,
+    limit: u64,
+) -> Result<Vec<(u64, u64)>, Error> {
+    let sql = "SELECT to_seq, OCTET_LENGTH(body) AS size FROM events WHERE team_id = $1 AND task_id = $2 \
+               AND attempt = $3 ORDER BY from_seq LIMIT $4 + 0";
+    let rows = tx.rows(sql, args![team, task, attempt, limit]).await?;
+    rows.iter().map(|row| Ok((row.count("to_seq")?, row.count("size")?))).collect()
 }

@@ -42,11 +42,20 @@ pub async fn keep(
     tx.execute(sql, args![team, viber, path, text.content.as_str(), text.hash.as_str(), now]).await.map(drop)
 }
 
-/// A folder is not where it was: nothing is known to lie there any more.
-pub async fn leave(tx: &mut Tx, team: &TeamId, viber: &ViberId, folder: &str, now: Instant) -> Result<(), Error> {
+/// A folder is not where it was: nothing is known to lie there any more. Answers of how many files that was noted, at most
+/// `limit`.
+pub async fn leave(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    folder: &str,
+    now: Instant,
+    limit: u64,
+) -> Result<u64, Error> {
     let sql = "UPDATE files SET hash = NULL, size = 0, mtime = NULL, changed_by = 'board', heard_at = $4 \
-               WHERE team_id = $1 AND viber_id = $2 AND SUBSTR(path, 1, LENGTH($3)) = $3";
-    tx.execute(sql, args![team, viber, format!("{folder}/"), now]).await.map(drop)
+               WHERE team_id = $1 AND viber_id = $2 AND path IN (SELECT path FROM files WHERE team_id = $1 \
+               AND viber_id = $2 AND SUBSTR(path, 1, LENGTH($3)) = $3 AND hash IS NOT NULL LIMIT $5 + 0)";
+    tx.execute(sql, args![team, viber, format!("{folder}/"), now, limit]).await
 }
 
 /// What is known of a file.

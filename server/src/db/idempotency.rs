@@ -39,9 +39,11 @@ pub async fn keep(tx: &mut Tx, team: &TeamId, actor: &str, once: &Once, kept: &K
     Ok(())
 }
 
-/// Drops the answers of every team that are older than 24 h.
-pub async fn forget(tx: &mut Tx, now: Instant) -> Result<u64, Error> {
-    tx.execute("DELETE FROM idempotency WHERE created_at <= $1", args![now.0 - KEPT_FOR]).await
+/// Drops answers of any team that are older than 24 h, at most `limit`.
+pub async fn forget(tx: &mut Tx, now: Instant, limit: u64) -> Result<u64, Error> {
+    let sql = "DELETE FROM idempotency WHERE (team_id, actor, key) IN (SELECT team_id, actor, key FROM idempotency \
+               WHERE created_at <= $1 ORDER BY created_at LIMIT $2 + 0)";
+    tx.execute(sql, args![now.0 - KEPT_FOR, limit]).await
 }
 
 #[cfg(test)]
@@ -99,7 +101,7 @@ mod tests {
         kept(&db, &team, "[]", tomorrow).await.expect("the old answer makes room");
         assert!(matches!(found(&db, &team, "a", tomorrow).await, Earlier::Same(kept) if kept.answer == "[]"));
         let later = Instant(tomorrow.0 + KEPT_FOR);
-        let gone = db.write(move |tx| Box::pin(async move { forget(tx, later).await })).await;
+        let gone = db.write(move |tx| Box::pin(async move { forget(tx, later, 10).await })).await;
         assert_eq!(gone.expect("a sweep"), 1);
     }
 }

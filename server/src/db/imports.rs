@@ -1,8 +1,8 @@
 //! Sessions that were taken over from a machine's own log.
 
-use protocol::{Instant, LogPlace, SessionId, TaskId, TeamId};
+use protocol::{Instant, LogPlace, SessionId, TaskId, TeamId, ViberId};
 
-use super::{Error, Tx};
+use super::{Error, Row, Tx};
 use crate::args;
 
 /// Up to where a session's log was taken over; the beginning when nothing was.
@@ -25,6 +25,61 @@ pub async fn take(
                ON CONFLICT (team_id, session_id) DO UPDATE SET lines = excluded.lines, bytes = excluded.bytes, \
                taken_at = excluded.taken_at WHERE imports.lines < excluded.lines";
     tx.execute(sql, args![team, session, agent, place.line, place.at, now]).await.map(drop)
+}
+
+/// The attempt, `{task}:{attempt}`, of which parts are missing: whoever goes on writes them first.
+pub async fn filling(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<String>, Error> {
+    let sql = "SELECT filling FROM imports WHERE team_id = $1 AND session_id = $2";
+    tx.row(sql, args![team, session]).await?.map_or(Ok(None), |row| row.optional_text("filling"))
+}
+
+/// Notes it.
+pub async fn fill(tx: &mut Tx, team: &TeamId, session: &SessionId, attempt: Option<String>) -> Result<(), Error> {
+    let sql = "UPDATE imports SET filling = $3 WHERE team_id = $1 AND session_id = $2";
+    tx.execute(sql, args![team, session, attempt]).await.map(drop)
+}
+
+/// Somebody waits for the rest of the log, which has about so many lines; or nobody does any more.
+pub async fn want(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    by: Option<&str>,
+    lines: u64,
+    now: Instant,
+) -> Result<(), Error> {
+    let sql = "UPDATE imports SET wanted_by = $3, of_lines = $4, taken_at = $5 WHERE team_id = $1 AND session_id = $2";
+    tx.execute(sql, args![team, session, by, lines, now]).await.map(drop)
+}
+
+/// The rest of the log is waited for, by whom is known already or said now.
+pub async fn claim(tx: &mut Tx, team: &TeamId, session: &SessionId, by: &str) -> Result<(), Error> {
+    let sql = "UPDATE imports SET wanted_by = $3 WHERE team_id = $1 AND session_id = $2 AND wanted_by IS NULL";
+    tx.execute(sql, args![team, session, by]).await.map(drop)
+}
+
+/// How far a log is that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub lines: u64,
+    /// Of about so many; 0: nobody knows.
+    pub of: u64,
+}
+
+/// How far it is, while somebody waits for it.
+pub async fn progress(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Progress>, Error> {
+    let sql = "SELECT lines, of_lines FROM imports WHERE team_id = $1 AND session_id = $2 AND wanted_by IS NOT NULL";
+    let row = tx.row(sql, args![team, session]).await?;
+    row.map(|row| Ok(Progress { lines: row.count("lines")?, of: row.count("of_lines")? })).transpose()
+}
+
+/// Logs of any team that somebody waits for and nobody has taken anything of since `before`.
+pub async fn wanted(tx: &mut Tx, before: Instant) -> Result<Vec<(TeamId, ViberId, SessionId)>, Error> {
+    let sql = "SELECT i.team_id, s.viber_id, i.session_id FROM imports i JOIN sessions s ON s.team_id = i.team_id \
+               AND s.session_id = i.session_id WHERE i.wanted_by IS NOT NULL AND i.taken_at < $1 \
+               AND s.deleted_at IS NULL ORDER BY i.taken_at LIMIT 20";
+    let wanted = |row: &Row| Ok((row.parse("team_id")?, row.parse("viber_id")?, row.parse("session_id")?));
+    tx.rows(sql, args![before]).await?.iter().map(wanted).collect()
 }
 
 /// A task that was taken over had begun at `at`: nobody here has seen it.

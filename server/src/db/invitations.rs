@@ -40,7 +40,7 @@ pub async fn by_hash(tx: &mut Tx, hash: &str) -> Result<Option<(Team, Invitation
     let sql = "SELECT t.team_id, t.slug, t.name AS team_name, t.claimed_at, t.suspended_at, t.lost_after_ms, \
                t.retention_days, t.created_at AS team_created_at, i.invitation_id, i.email, i.role, i.invited_by, \
                i.created_at, i.expires_at, i.used_at, i.revoked_at \
-               FROM invitations i JOIN teams t ON t.team_id = i.team_id WHERE i.token_hash = $1";
+               FROM invitations i JOIN teams t ON t.team_id = i.team_id WHERE i.token_hash = $1 AND t.deleted_at IS NULL";
     let row = tx.row(sql, args![hash]).await?;
     row.map(|row| Ok((team(&row)?, invitation(&row)?))).transpose()
 }

@@ -85,7 +85,9 @@ pub async fn end_others(
     tx.execute(sql, args![operator, keep.map_or("", LoginId::as_str), now]).await
 }
 
-/// Deletes what ended or expired before `before`.
-pub async fn sweep(tx: &mut Tx, before: Instant) -> Result<u64, Error> {
-    tx.execute("DELETE FROM logins WHERE expires_at < $1 OR ended_at < $1", args![before]).await
+/// Deletes what ended or expired before `before`, at most `limit`.
+pub async fn sweep(tx: &mut Tx, before: Instant, limit: u64) -> Result<u64, Error> {
+    let sql = "DELETE FROM logins WHERE login_id IN (SELECT login_id FROM logins \
+               WHERE expires_at < $1 OR ended_at < $1 LIMIT $2 + 0)";
+    tx.execute(sql, args![before, limit]).await
 }

@@ -12,7 +12,7 @@ use crate::{
 pub async fn of_slug(tx: &mut Tx, operator: &OperatorId, slug: &str) -> Result<Option<(Team, Role)>, Error> {
     let sql = "SELECT t.team_id, t.slug, t.name AS team_name, t.claimed_at, t.suspended_at, t.lost_after_ms, \
                t.retention_days, t.created_at AS team_created_at, m.role \
-               FROM teams t JOIN members m ON m.team_id = t.team_id WHERE t.slug = $1 AND m.operator_id = $2";
+               FROM teams t JOIN members m ON m.team_id = t.team_id WHERE t.slug = $1 AND m.operator_id = $2 AND t.deleted_at IS NULL";
     let row = tx.row(sql, args![slug, operator]).await?;
     row.map(|row| Ok((team(&row)?, row.parse("role")?))).transpose()
 }

@@ -8,6 +8,103 @@ use crate::{
     domain::{Author, Message, Part, TaskState, assemble::GAP},
 };
 
+/// A page of messages without their parts, ascending by seq: the newest, or those below `before`; and how many parts each
+/// has.
+pub async fn heads(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    before: Option<u64>,
+    limit: u64,
+) -> Result<Vec<(Message, u64)>, Error> {
+    let sql = "SELECT m.session_id, m.seq, m.message_id, m.role, m.author, m.task_id, m.attempt, m.created_at, \
+               COALESCE((SELECT MAX(p.idx) + 1 FROM parts p WHERE p.team_id = m.team_id \
+               AND p.message_id = m.message_id), 0) AS parts FROM messages m \
+               WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq < $3 ORDER BY m.seq DESC LIMIT $4 + 0";
+    let before = before.unwrap_or(i64::MAX.unsigned_abs());
+    let mut rows = tx.rows(sql, args![team, session, before, limit]).await?;
+    rows.reverse();
+    rows.iter().map(|row| Ok((message(row)?, row.count("parts")?))).collect()
+}
+
+/// A part as it is known without being read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Of its message.
+    pub seq: u64,
+    pub idx: u64,
+    pub kind: String,
+    /// Bytes as JSON.
+    pub size: u64,
+}
+
+/// A stretch of a session's parts: from a message and a part of it on, up to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    pub from: (u64, u64),
+    pub to: u64,
+    /// Without those of this message; 0: of none.
+    pub except: u64,
+}
+
+/// The parts of a stretch, in order.
+pub async fn outline(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    stretch: Stretch,
+    limit: u64,
+) -> Result<Vec<Outline>, Error> {
+    let sql = "SELECT m.seq, p.idx, p.kind, OCTET_LENGTH(p.body) AS size FROM messages m JOIN parts p \
+               ON p.team_id = m.team_id AND p.message_id = m.message_id AND (m.seq > $3 OR p.idx >= $4) \
+               WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $5 \
+               AND m.seq <> $6 ORDER BY m.seq, p.idx LIMIT $7 + 0";
+    let Stretch { from, to, except } = stretch;
+    let outline = |row: &Row| {
+        let (seq, idx, kind) = (row.count("seq")?, row.count("idx")?, row.text("kind")?);
+        Ok(Outline { seq, idx, kind, size: row.count("size")? })
+    };
+    tx.rows(sql, args![team, session, from.0, from.1, to, except, limit]).await?.iter().map(outline).collect()
+}
+
+/// Reads the parts of a stretch into its messages (ascending).
+pub async fn read_parts(
+    tx: &mut Tx,
+    team: &TeamId,
+    session: &SessionId,
+    stretch: Stretch,
+    messages: &mut [Message],
+) -> Result<(), Error> {
+    let sql = "SELECT m.seq, p.body FROM messages m JOIN parts p ON p.team_id = m.team_id \
+               AND p.message_id = m.message_id AND (m.seq > $3 OR p.idx >= $4) WHERE m.team_id = $1 \
+               AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $5 AND m.seq <> $6 ORDER BY m.seq, p.idx";
+    let Stretch { from, to, except } = stretch;
+    let rows = tx.rows(sql, args![team, session, from.0, from.1, to, except]).await?;
+    spread(messages, &rows)
+}
+
+/// Parts of one message, of one kind or any, from one up to another, at most `limit`.
+pub async fn some_parts(
+    tx: &mut Tx,
+    team: &TeamId,
+    id: &MessageId,
+    kind: Option<&str>,
+    (from, to): (u64, u64),
+    limit: u64,
+) -> Result<Vec<Part>, Error> {
+    let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND ($3 IS NULL OR kind = $3) \
+               AND idx >= $4 AND idx < $5 ORDER BY idx LIMIT $6 + 0";
+    tx.rows(sql, args![team, id, kind, from, to, limit]).await?.iter().map(|row| row.json("body")).collect()
+}
+
+/// One message without its parts, and how many it has.
+pub async fn head(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Option<(Message, u64)>, Error> {
+    let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
+               WHERE team_id = $1 AND message_id = $2";
+    let Some(row) = tx.row(sql, args![team, id]).await? else { return Ok(None) };
+    Ok(Some((message(&row)?, count(tx, team, id).await?)))
+}
+
 /// A page of messages with their parts, ascending by seq: the newest, or those below `before`.
 pub async fn page(
     tx: &mut Tx,
@@ -45,24 +142,21 @@ fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), Error> {
 
 /// One message with its parts.
 pub async fn load(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Option<Message>, Error> {
-    let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
-               WHERE team_id = $1 AND message_id = $2";
-    let Some(row) = tx.row(sql, args![team, id]).await? else { return Ok(None) };
-    let mut found = message(&row)?;
+    let Some((mut found, _)) = head(tx, team, id).await? else { return Ok(None) };
     found.parts = parts(tx, team, id).await?;
     Ok(Some(found))
 }
 
-/// All messages of a task with their parts: its question, then the answer of each attempt.
-pub async fn of_task(tx: &mut Tx, team: &TeamId, task: &TaskId) -> Result<Vec<Message>, Error> {
-    let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
-               WHERE team_id = $1 AND task_id = $2 ORDER BY seq";
-    let rows = tx.rows(sql, args![team, task]).await?;
-    let mut messages = rows.iter().map(message).collect::<Result<Vec<_>, _>>()?;
-    for message in &mut messages {
-        message.parts = parts(tx, team, &message.id).await?;
-    }
-    Ok(messages)
+/// The newest messages of a task without their parts, ascending: its question, then the answer of each attempt; and how
+/// many parts each has.
+pub async fn of_task(tx: &mut Tx, team: &TeamId, task: &TaskId, limit: u64) -> Result<Vec<(Message, u64)>, Error> {
+    let sql = "SELECT m.session_id, m.seq, m.message_id, m.role, m.author, m.task_id, m.attempt, m.created_at, \
+               COALESCE((SELECT MAX(p.idx) + 1 FROM parts p WHERE p.team_id = m.team_id \
+               AND p.message_id = m.message_id), 0) AS parts FROM messages m \
+               WHERE m.team_id = $1 AND m.task_id = $2 ORDER BY m.seq DESC LIMIT $3 + 0";
+    let mut rows = tx.rows(sql, args![team, task, limit]).await?;
+    rows.reverse();
+    rows.iter().map(|row| Ok((message(row)?, row.count("parts")?))).collect()
 }
 
 /// The parts of a message, in order.
@@ -97,6 +191,12 @@ pub async fn append(tx: &mut Tx, team: &TeamId, id: &MessageId, parts: &[Part], 
         tx.execute(sql, args![team, id, part.kind(), super::json(part)?, now]).await?;
     }
     Ok(())
+}
+
+/// How many parts a message has.
+pub async fn count(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<u64, Error> {
+    let sql = "SELECT COALESCE(MAX(idx) + 1, 0) AS n FROM parts WHERE team_id = $1 AND message_id = $2";
+    tx.row(sql, args![team, id]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
 /// Whether the newest text of a message comes after its newest gap: what was said is whole then.

@@ -33,6 +33,12 @@ const ALL: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../migrations/sqlite/0003_usage.sql"),
         include_str!("../../../migrations/postgres/0003_usage.sql"),
     ),
+    (
+        4,
+        "bounds",
+        include_str!("../../../migrations/sqlite/0004_bounds.sql"),
+        include_str!("../../../migrations/postgres/0004_bounds.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -99,7 +99,7 @@ pub async fn supersede(tx: &mut Tx, team: &TeamId, newer: &Proposal, now: Instan
 /// The sessions of a viber of which a proposal about `MEMORY.md` waits.
 pub async fn about_memory(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<Vec<SessionId>, Error> {
     let sql = "SELECT DISTINCT p.session_id FROM proposals p JOIN sessions s ON s.team_id = p.team_id \
-               AND s.session_id = p.session_id WHERE p.team_id = $1 AND s.viber_id = $2 AND p.kind = 'memory' \
+               AND s.session_id = p.session_id AND s.deleted_at IS NULL WHERE p.team_id = $1 AND s.viber_id = $2 AND p.kind = 'memory' \
                AND p.state = 'pending' ORDER BY p.session_id LIMIT 1000";
     tx.rows(sql, args![team, viber]).await?.iter().map(|row| row.parse("session_id")).collect()
 }

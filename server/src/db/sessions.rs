@@ -1,4 +1,5 @@
-//! Sessions: the conversations of a team.
+//! Sessions: the conversations of a team. One that was deleted is nowhere to be found, though its rows may still be there
+//! (`purge`).
 
 use protocol::{Instant, OperatorId, Policy, SessionId, TeamId, ViberId};
 
@@ -27,7 +28,11 @@ pub struct Filter {
 
 /// A session.
 pub async fn load(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<Option<Session>, Error> {
-    let sql = concat!("SELECT ", columns!(), " FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2");
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL"
+    );
     tx.row(sql, args![team, id]).await?.as_ref().map(session).transpose()
 }
 
@@ -48,11 +53,13 @@ pub async fn list(
          CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
          FROM sessions s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
          LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
-         LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = (SELECT x.task_id FROM tasks x \
-           WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
-           ORDER BY CASE WHEN x.state = 'running' THEN 0 WHEN x.delivery IN ('offered', 'accepted') THEN 1 ELSE 2 END, \
-           x.message_seq DESC LIMIT 1) \
-         WHERE s.team_id = $1 AND (CASE WHEN s.archived_at IS NULL THEN 0 ELSE 1 END) = $3 \
+         LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = COALESCE((SELECT x.task_id FROM tasks x \
+           WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running') \
+           AND (x.state = 'running' OR x.delivery IN ('offered', 'accepted')) \
+           ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq DESC LIMIT 1), \
+           (SELECT x.task_id FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+           ORDER BY x.message_seq DESC LIMIT 1)) \
+         WHERE s.team_id = $1 AND s.deleted_at IS NULL AND (CASE WHEN s.archived_at IS NULL THEN 0 ELSE 1 END) = $3 \
          AND ($4 IS NULL OR s.viber_id = $4) AND ($5 IS NULL OR s.title_folded LIKE $5 ESCAPE '!') \
          AND ($6 IS NULL OR s.active_at < $6 OR (s.active_at = $6 AND s.session_id < $7)) \
          ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
@@ -91,7 +98,7 @@ pub async fn list(
 /// Sessions that began on their machine, the most recently active first.
 pub async fn begun_on(tx: &mut Tx, team: &TeamId, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, Error> {
     let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = $2 \
-               ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
+               AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
     tx.rows(sql, args![team, viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
 }
 
@@ -149,21 +156,21 @@ pub async fn give_seqs(
 pub fn give_seqs_ask(team: &TeamId, id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
     let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
                active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
-               WHERE team_id = $1 AND session_id = $2 RETURNING last_seq";
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL RETURNING last_seq";
     Ask::new(sql, args![team, id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
 }
 
 /// Something happened in it; locked until the change ends.
 pub async fn touch(tx: &mut Tx, team: &TeamId, id: &SessionId, now: Instant) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
-               WHERE team_id = $1 AND session_id = $2";
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![team, id, now]).await? > 0)
 }
 
 /// A title chosen by a person.
 pub async fn rename(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str, now: Instant) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET title = $3, title_folded = $4, renamed_at = $5 \
-               WHERE team_id = $1 AND session_id = $2";
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![team, id, title, fold(title), now]).await? > 0)
 }
 
@@ -176,33 +183,27 @@ pub async fn entitle(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str) ->
 
 /// Puts it away, or back when `at` is absent.
 pub async fn set_archived(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
-    let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2";
+    let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![team, id, at]).await? > 0)
 }
 
 /// Keeps it on top, or not when `at` is absent.
 pub async fn set_pinned(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
-    let sql = "UPDATE sessions SET pinned_at = $3 WHERE team_id = $1 AND session_id = $2";
+    let sql = "UPDATE sessions SET pinned_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![team, id, at]).await? > 0)
 }
 
 /// How it treats what its agent changes.
 pub async fn set_policies(tx: &mut Tx, team: &TeamId, id: &SessionId, policies: Policies) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET plan_policy = $3, memory_policy = $4, approve_first = $5 \
-               WHERE team_id = $1 AND session_id = $2";
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     let (plan, memory) = (policies.plan.as_str(), policies.memory.as_str());
     Ok(tx.execute(sql, args![team, id, plan, memory, policies.approve_first]).await? > 0)
 }
 
 /// Locked until the change ends: what is numbered within it is numbered once. Whether it is there.
 pub async fn lock(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
-    let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2";
-    Ok(tx.execute(sql, args![team, id]).await? > 0)
-}
-
-/// Deletes it with its messages and tasks.
-pub async fn delete(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
-    let sql = "DELETE FROM sessions WHERE team_id = $1 AND session_id = $2";
+    let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![team, id]).await? > 0)
 }
 

@@ -19,7 +19,8 @@ macro_rules! select {
              t.delivery, t.waiting, t.attempt, t.stream, t.mode, t.limits, t.payload, t.model, t.result, t.error, \
              t.usage, t.origin, t.created_by, t.created_at, t.offered_at, t.started_at, t.ended_at, t.stopped_by, \
              t.stop_confirmed_at, v.contact, v.contact_since FROM tasks t \
-             JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id ",
+             JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id \
+             JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL ",
             $rest
         )
     };
@@ -94,7 +95,7 @@ pub async fn of_messages(
 /// How many unfinished tasks of its session come before a queued task.
 pub async fn place(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<u64, Error> {
     let sql = "SELECT COUNT(*) AS n FROM tasks WHERE team_id = $1 AND session_id = $2 AND task_id <> $4 \
-               AND (state = 'running' OR (state = 'pending' AND (delivery <> 'queued' OR message_seq < $3)))";
+               AND state IN ('pending', 'running') AND (state = 'running' OR delivery <> 'queued' OR message_seq < $3)";
     let row = tx.row(sql, args![team, &task.session_id, task.message_seq, &task.id]).await?;
     row.map_or(Ok(0), |row| row.count("n"))
 }
@@ -107,10 +108,14 @@ pub async fn is_busy(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<
 
 /// The same, to be asked with others.
 pub fn is_busy_ask(team: &TeamId, session: &SessionId) -> Ask<bool> {
-    let sql = "SELECT 1 AS n FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 AND (t.state = 'running' \
-               OR (t.state = 'pending' AND t.delivery <> 'queued') OR EXISTS (SELECT 1 FROM attempts a \
-               WHERE a.team_id = t.team_id AND a.task_id = t.task_id AND a.outcome IS NULL \
-               AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0))) LIMIT 1";
+    // Of a long session neither the tasks nor their attempts are read that are over. `|| ''` keeps SQLite from reading all
+    // attempts of the team, which it would rather do than use the index.
+    let sql = "SELECT 1 AS n WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 \
+               AND t.state IN ('pending', 'running') AND (t.state = 'running' OR t.delivery <> 'queued')) \
+               OR EXISTS (SELECT 1 FROM attempts a CROSS JOIN tasks t WHERE a.team_id || '' = $1 AND a.viber_id = \
+               (SELECT s.viber_id FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2) \
+               AND a.outcome IS NULL AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) AND t.team_id = $1 \
+               AND t.task_id = a.task_id AND t.session_id = $2)";
     Ask::new(sql, args![team, session], |answer| Ok(answer.row().is_some()))
 }
 
@@ -124,23 +129,50 @@ pub async fn next_turn(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Resul
 pub async fn next_queued(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
-         ORDER BY t.message_seq LIMIT 1"
+         AND t.state IN ('pending', 'running') ORDER BY t.message_seq LIMIT 1"
     );
     tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
 }
 
-/// Ids of a viber's unfinished tasks with their sessions.
-pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<Vec<(SessionId, TaskId)>, Error> {
-    let sql = "SELECT session_id, task_id FROM tasks WHERE team_id = $1 AND viber_id = $2 \
-               AND state IN ('pending', 'running') ORDER BY task_id LIMIT 10000";
-    let rows = tx.rows(sql, args![team, viber]).await?;
+/// Ids of a viber's unfinished tasks with their sessions, of those that were made up to `until`; those that nobody was
+/// told of first, so that none of them gets its turn while the others end.
+pub async fn open_of_viber(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    until: Option<Instant>,
+    limit: u64,
+) -> Result<Vec<(SessionId, TaskId)>, Error> {
+    let queued = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
+                  AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
+                  AND t.delivery = 'queued' AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
+    let open = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
+                AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
+                AND t.state IN ('pending', 'running') AND (t.delivery IS NULL OR t.delivery <> 'queued') \
+                AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
+    let mut rows = tx.rows(queued, args![team, viber, until, limit]).await?;
+    let room = limit.saturating_sub(rows.len() as u64);
+    if room > 0 {
+        rows.extend(tx.rows(open, args![team, viber, until, room]).await?);
+    }
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
 }
 
-/// The team's tasks that are not final.
-pub async fn open_of_team(tx: &mut Tx, team: &TeamId) -> Result<Vec<TaskId>, Error> {
-    let sql = "SELECT task_id FROM tasks WHERE team_id = $1 AND state IN ('pending', 'running') ORDER BY task_id";
-    tx.rows(sql, args![team]).await?.iter().map(|row| row.parse("task_id")).collect()
+/// The team's tasks that are not final, those that nobody was told of first.
+pub async fn open_of_team(tx: &mut Tx, team: &TeamId, limit: u64) -> Result<Vec<TaskId>, Error> {
+    let queued = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+                  AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
+                  WHERE team_id = $1) AND t.delivery = 'queued' LIMIT $2 + 0";
+    let open = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+                AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
+                WHERE team_id = $1) AND t.state IN ('pending', 'running') \
+                AND (t.delivery IS NULL OR t.delivery <> 'queued') LIMIT $2 + 0";
+    let mut rows = tx.rows(queued, args![team, limit]).await?;
+    let room = limit.saturating_sub(rows.len() as u64);
+    if room > 0 {
+        rows.extend(tx.rows(open, args![team, room]).await?);
+    }
+    rows.iter().map(|row| row.parse("task_id")).collect()
 }
 
 /// Whether the id belongs to a task of any team: ids of announced tasks are made by machines.

@@ -25,21 +25,21 @@ pub(super) fn team(row: &Row) -> Result<Team, Error> {
 /// A team by its id.
 pub async fn load(tx: &mut Tx, id: &TeamId) -> Result<Option<Team>, Error> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
-               created_at AS team_created_at FROM teams WHERE team_id = $1";
+               created_at AS team_created_at FROM teams WHERE team_id = $1 AND deleted_at IS NULL";
     tx.row(sql, args![id]).await?.as_ref().map(team).transpose()
 }
 
 /// A team by the name in its addresses.
 pub async fn by_slug(tx: &mut Tx, slug: &str) -> Result<Option<Team>, Error> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
-               created_at AS team_created_at FROM teams WHERE slug = $1";
+               created_at AS team_created_at FROM teams WHERE slug = $1 AND deleted_at IS NULL";
     tx.row(sql, args![slug]).await?.as_ref().map(team).transpose()
 }
 
 /// All teams, by slug: for the console.
 pub async fn all(tx: &mut Tx, limit: u64) -> Result<Vec<Team>, Error> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
-               created_at AS team_created_at FROM teams ORDER BY slug LIMIT $1 + 0";
+               created_at AS team_created_at FROM teams WHERE deleted_at IS NULL ORDER BY slug LIMIT $1 + 0";
     tx.rows(sql, args![limit]).await?.iter().map(team).collect()
 }
 
@@ -48,6 +48,7 @@ pub async fn of_operator(tx: &mut Tx, operator: &OperatorId) -> Result<Vec<(Team
     let sql = "SELECT t.team_id, t.slug, t.name AS team_name, t.claimed_at, t.suspended_at, t.lost_after_ms, \
                t.retention_days, t.created_at AS team_created_at, m.role \
                FROM members m JOIN teams t ON t.team_id = m.team_id WHERE m.operator_id = $1 \
+               AND t.deleted_at IS NULL \
                ORDER BY t.name, t.team_id LIMIT 500";
     let rows = tx.rows(sql, args![operator]).await?;
     rows.iter().map(|row| Ok((team(row)?, row.parse("role")?))).collect()
@@ -84,22 +85,23 @@ pub async fn claim(tx: &mut Tx, team: &TeamId, now: Instant) -> Result<(), Error
 
 /// Suspends a team, or lifts the suspension.
 pub async fn suspend(tx: &mut Tx, team: &TeamId, at: Option<Instant>) -> Result<(), Error> {
-    tx.execute("UPDATE teams SET suspended_at = $2 WHERE team_id = $1", args![team, at]).await.map(drop)
-}
-
-/// Deletes a team and everything in it.
-pub async fn delete(tx: &mut Tx, team: &TeamId) -> Result<(), Error> {
-    if !tx.is_sqlite() {
-        // Its counter goes with it: nobody has to count each row that goes.
-        tx.execute("SELECT set_config('board.uncounted', 'on', true)", &[]).await?;
-    }
-    // Sessions and tasks point at vibers without ON DELETE: they go first.
-    tx.execute("DELETE FROM sessions WHERE team_id = $1", args![team]).await?;
-    tx.execute("DELETE FROM vibers WHERE team_id = $1", args![team]).await?;
-    tx.execute("DELETE FROM teams WHERE team_id = $1", args![team]).await.map(drop)
+    tx.execute("UPDATE teams SET suspended_at = $2 WHERE team_id = $1 AND deleted_at IS NULL", args![team, at])
+        .await
+        .map(drop)
 }
 
 /// Makes changes of this team's members and audit wait for each other, until this change is committed.
 pub async fn lock(tx: &mut Tx, team: &TeamId) -> Result<bool, Error> {
     Ok(tx.execute("UPDATE teams SET slug = slug WHERE team_id = $1", args![team]).await? == 1)
+}
+
+/// Teams that are shut while tasks of theirs are not over yet.
+pub async fn unfinished(tx: &mut Tx) -> Result<Vec<Team>, Error> {
+    let sql = "SELECT t.team_id, t.slug, t.name AS team_name, t.claimed_at, t.suspended_at, t.lost_after_ms, \
+               t.retention_days, t.created_at AS team_created_at FROM teams t WHERE t.suspended_at IS NOT NULL \
+               AND t.deleted_at IS NULL AND EXISTS (SELECT 1 FROM tasks k JOIN sessions s ON s.team_id = k.team_id \
+               AND s.session_id = k.session_id AND s.deleted_at IS NULL WHERE k.team_id = t.team_id AND k.viber_id IN \
+               (SELECT v.viber_id FROM vibers v WHERE v.team_id = t.team_id) AND k.state IN ('pending', 'running')) \
+               LIMIT 100";
+    tx.rows(sql, &[]).await?.iter().map(team).collect()
 }

@@ -40,7 +40,7 @@ pub async fn by_hash(tx: &mut Tx, hash: &str) -> Result<Option<(Team, Token)>, E
                t.retention_days, t.created_at AS team_created_at, a.token_id, a.name AS token_name, a.role, \
                a.created_by, a.created_at, a.seen_at, a.revoked_at \
                FROM api_tokens a JOIN teams t ON t.team_id = a.team_id \
-               WHERE a.token_hash = $1 AND a.revoked_at IS NULL";
+               WHERE a.token_hash = $1 AND a.revoked_at IS NULL AND t.deleted_at IS NULL";
     let row = tx.row(sql, args![hash]).await?;
     row.map(|row| Ok((team(&row)?, token(&row)?))).transpose()
 }

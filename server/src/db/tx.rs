@@ -13,6 +13,7 @@ use sqlx::{
 use super::{
     Error,
     bell::Bell,
+    bound::Spent,
     ownership::Fence,
     row::{self, Arg, Row},
 };
@@ -24,6 +25,8 @@ pub struct Tx {
     pub(super) raced: bool,
     /// The connection is of no use any more.
     pub(super) broken: bool,
+    /// What the change has written so far.
+    pub(super) spent: Spent,
 }
 
 enum Connection {
@@ -71,11 +74,20 @@ impl<T> Ask<T> {
 impl Tx {
     pub(super) fn sqlite(connection: SqliteConnection) -> Self {
         let connection = Sqlite { connection, bell: Bell::new(), texts: HashMap::new() };
-        Self { connection: Connection::Sqlite(Box::new(connection)), raced: false, broken: false }
+        Self::over(Connection::Sqlite(Box::new(connection)))
     }
 
     pub(super) fn postgres(connection: PoolConnection<Postgres>) -> Self {
-        Self { connection: Connection::Postgres(connection), raced: false, broken: false }
+        Self::over(Connection::Postgres(connection))
+    }
+
+    fn over(connection: Connection) -> Self {
+        Self { connection, raced: false, broken: false, spent: Spent::new() }
+    }
+
+    /// Whether the change has written its share: what is left is for the next one.
+    pub fn is_full(&self) -> bool {
+        self.spent.is_enough()
     }
 
     /// Runs a statement and answers how many rows it touched.
@@ -127,6 +139,9 @@ impl Tx {
             Connection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
+        for ((sql, _), answer) in asked.iter().zip(&answers) {
+            self.spent.add(sql, answer.touched);
+        }
         Ok(answers)
     }
 

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use protocol::{AgentInfo, BootId, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState};
 
+mod ends;
+
 use super::{Ask, Error, Row, Tx};
 use crate::{
     args,
     domain::{Contact, ContactState, Viber, name},
 };
+
+pub use ends::*;
 
 macro_rules! select {
     ($rest:literal) => {
@@ -305,6 +309,13 @@ pub fn next_cmd_seq_ask(team: &TeamId, id: &ViberId) -> Ask<Option<(u64, Contact
 
 fn contact(row: &Row) -> Result<Contact, Error> {
     Ok(Contact { state: row.parse("contact")?, since: row.instant("contact_since")? })
+}
+
+/// Up to which command everything is known to be in the daemon's journal; `None` when `epoch` is not its newest connection.
+pub async fn acked(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64) -> Result<Option<u64>, Error> {
+    let sql = "SELECT acked_cmd_seq FROM vibers WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
+               AND revoked_at IS NULL";
+    tx.row(sql, args![team, id, epoch]).await?.map(|row| row.count("acked_cmd_seq")).transpose()
 }
 
 /// Commands up to `cmd_seq` are in the daemon's journal, says the connection `epoch`.

@@ -2,7 +2,8 @@
 //! many changes. PostgreSQL: each change in its own transaction, tried again when the database asks for it.
 
 use std::{
-    panic::AssertUnwindSafe,
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, Location},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,12 +13,19 @@ use metrics::{counter, gauge, histogram};
 use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Error, Tx, Work, log::Log, ownership::Fence, turn};
+use super::{
+    Error, Tx, Work,
+    bound::{MAX_CHANGE, Spent},
+    log::Log,
+    ownership::Fence,
+    turn,
+};
 use crate::{fault, measure};
 
 /// Changes that may wait; a caller beyond that waits for a place.
 const QUEUE: usize = 1024;
-/// Changes in one commit. No timer: the commit in progress is the batching.
+/// Changes in one commit. No timer: the commit in progress is the batching. After [`MAX_CHANGE`] it takes no further one:
+/// nobody's answer waits for all that came behind it.
 const BATCH: usize = 256;
 /// A PostgreSQL change is tried so often when it lost a serialization race or a deadlock.
 const TRIES: u32 = 4;
@@ -28,10 +36,12 @@ const IDLE: Duration = Duration::from_secs(20);
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
 /// A change without its types: runs in a savepoint and says whether to keep it.
 type Job = Box<dyn for<'a> FnOnce(&'a mut Tx) -> Work<'a, (bool, Reply)> + Send>;
+/// A change, and where in the code it comes from.
+type Change = (Job, &'static Location<'static>);
 
 /// What the writer is told.
 enum Order {
-    Change(Job),
+    Change(Change),
     /// Nothing was written for a while.
     Rest,
     Close(oneshot::Sender<()>),
@@ -54,7 +64,7 @@ impl Writer {
     }
 
     /// Runs `work` in the next batch.
-    pub(super) async fn write<T, E, F>(&self, work: F) -> Result<T, E>
+    pub(super) async fn write<T, E, F>(&self, work: F, from: &'static Location<'static>) -> Result<T, E>
     where
         F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
@@ -77,7 +87,7 @@ impl Writer {
             })
         });
         let gone = || Error::Unavailable("the writer has stopped".into());
-        self.orders.send(Order::Change(job)).await.map_err(|_| gone())?;
+        self.orders.send(Order::Change((job, from))).await.map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
     }
 
@@ -124,17 +134,19 @@ async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, mut log: Log) {
         if waiting.recv_many(&mut orders, BATCH).await == 0 {
             break None;
         }
-        let (mut batch, mut close, mut rest) = (Vec::with_capacity(orders.len()), None, false);
+        let (mut batch, mut close, mut rest) = (VecDeque::with_capacity(orders.len()), None, false);
         for order in orders.drain(..) {
             match order {
-                Order::Change(job) => batch.push(job),
+                Order::Change(change) => batch.push_back(change),
                 Order::Rest => rest = true,
                 Order::Close(tell) => close = Some(tell),
             }
         }
         if !batch.is_empty() {
             gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
-            keep(&mut tx, batch, &mut log).await;
+            while !batch.is_empty() {
+                keep(&mut tx, &mut batch, &mut log).await;
+            }
             (written, rested) = (Instant::now(), false);
         } else if rest && !rested && written.elapsed() >= IDLE {
             empty_log(&mut tx).await;
@@ -152,11 +164,15 @@ async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<Order>, mut log: Log) {
     }
 }
 
-/// Commits a batch and tells everybody how it ended.
-async fn keep(tx: &mut Tx, batch: Vec<Job>, log: &mut Log) {
-    let (began, changes) = (Instant::now(), batch.len());
-    let mut replies = Vec::with_capacity(changes);
+/// Commits a batch, or what of it there is time for, and tells everybody in it how it ended.
+async fn keep(tx: &mut Tx, batch: &mut VecDeque<Change>, log: &mut Log) {
+    let (began, waited) = (Instant::now(), batch.len());
+    let mut replies = Vec::with_capacity(waited);
     let outcome = commit(tx, batch, &mut replies).await;
+    if outcome.is_err() {
+        batch.clear();
+    }
+    let changes = waited - batch.len();
     histogram!(measure::COMMIT_SIZE).record(changes as f64);
     histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
     let word = if outcome.is_ok() { "committed" } else { "failed" };
@@ -187,7 +203,7 @@ async fn empty_log(tx: &mut Tx) {
 
 /// One transaction over the whole batch, a savepoint around each change. A job that got no reply is dropped, which tells
 /// its sender that the database is not available.
-async fn commit(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+async fn commit(tx: &mut Tx, batch: &mut VecDeque<Change>, replies: &mut Vec<Reply>) -> Result<(), Error> {
     let mut outcome = tx.execute("BEGIN IMMEDIATE", &[]).await.map(drop);
     if outcome.is_ok() {
         outcome = changes(tx, batch, replies).await;
@@ -206,24 +222,50 @@ async fn commit(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Resul
     outcome
 }
 
-/// The changes of a batch, one after the other.
-async fn changes(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+/// The changes of a batch, one after the other, while there is time.
+async fn changes(tx: &mut Tx, batch: &mut VecDeque<Change>, replies: &mut Vec<Reply>) -> Result<(), Error> {
+    let began = Instant::now();
     // A full disk or a failed write makes SQLite undo the whole transaction, and with it the savepoints.
     let undone = |error: Error| Error::Unavailable(format!("the database gave up the transaction: {error}"));
-    for job in batch {
+    while let Some((job, from)) = batch.pop_front() {
         tx.execute("SAVEPOINT change", &[]).await.map_err(undone)?;
+        let before = total(tx).await.map_err(undone)?;
+        tx.spent = Spent::new();
         let (keep, reply) = job(tx).await;
+        let spent = tx.spent;
         replies.push(reply);
+        if let Some(before) = before {
+            let after = total(tx).await.map_err(undone)?;
+            spent.judge(after.map(|after| after - before), from);
+        } else {
+            spent.judge(None, from);
+        }
         if !keep {
             tx.execute("ROLLBACK TO change", &[]).await.map_err(undone)?;
         }
         tx.execute("RELEASE change", &[]).await.map_err(undone)?;
+        if began.elapsed() >= MAX_CHANGE {
+            break;
+        }
     }
     Ok(())
 }
 
+/// Rows that this connection ever wrote, with those that foreign keys took along. Asked in the tests' builds only.
+async fn total(tx: &mut Tx) -> Result<Option<u64>, Error> {
+    if !cfg!(feature = "failpoints") {
+        return Ok(None);
+    }
+    tx.row("SELECT total_changes() AS n", &[]).await?.map(|row| row.count("n")).transpose()
+}
+
 /// Runs `work` in a transaction of its own, to its end even when the caller goes away.
-pub(super) async fn write_postgres<T, E, F>(pool: PgPool, fence: Option<Arc<Fence>>, work: F) -> Result<T, E>
+pub(super) async fn write_postgres<T, E, F>(
+    pool: PgPool,
+    fence: Option<Arc<Fence>>,
+    work: F,
+    from: &'static Location<'static>,
+) -> Result<T, E>
 where
     F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
     T: Send + 'static,
@@ -238,7 +280,9 @@ where
                 tx.forsake();
                 return Err(error.into());
             }
+            tx.spent = Spent::new();
             let outcome = attempt(&work, &mut tx).await;
+            tx.spent.judge(None, from);
             let keep = outcome.is_ok();
             if keep && fault::at("db::before_commit") {
                 tx.forsake();

@@ -10,6 +10,10 @@ use super::{Part, Report};
 /// Largest folded text of a withdrawn step, bytes: it is shown to people, never to a model.
 const MAX_FOLDED: usize = 32 * 1024;
 
+/// What a step may hold that stands for itself, calls and the like: beyond it nothing of what was said so far is withdrawn
+/// any more, so that its end is never too much for one change.
+const MAX_OPEN: usize = 64;
+
 /// What the notice of a gap says between how much is missing and why.
 pub const GAP: &str = " are missing here: ";
 
@@ -51,6 +55,7 @@ impl Assembler {
             Some(EventBody::Progress { event }) => matches!(
                 event.event,
                 AgentStreamEvent::Step { .. }
+                    | AgentStreamEvent::ToolCall { .. }
                     | AgentStreamEvent::ToolResult { .. }
                     | AgentStreamEvent::Artifact { .. }
                     | AgentStreamEvent::Notice { .. }
@@ -97,6 +102,7 @@ impl Assembler {
             AgentStreamEvent::ToolCall { call_id, tool, args } => {
                 let (call_id, tool, args) = (call_id.clone(), tool.clone(), args.clone());
                 self.open.push(Open::Whole(Part::ToolCall { call_id, tool, args }));
+                self.flush_many(report.seq);
             }
             AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {
                 let (call_id, tool, result) = (call_id.clone(), tool.clone(), result.clone());
@@ -142,6 +148,13 @@ impl Assembler {
     fn whole(&mut self, part: Part, seq: u64) {
         self.open.push(Open::Whole(part));
         if !self.in_step {
+            self.flush(seq);
+        }
+        self.flush_many(seq);
+    }
+
+    fn flush_many(&mut self, seq: u64) {
+        if self.open.len() >= MAX_OPEN {
             self.flush(seq);
         }
     }

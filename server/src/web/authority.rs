@@ -69,6 +69,7 @@ pub const TABLE: &[Route] = &[
     r("GET", "/t/{team}/sessions/{id}", Viewer),
     r("POST", "/t/{team}/sessions/{id}/messages", Operator),
     r("GET", "/t/{team}/sessions/{id}/messages/{seq}/calls/{call}", Viewer),
+    r("GET", "/t/{team}/sessions/{id}/messages/{seq}/parts/{part}", Viewer),
     r("GET", "/t/{team}/sessions/{id}/transcript.md", Viewer),
     r("POST", "/t/{team}/sessions/{id}/rename", Operator),
     r("POST", "/t/{team}/sessions/{id}/archive", Operator),

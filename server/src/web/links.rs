@@ -90,6 +90,16 @@ pub fn call_output(slug: &str, id: &SessionId, seq: u64, call: &str) -> String {
     format!("/t/{slug}/sessions/{id}/messages/{seq}/calls/{}", segment(call))
 }
 
+/// The whole text of a part.
+pub fn part(slug: &str, id: &SessionId, seq: u64, part: usize) -> String {
+    format!("/t/{slug}/sessions/{id}/messages/{seq}/parts/{part}")
+}
+
+/// The part of a message before one of its parts.
+pub fn earlier(slug: &str, id: &SessionId, seq: u64, part: usize) -> String {
+    format!("/t/{slug}/sessions/{id}?before={seq}.{part}")
+}
+
 /// Any text as one segment of a path.
 fn segment(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~');

@@ -99,6 +99,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))
         .route(&at("messages/{seq}/calls/{call}"), get(transcript::output))
+        .route(&at("messages/{seq}/parts/{part}"), get(transcript::part))
         .route("/t/{team}/tasks/{id}/stop", post(session::stop))
         .route("/t/{team}/tasks/{id}/retry", post(session::retry))
         .route("/t/{team}/approvals/{id}", post(plan::approve))

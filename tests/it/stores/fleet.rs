@@ -98,7 +98,7 @@ async fn a_folder_leaves_with_what_is_in_it(tx: &mut Tx) -> Result<(), Error> {
         files::hear(tx, &home, &one, &heard(path), NOW).await?;
         files::hear(tx, &far, &theirs, &heard(path), NOW).await?;
     }
-    files::leave(tx, &home, &one, "no%es", after(1)).await?;
+    files::leave(tx, &home, &one, "no%es", after(1), 10).await?;
     for (path, there) in
         [("no%es/a.md", false), ("no%es/deep/b.md", false), ("no%esx/c.md", true), ("notes/d.md", true)]
     {
@@ -293,8 +293,8 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
     assert!(commands::submit_of(tx, &home, &other, &task.id, 1).await?.is_none());
     assert!(commands::named(tx, &home, &id, &task.id).await?);
     assert!(!commands::named(tx, &home, &other, &task.id).await?, "never told of it");
-    assert_eq!(commands::ack(tx, &home, &id, 1, after(1)).await?, 1);
-    assert_eq!(commands::ack(tx, &home, &id, 2, after(2)).await?, 1, "only the new one");
+    assert_eq!(commands::ack(tx, &home, &id, 1, after(1), 10).await?, 1);
+    assert_eq!(commands::ack(tx, &home, &id, 2, after(2), 10).await?, 1, "only the new one");
     assert!(commands::after(tx, &home, &id, 0, 10).await?.iter().all(|command| command.acked));
 
     assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, Some(3));

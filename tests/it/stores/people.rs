@@ -2,7 +2,7 @@
 
 use protocol::{Instant, InvitationId, LoginId, OperatorId, TokenId};
 use server::{
-    db::{Error, Tx, audit, board, idempotency, invitations, logins, members, operators, teams, tokens},
+    db::{Error, Tx, audit, board, idempotency, invitations, logins, members, operators, purge, teams, tokens},
     domain::{
         By, Invitation, Login, Operator, Role, Token,
         once::{Earlier, KEPT_FOR, Kept, Once},
@@ -79,7 +79,16 @@ async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
     let lab = viber(tx, &home.id, "lab").await?;
     let talk = session(tx, &home.id, &lab, "talk", NOW).await?;
     task(tx, &home.id, &talk, "work", NOW).await?;
-    teams::delete(tx, &home.id).await?;
+    assert!(purge::hide_team(tx, &home.id, NOW).await?);
+    assert!(!purge::hide_team(tx, &home.id, NOW).await?);
+    assert!(teams::load(tx, &home.id).await?.is_none() && teams::by_slug(tx, "den").await?.is_none());
+    assert_eq!(purge::teams(tx).await?, [home.id.clone()]);
+    while !purge::sessions_of_team(tx, &home.id, NOW).await? {}
+    for (team, id) in purge::sessions(tx, 10).await? {
+        while !purge::session(tx, &team, &id).await? {}
+    }
+    while !purge::team(tx, &home.id).await? {}
+    purge::team_row(tx, &home.id).await?;
     assert!(!teams::lock(tx, &home.id).await?);
     assert_eq!(teams::all(tx, 10).await?, [far]);
     Ok(())
@@ -125,8 +134,8 @@ async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(logins::end_others(tx, &ada.id, None, after(72)).await?, 1);
     operators::disable(tx, &bob.id, Some(after(73))).await?;
     assert!(logins::standing(tx, &bobs.id, after(74)).await?.is_none(), "a disabled account is signed in nowhere");
-    assert_eq!(logins::sweep(tx, after(80)).await?, 2);
-    assert_eq!(logins::sweep(tx, after(101)).await?, 1);
+    assert_eq!(logins::sweep(tx, after(80), 10).await?, 2);
+    assert_eq!(logins::sweep(tx, after(101), 10).await?, 1);
     Ok(())
 }
 
@@ -236,6 +245,6 @@ async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(idempotency::find(tx, &home, "else", &once("a"), NOW).await?, Earlier::No);
     let tomorrow = Instant(NOW.0 + KEPT_FOR);
     assert_eq!(idempotency::find(tx, &home, "op", &once("a"), tomorrow).await?, Earlier::No);
-    assert_eq!(idempotency::forget(tx, tomorrow).await?, 1);
+    assert_eq!(idempotency::forget(tx, tomorrow, 10).await?, 1);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use protocol::{ErrorCode, MessageId, OperatorId, TaskError, TaskResult, Usage};
 use server::{
-    db::{Error, Tx, attempts, commands, events, messages, read_marks, sessions, tasks},
+    db::{Error, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks},
     domain::{Author, Committed, Delivery, Message, Operator, Part, TaskState, Waiting, WaitingFor, committed::Item},
 };
 
@@ -73,9 +73,16 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
     read_marks::set(tx, &home, &operator, &new, 0, after(40)).await?;
     assert!(!sessions::list(tx, &home, Some(&operator), &any, None, 1).await?[0].unread);
 
-    assert!(!sessions::delete(tx, &far, &old).await?);
-    assert!(sessions::delete(tx, &home, &old).await?);
+    assert!(!purge::hide_session(tx, &far, &old, NOW).await?);
+    assert!(purge::hide_session(tx, &home, &old, NOW).await?);
+    assert!(!purge::hide_session(tx, &home, &old, NOW).await?, "once");
     assert!(sessions::load(tx, &home, &old).await?.is_none());
+    assert_eq!(sessions::give_seqs(tx, &home, &old, 1, NOW).await?, None);
+    assert_eq!(sessions::list(tx, &home, None, &away, None, 10).await?.len(), 0);
+    assert!(purge::is_session_going(tx, &home, &old).await? && !purge::is_session_going(tx, &far, &old).await?);
+    assert_eq!(purge::sessions(tx, 10).await?, [(home.clone(), old.clone())]);
+    while !purge::session(tx, &home, &old).await? {}
+    assert!(!purge::is_session_going(tx, &home, &old).await? && purge::sessions(tx, 10).await?.is_empty());
     assert!(messages::page(tx, &home, &old, None, 10).await?.is_empty(), "its messages went along");
     Ok(())
 }
@@ -176,8 +183,8 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), Error> {
 
     let open = tasks::open_of_session(tx, &home, &talk).await?;
     assert_eq!(open.iter().map(|task| task.id.clone()).collect::<Vec<_>>(), [one.id.clone(), two.id.clone()]);
-    assert_eq!(tasks::open_of_viber(tx, &home, &lab).await?.len(), 2);
-    assert!(tasks::open_of_viber(tx, &far, &lab).await?.is_empty());
+    assert_eq!(tasks::open_of_viber(tx, &home, &lab, None, 10).await?.len(), 2);
+    assert!(tasks::open_of_viber(tx, &far, &lab, None, 10).await?.is_empty());
     assert_eq!(tasks::newest_of_session(tx, &home, &talk).await?.map(|task| task.id), Some(two.id.clone()));
     assert_eq!(tasks::of_messages(tx, &home, &talk, 1, 2).await?.len(), 1);
     let running =
@@ -282,8 +289,11 @@ async fn events_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert!(events::after(tx, &far, &work.id, 1, 0, 10).await?.is_empty());
     let first = events::after(tx, &home, &work.id, 1, 0, 1).await?.remove(0);
     assert_eq!(&*first.items[0].json, r#"{"seq":1, "type":"task:accepted","x":"ü"}"#);
-    assert!(events::size(tx, &home, &work.id, 1).await? > 300);
-    assert_eq!(events::clear(tx, &home, &work.id, 1).await?, 3);
-    assert_eq!(events::size(tx, &home, &work.id, 1).await?, 0);
+    let sizes = events::sizes(tx, &home, &work.id, 1, 2).await?;
+    assert_eq!(sizes.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [3, 4]);
+    assert!(sizes[0].1 > 120, "{sizes:?}");
+    assert_eq!(events::clear(tx, &home, &work.id, 1, 4, 10).await?, 2, "none that ends later");
+    assert_eq!(events::clear(tx, &home, &work.id, 1, 8, 10).await?, 1);
+    assert!(events::sizes(tx, &home, &work.id, 1, 2).await?.is_empty());
     Ok(())
 }

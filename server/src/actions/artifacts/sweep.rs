@@ -10,6 +10,8 @@ use crate::{
 
 /// Blobs that are looked at in one go.
 const BATCH: u64 = 100;
+/// Attachments of one content that are told gone in one change.
+const LOST: u64 = 100;
 /// Teams looked at in one sweep.
 const TEAMS: u64 = 10_000;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -22,8 +24,14 @@ const UPLOADED_MS: i64 = DAY_MS;
 pub async fn sweep(board: &Board) -> Result<()> {
     let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
     for team in teams {
-        for sha256 in stale(board, &team.id).await? {
-            forget(board, &team.id, &sha256).await?;
+        loop {
+            let found = stale(board, &team.id).await?;
+            for sha256 in &found {
+                forget(board, &team.id, sha256).await?;
+            }
+            if (found.len() as u64) < BATCH {
+                break;
+            }
         }
         if let Err(error) = board.store.forget_uploads(&team.id, Instant(board.clock.now().0 - UPLOADED_MS)).await {
             tracing::warn!(team.id = %team.id, %error, "old uploads stay in the bucket");
@@ -49,16 +57,20 @@ async fn stale(board: &Board, team: &TeamId) -> Result<Vec<String>> {
 async fn forget(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     let _alone = board.store.sweeping.write().await;
     let (team_id, hash, now) = (team.clone(), sha256.to_owned(), board.clock.now());
-    board
-        .db
-        .write(move |tx| {
-            let (team, hash) = (team_id.clone(), hash.clone());
+    let some = || {
+        let (team, hash) = (team_id.clone(), hash.clone());
+        board.db.piece(move |tx| {
+            let (team, hash) = (team.clone(), hash.clone());
             Box::pin(async move {
-                db::artifacts::lose(tx, &team, &hash, now).await?;
-                Ok::<_, Error>(db::blobs::delete(tx, &team, &hash).await?)
+                let lost = db::artifacts::lose(tx, &team, &hash, now, LOST).await?;
+                if lost < LOST {
+                    db::blobs::delete(tx, &team, &hash).await?;
+                }
+                Ok::<_, Error>(lost)
             })
         })
-        .await?;
+    };
+    while some().await? == LOST {}
     let removed = board.store.remove(team, sha256).await;
     removed.map_err(|error| Error::Internal(format!("a blob could not be taken away: {error}")))
 }

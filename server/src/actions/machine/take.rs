@@ -1,6 +1,7 @@
-//! Taking a part of a machine's log over, in one change: what is here already stays as it is.
+//! Taking a part of a machine's log over, by many short changes: what is here already stays as it is. A task stands with its
+//! end in the change that brings it; an answer of many parts grows by the changes after that.
 
-use std::{ops::AddAssign, sync::Arc};
+use std::sync::Arc;
 
 use protocol::{Instant, LogPlace, SessionId, SessionPiece, Stream, TaskId, TeamId, ViberId};
 use serde_json::json;
@@ -18,6 +19,8 @@ use crate::{
 
 /// Where a task is said to have begun.
 const ORIGIN: &str = "log";
+/// Parts that are written before it is asked whether more fit.
+const PARTS: usize = 20;
 
 /// Tasks of a log, up to a place in it.
 pub(super) struct Batch {
@@ -29,19 +32,24 @@ pub(super) struct Batch {
     tasks: Vec<LoggedTask>,
 }
 
-/// How many attempts of how many tasks.
+/// How many tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Took {
     pub tasks: u64,
     /// Of tasks whose ids belong to others.
     pub refused: u64,
+    /// It stands in the audit that somebody takes this log over.
+    told: bool,
 }
 
-impl AddAssign for Took {
-    fn add_assign(&mut self, other: Self) {
-        self.tasks += other.tasks;
-        self.refused += other.refused;
-    }
+/// How far a task came.
+enum One {
+    /// Attempts that were not here.
+    Added(usize),
+    /// Its id is somebody else's.
+    Refused,
+    /// There is more of it than fits: attempts that were not here, so far.
+    More(usize),
 }
 
 impl Batch {
@@ -50,50 +58,74 @@ impl Batch {
         Self { viber: of.0.clone(), session: of.1.clone(), agent, title, to, tasks }
     }
 
-    /// Takes it over.
-    pub async fn take(self, board: &Board, team: &TeamId, by: &By) -> Result<Took> {
+    /// Takes it over, and adds to what was taken before.
+    pub async fn take(self, board: &Board, team: &TeamId, by: &By, took: &mut Took) -> Result<()> {
         let now = board.clock.now();
-        let (batch, team_id, by) = (Arc::new(self), team.clone(), by.clone());
-        let (took, after) = board
-            .db
-            .write(move |tx| {
-                let (batch, team, by) = (batch.clone(), team_id.clone(), by.clone());
-                Box::pin(async move { batch.run(tx, &team, &by, now).await })
-            })
-            .await?;
-        after.tell(board, team);
-        Ok(took)
+        let (batch, mut next) = (Arc::new(self), Some(0));
+        while let Some(from) = next {
+            let (batch, team_id, by, before) = (batch.clone(), team.clone(), by.clone(), *took);
+            let (after_it, so_far, after) = board
+                .db
+                .piece(move |tx| {
+                    let (batch, team, by) = (batch.clone(), team_id.clone(), by.clone());
+                    Box::pin(async move { batch.run(tx, &team, &by, from, before, now).await })
+                })
+                .await?;
+            after.tell(board, team);
+            (next, *took) = (after_it, so_far);
+        }
+        Ok(())
     }
 
-    async fn run(&self, tx: &mut Tx, team: &TeamId, by: &By, now: Instant) -> Result<(Took, After)> {
-        let (mut took, mut after) = (Took::default(), After::default());
-        if self.tasks.is_empty() && db::sessions::load(tx, team, &self.session).await?.is_none() {
-            return Ok((took, after));
+    /// Takes tasks over from one on, as many as fit: where it goes on, what was taken, and what is to be told.
+    async fn run(
+        &self,
+        tx: &mut Tx,
+        team: &TeamId,
+        by: &By,
+        from: usize,
+        mut took: Took,
+        now: Instant,
+    ) -> Result<(Option<usize>, Took, After)> {
+        let (mut after, id) = (After::default(), &self.session);
+        if self.tasks.is_empty() && db::sessions::load(tx, team, id).await?.is_none() {
+            return Ok((None, took, after));
         }
-        self.begin(tx, team, now).await?;
-        for logged in &self.tasks {
-            match self.one(tx, team, logged, now).await? {
-                Some(0) => {}
-                Some(_) => {
-                    took.tasks += 1;
-                    after.task(&self.session, &logged.id);
+        self.begin(tx, team, by, now).await?;
+        let mut next = None;
+        for (place, logged) in self.tasks.iter().enumerate().skip(from) {
+            let (added, whole) = match self.one(tx, team, logged, now).await? {
+                One::Added(added) => (added, true),
+                One::More(added) => (added, false),
+                One::Refused => {
+                    took.refused += 1;
+                    (0, true)
                 }
-                None => took.refused += 1,
+            };
+            if added > 0 {
+                took.tasks += 1;
+                after.task(id, &logged.id);
+            }
+            if !whole || (tx.is_full() && place + 1 < self.tasks.len()) {
+                next = Some(if whole { place + 1 } else { place });
+                break;
             }
         }
-        let id = &self.session;
-        db::imports::take(tx, team, id, &self.agent, self.to, now).await?;
-        if took.tasks > 0 {
-            let detail = format!("{} tasks from the log of {}", took.tasks, self.viber);
+        if next.is_none() {
+            db::imports::take(tx, team, id, &self.agent, self.to, now).await?;
+        }
+        if took.tasks > 0 && !took.told {
+            took.told = true;
+            let detail = format!("from the log of {}", self.viber);
             db::audit::append(tx, team, now, by, "session.import", id.as_str(), &detail, None, None).await?;
         }
         after.session(id);
         after.viber(&self.viber);
-        Ok((took, after))
+        Ok((next, took, after))
     }
 
     /// The session, locked: made when it is new. One that belongs to others does not exist.
-    async fn begin(&self, tx: &mut Tx, team: &TeamId, now: Instant) -> Result<()> {
+    async fn begin(&self, tx: &mut Tx, team: &TeamId, by: &By, now: Instant) -> Result<()> {
         let first = self.tasks.first();
         let goal = first.map_or("", |first| first.goal.as_str());
         let title = if self.title.trim().is_empty() { goal } else { &self.title };
@@ -113,6 +145,10 @@ impl Batch {
             policies: Policies::default(),
         };
         if db::sessions::load(tx, team, &self.session).await?.is_none() {
+            if db::purge::is_session_going(tx, team, &self.session).await? {
+                let why = "the session was deleted here a moment ago; try again shortly";
+                return Err(Error::conflict("being_deleted", why));
+            }
             db::sessions::insert(tx, team, &fresh).await?;
         }
         db::sessions::lock(tx, team, &self.session).await?;
@@ -121,25 +157,36 @@ impl Batch {
         if session.agent_id != self.agent {
             return Err(Error::conflict("other_agent", "the session is with another agent here"));
         }
+        // Its place, and that somebody waits for the rest, is written down from the beginning on.
+        db::imports::take(tx, team, &self.session, &self.agent, LogPlace::default(), now).await?;
+        db::imports::claim(tx, team, &self.session, by.actor.id()).await?;
         Ok(())
     }
 
-    /// Attempts of a task that were not here; `None`: its id is somebody else's.
-    async fn one(&self, tx: &mut Tx, team: &TeamId, logged: &LoggedTask, now: Instant) -> Result<Option<usize>> {
+    /// A task: its attempts that were not here, as far as they fit.
+    async fn one(&self, tx: &mut Tx, team: &TeamId, logged: &LoggedTask, now: Instant) -> Result<One> {
         let known = db::tasks::load(tx, team, &logged.id).await?;
         if known.as_ref().is_some_and(|known| known.session_id != self.session) {
-            return Ok(None);
+            return Ok(One::Refused);
         }
         if known.is_none() && db::tasks::is_taken(tx, &logged.id).await? {
-            return Ok(None);
+            return Ok(One::Refused);
         }
         let messages = logged.messages(&self.session, &self.agent, self.viber.as_str(), 0);
+        let said = |number| messages.iter().find(|message| message.attempt == number).filter(|_| number > 0);
         let mut newest = known.as_ref().map(|known| known.attempt);
         let mut added = 0;
         for attempt in &logged.attempts {
             let seq = match newest {
-                // It was told before.
-                Some(newest) if attempt.number <= newest => continue,
+                // It was told before, perhaps not all that it said.
+                Some(newest) if attempt.number <= newest => {
+                    if self.is_filling(tx, team, &logged.id, attempt.number).await?
+                        && !self.fill(tx, team, &logged.id, attempt.number, said(attempt.number), now).await?
+                    {
+                        return Ok(One::More(added));
+                    }
+                    continue;
+                }
                 Some(_) => {
                     if !db::imports::again(tx, team, &logged.id, attempt.number, attempt.from).await? {
                         // It is at work, or done.
@@ -156,18 +203,55 @@ impl Batch {
                     let asked = asked.ok_or_else(|| Error::Internal("a task without a question".to_owned()))?;
                     let task = self.task(logged, attempt, &asked);
                     if !question(tx, team, &asked, &task, now).await? {
-                        return Ok(None);
+                        return Ok(One::Refused);
                     }
                     seq + 1
                 }
             };
             newest = Some(attempt.number);
-            let said = messages.iter().find(|message| message.attempt == attempt.number);
-            let said = said.map(|message| Message { seq, ..message.clone() });
-            self.end(tx, team, &logged.id, attempt, said, now).await?;
+            let answer = said(attempt.number).map(|message| Message { seq, ..message.clone() });
+            self.end(tx, team, &logged.id, attempt, answer.as_ref(), now).await?;
             added += 1;
+            if !self.fill(tx, team, &logged.id, attempt.number, answer.as_ref(), now).await? {
+                return Ok(One::More(added));
+            }
         }
-        Ok(Some(added))
+        Ok(One::Added(added))
+    }
+
+    async fn is_filling(&self, tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Result<bool> {
+        Ok(db::imports::filling(tx, team, &self.session).await?.is_some_and(|one| one == format!("{task}:{number}")))
+    }
+
+    /// Writes what is missing of an attempt's answer, as far as it fits. `false`: there is more, and that is noted.
+    async fn fill(
+        &self,
+        tx: &mut Tx,
+        team: &TeamId,
+        task: &TaskId,
+        number: u32,
+        said: Option<&Message>,
+        now: Instant,
+    ) -> Result<bool> {
+        let held = db::attempts::held(tx, team, task, number).await?;
+        let Some((said, id)) = said.zip(held.and_then(|held| held.message_id)) else { return Ok(true) };
+        let mut there = usize::try_from(db::messages::count(tx, team, &id).await?).unwrap_or(usize::MAX);
+        while let Some(rest) = said.parts.get(there..).filter(|rest| !rest.is_empty()) {
+            let some = &rest[..rest.len().min(PARTS)];
+            // Complete since now: what is asked next is told all of it.
+            db::messages::append(tx, team, &id, some, now).await?;
+            there += some.len();
+            // Some of it was written: however slow that is, the next change goes on behind it.
+            if tx.is_full() && there < said.parts.len() {
+                let at = Some(format!("{task}:{number}"));
+                db::imports::fill(tx, team, &self.session, at).await?;
+                return Ok(false);
+            }
+        }
+        if self.is_filling(tx, team, task, number).await? {
+            db::imports::fill(tx, team, &self.session, None).await?;
+        }
+        Ok(true)
     }
 
     async fn seqs(&self, tx: &mut Tx, team: &TeamId, count: u64, now: Instant) -> Result<u64> {
@@ -207,27 +291,26 @@ impl Batch {
         }
     }
 
-    /// What the attempt said, and its end.
+    /// The beginning of what the attempt said, and its end.
     async fn end(
         &self,
         tx: &mut Tx,
         team: &TeamId,
         task: &TaskId,
         attempt: &LoggedAttempt,
-        said: Option<Message>,
+        said: Option<&Message>,
         now: Instant,
     ) -> Result<()> {
         let number = attempt.number;
-        if let Some(said) = &said {
+        if let Some(said) = said {
             db::messages::insert(tx, team, said).await?;
-            // Complete since now: what is asked next is told all of it.
-            db::messages::append(tx, team, &said.id, &said.parts, now).await?;
+            db::messages::append(tx, team, &said.id, &said.parts[..said.parts.len().min(PARTS)], now).await?;
         }
         let advance = db::attempts::Advance {
             from: 1,
             to: 0,
             parts_seq: 0,
-            message_id: said.as_ref().map(|said| &said.id),
+            message_id: said.map(|said| &said.id),
             started_at: Some(attempt.from),
         };
         db::attempts::advance(tx, team, task, number, &advance).await?;

@@ -54,7 +54,7 @@ pub struct LoggedSession {
 
 impl From<OnMachine> for LoggedSession {
     fn from(one: OnMachine) -> Self {
-        let OnMachine { logged, behind } = one;
+        let OnMachine { logged, behind, .. } = one;
         Self {
             session_id: logged.session_id,
             agent_id: logged.agent_id,
@@ -91,7 +91,7 @@ pub struct ImportedSession {
     tasks: u64,
     /// Tasks that were left out, because their ids belong to others.
     refused: u64,
-    /// The log is long: call again for the rest.
+    /// The log is long: the rest of it is being taken over. Calling again waits for it.
     more: bool,
 }
 

@@ -5,6 +5,7 @@ use protocol::{ErrorCode, Instant, TaskError, UsageSource};
 
 use super::talk::Talk;
 use crate::{
+    db::imports::Progress,
     domain::{ContactState, Delivery, Role, Task, TaskState, WaitingFor},
     web::{
         extract::Caller,
@@ -20,6 +21,10 @@ pub struct DockView {
     pub now: Instant,
     pub task: TaskView,
     pub queued: Vec<Queued>,
+    /// Tasks that wait behind those.
+    pub more: usize,
+    /// How much of the machine's log was taken over, while the rest is.
+    pub taking: Option<Progress>,
     /// It comes along with something else and finds its place by its id.
     pub swap: bool,
 }
@@ -71,15 +76,18 @@ pub struct Queued {
 
 /// What is shown of a queued goal, characters.
 const GOAL: usize = 200;
+/// Queued tasks that are shown.
+const QUEUED: usize = 40;
 
 impl DockView {
     /// From the conversation as it is.
     pub fn of(talk: &Talk, caller: &Caller, now: Instant) -> Self {
-        let queued = talk.open.iter().skip(1).map(|task| Queued {
+        let more = talk.open.len().saturating_sub(1 + QUEUED);
+        let queued = talk.open.iter().skip(1).take(QUEUED).map(|task| Queued {
             goal: task.goal.chars().take(GOAL).collect(),
             withdraw: acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, "stop")),
         });
-        Self { now, task: TaskView::of(talk, caller), queued: queued.collect(), swap: false }
+        Self { now, task: TaskView::of(talk, caller), queued: queued.collect(), more, taking: talk.taking, swap: false }
     }
 
     /// What of it is no age: two that differ elsewhere are told apart.
@@ -204,7 +212,8 @@ fn ended(task: &Task, word: &str) -> Vec<Cause> {
 /// What the agent is doing, from its newest lane.
 fn activity(talk: &Talk) -> String {
     let Some(growing) = &talk.growing else { return "Starting".to_owned() };
-    let lanes = message::lanes(&growing.message, &growing.tail, true);
+    let lanes =
+        message::lanes(&growing.message, usize::try_from(growing.from).unwrap_or(usize::MAX), &growing.tail, true);
     match lanes.last().map(|lane| &lane.body) {
         Some(lanes::Body::Writing(_)) => "Writing".to_owned(),
         Some(lanes::Body::Thinking(_)) => "Reasoning".to_owned(),

@@ -211,10 +211,11 @@ impl Page {
             about: attempt.and_then(|attempt| attempt.model.clone()).filter(|_| !asked).into_iter().collect(),
             delivery: None,
             open: false,
-            lanes: message::lanes(message, &[], false),
+            lanes: message::lanes(message, 0, &[], false),
             outcome: ended,
             may_send: false,
             kept: false,
+            earlier: None,
         }
     }
 }

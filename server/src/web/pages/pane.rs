@@ -9,7 +9,7 @@ pub mod memory;
 pub mod plan;
 
 use askama::Template;
-use protocol::{Instant, SessionId, TeamId};
+use protocol::{Instant, SessionId, TeamId, ViberId};
 
 use super::talk::Talk;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     domain::{Role, Session},
     error::{Error, Result},
     state::Board,
-    web::{extract::Caller, links},
+    web::{extract::Caller, links, view::filters},
 };
 
 /// Longest `at` of an address that is looked at, bytes.
@@ -146,29 +146,45 @@ pub struct Pane<'a> {
 pub struct Place {
     pub slug: String,
     pub session: SessionId,
+    pub viber: ViberId,
     pub may_act: bool,
     pub now: Instant,
 }
+
+/// HTML of a tab, bytes.
+const WEIGHT: usize = 140_000;
 
 impl<'a> Pane<'a> {
     pub fn of(asked: &'a Asked, held: &'a Held, talk: &Talk, caller: &Caller, now: Instant) -> Self {
         let place = Place {
             slug: caller.team.slug.clone(),
             session: talk.session.id.clone(),
+            viber: talk.session.viber_id.clone(),
             may_act: caller.role >= Role::Operator && talk.viber.is_some(),
             now,
         };
         Self { asked, held, place }
     }
 
-    /// The chosen tab.
+    /// The chosen tab. One that is too much to stand beside a conversation says where the rest is.
     pub fn body(&self) -> Result<String> {
-        match &self.held.body {
+        let html = match &self.held.body {
             Body::Plan(held) => render(&plan::PlanView::of(held, &self.place)),
             Body::Artifacts(held) => render(&artifacts::ArtifactsView::of(held, &self.place)),
             Body::Files(held) => render(&files::FilesView::of(held, &self.place)),
             Body::Memory(held) => render(&memory::MemoryView::of(held, &self.place)),
+        }?;
+        if html.len() <= WEIGHT {
+            return Ok(html);
         }
+        let Place { slug, session, viber, .. } = &self.place;
+        render(&TooMuch {
+            tab: self.asked.tab.word(),
+            front: self.asked.at.is_empty(),
+            text: (self.asked.tab == Tab::Plan && self.asked.at.is_empty())
+                .then(|| links::pane_at(slug, session, "plan", "edit")),
+            folder: links::folder(slug, viber, &format!("sessions/{session}")),
+        })
     }
 
     /// The same without ages: two that differ elsewhere are told apart.
@@ -194,6 +210,18 @@ impl<'a> Pane<'a> {
         let talk = links::session(&self.place.slug, &self.place.session);
         render(&Strip { talk, on_talk: !self.asked.chosen, tabs: tabs.collect() })
     }
+}
+
+/// In the place of a tab that is too much.
+#[derive(Template)]
+#[template(path = "sessions/_too_much.html")]
+struct TooMuch {
+    tab: &'static str,
+    front: bool,
+    /// Where its text is changed.
+    text: Option<String>,
+    /// The session's files on its viber.
+    folder: String,
 }
 
 #[derive(Template)]

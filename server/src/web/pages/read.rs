@@ -10,7 +10,10 @@ use std::{
 
 use protocol::{OperatorId, SessionId, TeamId};
 
-use super::{pane, talk::Talk};
+use super::{
+    pane,
+    talk::{Before, Carried, Talk},
+};
 use crate::{
     db,
     domain::Role,
@@ -43,7 +46,7 @@ struct Key {
     team: TeamId,
     slug: String,
     session: SessionId,
-    before: Option<u64>,
+    before: Option<Before>,
     pane: pane::Asked,
     reader: Option<OperatorId>,
     may_send: bool,
@@ -74,7 +77,7 @@ impl Read {
         board: &Board,
         caller: &Caller,
         id: &SessionId,
-        before: Option<u64>,
+        before: Option<Before>,
         pane: &pane::Asked,
     ) -> Result<Arc<Self>> {
         let key = Key {
@@ -95,7 +98,7 @@ impl Read {
         }
         let talk = Talk::load(board, &caller.team.id, id, before).await?;
         let frame = Frame::load(board, caller).await?;
-        let (messages, first) = talk.views(caller);
+        let Carried { html: messages, first } = talk.carried(caller);
         let bytes = messages.iter().map(String::len).sum();
         let pane = pane::Held::load(board, &caller.team.id, &talk.session, pane).await?;
         let read = Arc::new(Self { talk, frame, messages, first, pane });

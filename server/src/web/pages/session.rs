@@ -18,7 +18,7 @@ use super::{
     pane::{Asked, Pane},
     parse,
     read::Read,
-    talk::Talk,
+    talk::{Before, Talk},
 };
 use crate::{
     actions,
@@ -43,7 +43,7 @@ struct Page<'a> {
     place: Where,
     messages: &'a [String],
     older: Option<String>,
-    before: Option<u64>,
+    before: Option<Before>,
     dock: DockView,
     composer: Composer,
     may_send: bool,
@@ -118,13 +118,19 @@ struct Sent {
 /// Which part of the conversation, and what the composer starts with.
 #[derive(Debug, Default, Deserialize)]
 pub struct At {
-    before: Option<u64>,
+    /// `{message}`, or `{message}.{part}`.
+    before: Option<String>,
     edit: Option<u64>,
     pane: Option<String>,
     at: Option<String>,
 }
 
 impl At {
+    fn before(&self) -> Result<Option<Before>> {
+        let none = |()| Error::NotFound;
+        self.before.as_deref().filter(|text| !text.is_empty()).map(|text| text.parse().map_err(none)).transpose()
+    }
+
     fn pane(&self) -> Asked {
         Asked::of(self.pane.as_deref(), self.at.as_deref())
     }
@@ -165,7 +171,7 @@ pub async fn show(
     Query(at): Query<At>,
 ) -> Result<Html<String>, Rejection> {
     let id = parse(&id)?;
-    let read = Read::load(&board, &caller, &id, at.before, &at.pane()).await?;
+    let read = Read::load(&board, &caller, &id, at.before()?, &at.pane()).await?;
     html(&page(&board, &caller, &id, &at, &read).await?)
 }
 
@@ -174,7 +180,8 @@ async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read:
     let asked = at.pane();
     let shell =
         Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone())).with_pane(asked.tab.word());
-    let shell = if at.before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
+    let before = at.before()?;
+    let shell = if before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
     let mut composer = Composer::of(board, talk, caller);
     if let Some(seq) = at.edit {
         composer.content = said(board, caller, id, seq).await?;
@@ -185,7 +192,7 @@ async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read:
         slug: caller.team.slug.clone(),
         place: Where::of(talk, &caller.team.slug),
         older: (first > 1).then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
-        before: at.before,
+        before,
         dock: DockView::of(talk, caller, shell.now),
         may_send: caller.role >= Role::Operator,
         view: asked.view(),
@@ -358,6 +365,9 @@ verbs! {
     delete => |slug, _| links::sessions(slug);
 }
 
+/// A page that carries next to nothing of the conversation.
+const BRIEFLY: Before = Before { seq: 2, part: None };
+
 /// Asks once before a session is gone.
 #[derive(Template)]
 #[template(path = "sessions/delete.html")]
@@ -373,7 +383,7 @@ pub async fn confirm_delete(
     caller: Operating,
     Path((_, id)): Path<(String, String)>,
 ) -> Result<Html<String>, Rejection> {
-    let talk = Talk::load(&board, &caller.team.id, &parse(&id)?, Some(2)).await?;
+    let talk = Talk::load(&board, &caller.team.id, &parse(&id)?, Some(BRIEFLY)).await?;
     let shell = Shell::load(&board, &caller).await?;
     html(&Confirm { shell, slug: caller.team.slug.clone(), talk })
 }

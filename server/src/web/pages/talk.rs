@@ -1,35 +1,31 @@
 //! A conversation as it is right now: a page of messages, the message that is open, and the cursor to go on from.
 
-use std::collections::HashMap;
+mod read;
+
+use std::{collections::HashMap, str::FromStr};
 
 use protocol::{SessionId, TaskId, TeamId};
 
 use crate::{
-    db::{self, Tx},
-    domain::{Author, ContactState, Message, Session, Task, Viber, committed::Report},
-    error::{Error, Result},
+    db::imports::Progress,
+    domain::{Author, ContactState, Message, Part, Session, Task, Viber, committed::Report},
+    error::Result,
     state::Board,
     web::{
         extract::Caller,
+        links,
         view::{
             Badge,
+            lanes::Lane,
             message::{self, Ended, MessageView, Told},
         },
     },
 };
 
-/// Messages of a page, before its size is looked at.
-const PAGE: u64 = 80;
-/// HTML of messages that a page carries, bytes; older ones are one link away.
-const WEIGHT: usize = 110_000;
-/// Of these the newest are always there, whatever they weigh.
-const ALWAYS: usize = 4;
-/// The newest messages that a stream looks at for news.
-const NEWS: u64 = 12;
-/// Tasks that end between two looks of a stream; of more it does not tell one by one.
-const ENDED: usize = 16;
-/// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
-const TAIL_ROWS: u64 = 2_000;
+/// HTML of messages that a page carries, or one frame of a stream, bytes; what is older is one link away.
+pub const WEIGHT: usize = 110_000;
+/// A message that does not fit is shown in part when there is room for so much of it, else not at all.
+const WORTH: usize = WEIGHT / 4;
 
 /// What the database holds of a conversation.
 #[derive(Clone, Debug)]
@@ -37,7 +33,12 @@ pub struct Talk {
     pub session: Session,
     /// Absent when it was revoked.
     pub viber: Option<Viber>,
+    /// Their parts from the place in `from` on.
     pub messages: Vec<Message>,
+    /// The place of the first part that was read, of messages of which that is not the first one they have.
+    pub from: HashMap<u64, u64>,
+    /// The page ends within its only message: parts behind that end.
+    pub behind: Option<Vec<Part>>,
     /// The tasks that the messages belong to.
     pub tasks: Vec<Task>,
     /// Tasks that are not final, the one at work first.
@@ -53,6 +54,8 @@ pub struct Talk {
     pub ended: Vec<TaskId>,
     /// More came since than a stream tells: the page is better fetched anew.
     pub missed: bool,
+    /// How much of its machine's log was taken over, while the rest is.
+    pub taking: Option<Progress>,
 }
 
 /// What a page shows.
@@ -62,28 +65,57 @@ pub struct Shown {
     pub last: u64,
     /// Tasks of which more was to come when it looked last.
     pub tasks: Vec<TaskId>,
+    /// The open message, and the place in it where what is shown of it begins.
+    pub open: Option<(u64, usize)>,
+}
+
+/// Where a page ends: before a message, or before a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Before {
+    pub seq: u64,
+    pub part: Option<u64>,
+}
+
+impl FromStr for Before {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (seq, part) = text.split_once('.').map_or((text, None), |(seq, part)| (seq, Some(part)));
+        let number = |text: &str| text.parse().map_err(|_| ());
+        Ok(Self { seq: number(seq)?, part: part.map(number).transpose()? })
+    }
+}
+
+/// What a page carries of a conversation.
+pub struct Carried {
+    /// Messages, oldest first.
+    pub html: Vec<String>,
+    /// The seq of the first one.
+    pub first: u64,
 }
 
 /// The message that is open.
 #[derive(Clone, Debug)]
 pub struct Growing {
     pub message: Message,
+    /// The place of the first of its parts that was read.
+    pub from: u64,
     /// Events that are no parts yet.
     pub tail: Vec<Report>,
 }
 
 impl Talk {
-    /// The newest page, or the one before the message `before`.
-    pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<u64>) -> Result<Self> {
+    /// The newest page, or the one that ends `before`.
+    pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<Before>) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
-        board.db.read(|tx| Box::pin(async move { read(tx, &team, &id, before).await })).await
+        board.db.read(|tx| Box::pin(async move { read::page(tx, &team, &id, before).await })).await
     }
 
     /// What a page lacks or may have old: newer messages, those of the task at work, and those of tasks that ended since it
     /// looked last, however many messages came after them.
     pub async fn news(board: &Board, team: &TeamId, id: &SessionId, shown: Shown) -> Result<Self> {
         let (team, id) = (team.clone(), id.clone());
-        board.db.read(|tx| Box::pin(async move { read_news(tx, &team, &id, &shown).await })).await
+        board.db.read(|tx| Box::pin(async move { read::news(tx, &team, &id, &shown).await })).await
     }
 
     /// Tasks of which more comes: those that are not final, and one whose message still grows though it was stopped.
@@ -97,48 +129,59 @@ impl Talk {
         format!("{}:{}.{}", task.id, task.attempt, self.seq)
     }
 
-    /// The messages as a page shows them, oldest first, cut to what a page carries; and the seq of the first one.
-    pub fn views(&self, caller: &Caller) -> (Vec<String>, u64) {
-        let mut views: Vec<MessageView> = self.messages.iter().map(|message| self.view(caller, message)).collect();
-        if let Some(growing) = &self.growing {
-            views.retain(|view| view.seq != growing.message.seq);
-            let at = views.partition_point(|view| view.seq < growing.message.seq);
-            views.insert(at, self.open_view(caller, growing));
+    /// The messages as a page shows them, cut to what a page carries.
+    pub fn carried(&self, caller: &Caller) -> Carried {
+        let growing = self.growing.as_ref();
+        let open = growing.map(|growing| growing.message.seq);
+        let mut messages: Vec<Option<&Message>> =
+            self.messages.iter().filter(|message| Some(message.seq) != open).map(Some).collect();
+        if let Some(seq) = open {
+            let at = messages.partition_point(|message| message.is_some_and(|message| message.seq < seq));
+            messages.insert(at, None);
         }
-        let (mut weight, mut first, mut shown) = (0, 1, Vec::new());
-        for view in views.iter().rev() {
-            let html = view.to_string();
-            weight += html.len();
-            if weight > WEIGHT && shown.len() >= ALWAYS {
+        let (mut room, mut first, mut html) = (WEIGHT, 1, Vec::new());
+        for message in messages.iter().rev() {
+            let mut view = match (message, growing) {
+                (Some(message), _) => self.view(caller, message),
+                (None, Some(growing)) => self.open_view(caller, growing),
+                (None, None) => continue,
+            };
+            let whole = view.earlier.is_none() && view.weight() <= room;
+            if !whole && room < WORTH && !html.is_empty() {
                 break;
             }
+            view.fit(room);
             first = view.seq;
-            shown.push(html);
+            let text = view.to_string();
+            room = room.saturating_sub(text.len());
+            html.push(text);
+            if view.earlier.is_some() || room == 0 {
+                break;
+            }
         }
-        shown.reverse();
-        (shown, first)
+        html.reverse();
+        Carried { html, first }
     }
 
     /// The open message.
     pub fn open_view(&self, caller: &Caller, growing: &Growing) -> MessageView {
         // After a stop nothing is awaited, though a late report may still come.
         let works = self.current.as_ref().is_some_and(|task| !task.state.is_final());
-        let lanes = message::lanes(&growing.message, &growing.tail, works);
-        self.dress(caller, &growing.message, lanes, true)
+        let lanes = message::lanes(&growing.message, place(growing.from), &growing.tail, works);
+        self.dress(caller, &growing.message, lanes, true, growing.from)
     }
 
     /// A message that stands.
     pub fn view(&self, caller: &Caller, message: &Message) -> MessageView {
-        self.dress(caller, message, message::lanes(message, &[], false), false)
+        let from = self.from.get(&message.seq).copied().unwrap_or(0);
+        let lanes = match &self.behind {
+            Some(later) => message::lanes_between(message, place(from), later),
+            None => message::lanes(message, place(from), &[], false),
+        };
+        self.dress(caller, message, lanes, false, from)
     }
 
-    fn dress(
-        &self,
-        caller: &Caller,
-        message: &Message,
-        lanes: Vec<crate::web::view::lanes::Lane>,
-        open: bool,
-    ) -> MessageView {
+    fn dress(&self, caller: &Caller, message: &Message, lanes: Vec<Lane>, open: bool, from: u64) -> MessageView {
         let task = self.tasks.iter().find(|task| task.id == message.task_id);
         let task = task.or(self.current.as_ref().filter(|task| task.id == message.task_id));
         let (name, about, delivery) = match message.role {
@@ -159,11 +202,17 @@ impl Talk {
             delivery,
             open,
             lanes,
-            outcome: task.filter(|task| !open && self.breaks_off(message, task)).and_then(|task| {
-                Ended::of(task, &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)))
-            }),
+            outcome: task.filter(|task| !open && self.behind.is_none() && self.breaks_off(message, task)).and_then(
+                |task| {
+                    Ended::of(
+                        task,
+                        &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)),
+                    )
+                },
+            ),
             may_send: caller.role >= crate::domain::Role::Operator,
             kept: true,
+            earlier: (from > 0).then(|| links::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
         }
     }
 
@@ -219,93 +268,7 @@ impl Talk {
     }
 }
 
-async fn read(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<u64>) -> Result<Talk> {
-    let mut talk = read_state(tx, team, id, before.is_none()).await?;
-    talk.messages = db::messages::page(tx, team, id, before, PAGE).await?;
-    if let (Some(first), Some(last)) = (talk.messages.first(), talk.messages.last()) {
-        talk.tasks = db::tasks::of_messages(tx, team, id, first.seq, last.seq).await?;
-    }
-    Ok(talk)
-}
-
-async fn read_news(tx: &mut Tx, team: &TeamId, id: &SessionId, shown: &Shown) -> Result<Talk> {
-    let mut talk = read_state(tx, team, id, true).await?;
-    talk.tasks = talk.open.clone();
-    talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
-    let mut recent = db::messages::page(tx, team, id, None, NEWS).await?;
-    let first = recent.first().map_or(u64::MAX, |first| first.seq);
-    talk.missed = shown.last > 0 && recent.len() as u64 == NEWS && first > shown.last + 1;
-    // What still changes, or did since, may lie further back, and may have come and gone between two looks.
-    let ended = shown.tasks.iter().filter(|task| !talk.unfinished().any(|one| one == *task));
-    talk.ended = ended.cloned().collect();
-    talk.missed |= talk.ended.len() > ENDED;
-    if talk.missed {
-        return Ok(talk);
-    }
-    for task in
-        talk.ended.iter().chain(talk.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
-    {
-        recent.extend(db::messages::of_task(tx, team, task).await?);
-        if !talk.tasks.iter().any(|known| known.id == *task) {
-            talk.tasks.extend(db::tasks::load(tx, team, task).await?);
-        }
-    }
-    recent.sort_by_key(|message| message.seq);
-    recent.dedup_by_key(|message| message.seq);
-    let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
-    talk.messages = recent.into_iter().filter(|message| message.seq > shown.last || asked(message)).collect();
-    Ok(talk)
-}
-
-async fn read_state(tx: &mut Tx, team: &TeamId, id: &SessionId, grows: bool) -> Result<Talk> {
-    let session = db::sessions::load(tx, team, id).await?.ok_or(Error::NotFound)?;
-    let viber = db::vibers::load(tx, team, &session.viber_id).await?;
-    let names = db::members::list(tx, team).await?.into_iter();
-    let names = names.map(|member| (member.operator.id.to_string(), member.operator.name)).collect();
-    let open = db::tasks::open_of_session(tx, team, id).await?;
-    let current = match open.first() {
-        Some(task) => Some(task.clone()),
-        None => db::tasks::newest_of_session(tx, team, id).await?,
-    };
-    let (mut growing, mut seq) = (None, 0);
-    if grows && let Some(task) = &current {
-        (growing, seq) = read_growing(tx, team, task).await?;
-    }
-    let (messages, tasks) = (Vec::new(), Vec::new());
-    Ok(Talk { session, viber, messages, tasks, open, current, growing, seq, names, ended: Vec::new(), missed: false })
-}
-
-/// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
-/// after them agree, because the attempt is read again until nothing moved in between.
-pub async fn read_growing(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<(Option<Growing>, u64)> {
-    loop {
-        let Some(held) = db::attempts::held(tx, team, &task.id, task.attempt).await? else { return Ok((None, 0)) };
-        if held.outcome.is_some() || held.last_seq == 0 {
-            return Ok((None, held.last_seq));
-        }
-        let mut message = Message {
-            id: protocol::MessageId::new(0),
-            session_id: held.session_id.clone(),
-            seq: held.message_seq,
-            role: Author::Assistant,
-            author: held.agent_id.clone(),
-            task_id: task.id.clone(),
-            attempt: task.attempt,
-            parts: Vec::new(),
-            created_at: task.started_at.unwrap_or(task.created_at),
-        };
-        if let Some(id) = &held.message_id
-            && let Some(found) = db::messages::load(tx, team, id).await?
-        {
-            message = found;
-        }
-        let again = db::attempts::held(tx, team, &task.id, task.attempt).await?;
-        if again.is_none_or(|again| again.parts_seq != held.parts_seq || again.outcome != held.outcome) {
-            continue;
-        }
-        let runs = db::events::after(tx, team, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
-        let seq = runs.last().map_or(held.parts_seq, |run| run.to);
-        let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
-        return Ok((Some(Growing { message, tail }), seq));
-    }
+/// A part's place, as lanes count.
+pub fn place(part: u64) -> usize {
+    usize::try_from(part).unwrap_or(usize::MAX)
 }

@@ -9,17 +9,22 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use protocol::{SessionId, TeamId};
+use protocol::{MessageId, SessionId, TeamId};
 
-use super::{parse, talk::Talk};
+use super::{
+    parse,
+    talk::{Before, Talk},
+};
 use crate::{
-    db,
+    db::{self, Tx},
     domain::{Author, Message, Part},
     error::Error,
     state::Board,
     web::{Rejection, Viewing, view::call},
 };
 
+/// Parts read at once, where one of many is looked for.
+const STEP: usize = 32;
 /// Messages read at once.
 const PAGE: u64 = 100;
 
@@ -30,7 +35,7 @@ pub async fn transcript(
     Path((_, id)): Path<(String, String)>,
 ) -> Result<Response, Rejection> {
     let id: SessionId = parse(&id)?;
-    let talk = Talk::load(&board, &caller.team.id, &id, Some(2)).await?;
+    let talk = Talk::load(&board, &caller.team.id, &id, Some(Before { seq: 2, part: None })).await?;
     let mut head = format!("# {}\n\n", talk.session.title.replace('\n', " "));
     let viber = talk.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
     // Writing to a String cannot fail.
@@ -108,16 +113,58 @@ pub async fn output(
 ) -> Result<Response, Rejection> {
     let (id, seq): (SessionId, u64) = (parse(&id)?, parse(&seq)?);
     let (team, from) = (caller.team.id.clone(), seq);
-    let read = board
-        .db
-        .read(|tx| Box::pin(async move { db::messages::page(tx, &team, &id, Some(from.saturating_add(1)), 1).await }));
-    let message = read.await?.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
-    let text = message.parts.iter().find_map(|part| match part {
-        Part::ToolResult { call_id, result, .. } if *call_id == call => Some(call::output(result)),
-        _ => None,
+    let text = board.db.read(|tx| {
+        Box::pin(async move {
+            let Some((message, count)) = head(tx, &team, &id, from).await? else { return Ok(None) };
+            for at in (0..count).step_by(STEP) {
+                let some = (at, at + STEP as u64);
+                for part in
+                    db::messages::some_parts(tx, &team, &message, Some("tool-result"), some, STEP as u64).await?
+                {
+                    match part {
+                        Part::ToolResult { call_id, result, .. } if call_id == call => {
+                            return Ok(Some(call::output(&result)));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Ok::<_, Error>(None)
+        })
     });
+    plain(text.await?)
+}
+
+/// The id of the message with a seq, and how many parts it has.
+async fn head(tx: &mut Tx, team: &TeamId, id: &SessionId, seq: u64) -> Result<Option<(MessageId, u64)>, Error> {
+    let found = db::messages::heads(tx, team, id, Some(seq.saturating_add(1)), 1).await?;
+    Ok(found.into_iter().find(|(message, _)| message.seq == seq).map(|(message, count)| (message.id, count)))
+}
+
+fn plain(text: Option<String>) -> Result<Response, Rejection> {
     let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     Ok((headers, text.ok_or(Error::NotFound)?).into_response())
+}
+
+/// `GET /t/{team}/sessions/{id}/messages/{seq}/parts/{part}`: all that a part says, as text.
+pub async fn part(
+    State(board): State<Board>,
+    caller: Viewing,
+    Path((_, id, seq, at)): Path<(String, String, String, String)>,
+) -> Result<Response, Rejection> {
+    let (id, seq, at): (SessionId, u64, u64) = (parse(&id)?, parse(&seq)?, parse(&at)?);
+    let team = caller.team.id.clone();
+    let found = board.db.read(|tx| {
+        Box::pin(async move {
+            let Some((message, _)) = head(tx, &team, &id, seq).await? else { return Ok(Vec::new()) };
+            let some = (at, at.saturating_add(1));
+            Ok::<_, Error>(db::messages::some_parts(tx, &team, &message, None, some, 1).await?)
+        })
+    });
+    plain(found.await?.into_iter().find_map(|part| match part {
+        Part::Text { text } | Part::Summary { text } | Part::Reasoning { text, .. } => Some(text),
+        _ => None,
+    }))
 }
 
 #[cfg(test)]

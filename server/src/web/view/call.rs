@@ -3,10 +3,14 @@
 use protocol::text;
 use serde_json::Value;
 
-use super::time::took;
+use super::{lanes::escaped, time::took};
 
 /// Output that a page carries for one call, bytes; the rest is behind a link.
 const INLINE: usize = 1_500;
+/// Lines of a change that a page carries.
+const LINES: usize = 60;
+/// Longest name of a tool or of a call, bytes.
+const NAME: usize = 200;
 /// Longest line that names what a call is about, characters.
 const BRIEF: usize = 160;
 
@@ -44,6 +48,8 @@ pub struct Change {
 /// One tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// The place of its part in the message.
+    pub at: usize,
     pub id: String,
     pub tool: String,
     pub kind: Kind,
@@ -98,11 +104,12 @@ impl Kind {
 
 impl Call {
     /// A call whose result is not there yet.
-    pub fn new(id: &str, tool: &str, args: &Value) -> Self {
+    pub fn new(id: &str, tool: &str, args: &Value, at: usize) -> Self {
         let (brief, asked) = brief(tool, args);
         Self {
+            at,
             id: id.to_owned(),
-            tool: tool.to_owned(),
+            tool: text::head(tool, NAME).to_owned(),
             kind: Kind::of(tool),
             outcome: Outcome::Working,
             brief,
@@ -134,10 +141,22 @@ impl Call {
         };
         self.duration_ms = duration_ms;
         let output = output(result);
-        self.cause = if ok { String::new() } else { cause(result) };
+        self.cause = if ok { String::new() } else { text::head(&cause(result), NAME).to_owned() };
         let kept = text::tail(&output, INLINE);
         self.hidden = output.len() - kept.len();
         self.output = kept.to_owned();
+    }
+
+    /// How many bytes of HTML it takes at most.
+    pub(super) fn weight(&self) -> usize {
+        let changes: usize = self.changes.iter().map(|change| 60 + escaped(&change.line)).sum();
+        let names = 4 * escaped(self.shown_id()) + escaped(&self.tool) + escaped(&self.brief) + escaped(&self.cause);
+        1_500 + names + changes + self.asked.as_deref().map_or(0, escaped) + escaped(&self.output)
+    }
+
+    /// Its id, unless that is longer than a name: then live output does not find it before its lane is sent anew.
+    pub(super) fn shown_id(&self) -> &str {
+        if self.id.len() <= NAME { &self.id } else { "" }
     }
 
     pub(super) fn state(&self) -> &'static str {
@@ -218,7 +237,7 @@ fn brief(tool: &str, args: &Value) -> (String, Option<String>) {
 fn changes(tool: &str, args: &Value) -> Vec<Change> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or("");
     let lines = |op, sign, text: &str| -> Vec<Change> {
-        text::head(text, INLINE).lines().map(|line| Change { op, sign, line: line.to_owned() }).collect()
+        text::head(text, INLINE).lines().take(LINES).map(|line| Change { op, sign, line: line.to_owned() }).collect()
     };
     match tool {
         "edit_file" => [lines("del", "−", text("oldText")), lines("add", "+", text("newText"))].concat(),
@@ -235,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_failed_command_says_why_and_keeps_the_end_of_its_output() {
-        let mut call = Call::new("1", "shell", &json!({"command": "make\n  test"}));
+        let mut call = Call::new("1", "shell", &json!({"command": "make\n  test"}), 0);
         assert_eq!((call.brief.as_str(), call.asked.is_some()), ("make  test", true));
         call.answer(&json!({"exitCode": 2, "output": format!("{}END", "x".repeat(9_000))}), false, 1_200);
         assert_eq!((call.state(), call.cause.as_str(), call.took().as_str()), ("failed", "exit 2", "1.2 s"));
@@ -244,21 +263,21 @@ mod tests {
 
     #[test]
     fn a_stopped_command_is_no_failure() {
-        let mut call = Call::new("1", "shell", &json!({"command": "make"}));
+        let mut call = Call::new("1", "shell", &json!({"command": "make"}), 0);
         call.answer(&json!({"signal": 15, "stopped": true, "output": "half"}), false, 900);
         assert_eq!((call.state(), call.outcome == Outcome::Failed, call.is_open()), ("stopped", false, true));
     }
 
     #[test]
     fn an_edit_shows_what_it_changes() {
-        let call = Call::new("1", "edit_file", &json!({"path": "a.rs", "oldText": "a\nb", "newText": "c"}));
+        let call = Call::new("1", "edit_file", &json!({"path": "a.rs", "oldText": "a\nb", "newText": "c"}), 0);
         let ops: Vec<_> = call.changes.iter().map(|change| (change.op, change.line.as_str())).collect();
         assert_eq!(ops, [("del", "a"), ("del", "b"), ("add", "c")]);
     }
 
     #[test]
     fn strange_arguments_and_results_are_still_shown() {
-        assert_eq!(Call::new("1", "dance", &json!({"x": [1]})).brief, r#"{"x":[1]}"#);
+        assert_eq!(Call::new("1", "dance", &json!({"x": [1]}), 0).brief, r#"{"x":[1]}"#);
         assert_eq!(output(&json!([1])), "[\n  1\n]");
     }
 }

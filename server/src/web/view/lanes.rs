@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use protocol::{AgentStreamEvent, ArtifactId, EventBody, NoticeLevel, StepState};
+use protocol::{
+    AgentStreamEvent, ArtifactId, EventBody, NoticeLevel, StepState,
+    text::{head, head_and_tail, tail},
+};
 
 use super::{
     call::{Call, Kind, Outcome},
@@ -14,7 +17,20 @@ use crate::{
     web::markdown::{self, By},
 };
 
-/// A lane with its place in the message, counted from 0: live updates name it.
+/// Parts of which the calls stand in one group: a group is sent anew when one of its calls changes.
+const GROUP: usize = 64;
+/// HTML of a group without its calls, bytes at most.
+const GROUP_WEIGHT: usize = 900;
+/// Longest text of one part that is rendered, bytes.
+const LONG: usize = 64 * 1024;
+/// Largest HTML that a page carries of one part, bytes.
+const HEAVY: usize = 80 * 1024;
+/// What a page carries of a text that is too much for it, bytes; the whole of it is behind a link.
+const CUT: usize = 12 * 1024;
+/// Longest notice, name or title that a page carries, bytes.
+const SHORT: usize = 2 * 1024;
+
+/// A lane with its place in the message, which is that of its first part: live updates name it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane {
     pub index: usize,
@@ -26,6 +42,11 @@ pub struct Lane {
 pub enum Body {
     /// Rendered Markdown.
     Prose(Arc<str>),
+    /// Text that is too much for a page: how it begins, and how many bytes it has.
+    Long {
+        text: String,
+        bytes: usize,
+    },
     /// Text that still grows: shown as text.
     Writing(String),
     Reasoning {
@@ -87,16 +108,112 @@ impl Calls {
         self.working().is_some()
     }
 
+    /// Keeps the newest calls that fit, and one when something has to be there. `false`: none does.
+    fn keep(&mut self, room: usize, some: bool) -> bool {
+        let (mut left, mut from) = (room, self.calls.len());
+        for call in self.calls.iter().rev() {
+            let weight = call.weight();
+            if weight > left && !(some && from == self.calls.len()) {
+                break;
+            }
+            left = left.saturating_sub(weight);
+            from -= 1;
+        }
+        if from == self.calls.len() {
+            return false;
+        }
+        self.calls.drain(..from);
+        true
+    }
+
     /// The newest call that has no result yet.
     pub fn working(&self) -> Option<&Call> {
         self.calls.iter().rev().find(|call| call.outcome == Outcome::Working)
     }
 }
 
+impl Lane {
+    /// How many bytes of HTML it takes at most.
+    pub fn weight(&self) -> usize {
+        match &self.body {
+            Body::Prose(html) => 100 + html.len(),
+            Body::Reasoning { html, .. } => 400 + html.len(),
+            Body::Long { text, .. } => 700 + escaped(text),
+            Body::Writing(text) | Body::Thinking(text) => 400 + escaped(text),
+            Body::Calls(group) => GROUP_WEIGHT + group.calls.iter().map(Call::weight).sum::<usize>(),
+            Body::Notice { text, .. } => 400 + escaped(text),
+            Body::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
+            Body::Artifact { title, kind, .. } => 700 + escaped(title) + escaped(kind),
+        }
+    }
+}
+
+/// Bytes of a text as HTML.
+pub(super) fn escaped(text: &str) -> usize {
+    text.len() + 5 * text.bytes().filter(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'')).count()
+}
+
+/// Rendered, unless that is too much for a page.
+fn prose(text: &str, by: By) -> Body {
+    let html = (text.len() <= LONG).then(|| markdown::render(text, by));
+    html.filter(|html| html.len() <= HEAVY).map_or_else(|| long(text), Body::Prose)
+}
+
+fn reasoning(text: &str, duration_ms: u64) -> Body {
+    let html = (text.len() <= LONG).then(|| markdown::render(text, By::Agent));
+    let html = html.filter(|html| html.len() <= HEAVY);
+    html.map_or_else(|| long(text), |html| Body::Reasoning { html, duration_ms })
+}
+
+fn long(text: &str) -> Body {
+    Body::Long { text: head(text, CUT).to_owned(), bytes: text.len() }
+}
+
+/// Keeps the newest of what fits into `room`, but always something; where what is kept begins, when something was left out.
+pub fn fit(lanes: &mut Vec<Lane>, room: usize) -> Option<usize> {
+    let (mut left, mut kept, all) = (room, lanes.len(), lanes.len());
+    let mut cut = false;
+    for lane in lanes.iter_mut().rev() {
+        let weight = lane.weight();
+        if weight > left {
+            // Of a group some calls may fit.
+            cut = match &mut lane.body {
+                Body::Calls(group) => group.keep(left.saturating_sub(GROUP_WEIGHT), kept == all),
+                _ => kept == all,
+            };
+            if let Body::Calls(Calls { calls }) = &lane.body {
+                lane.index = calls.first().map_or(lane.index, |call| call.at);
+            }
+            kept -= usize::from(cut);
+            break;
+        }
+        left -= weight;
+        kept -= 1;
+    }
+    let all = kept == 0 && !(cut && matches!(lanes.first(), Some(Lane { body: Body::Calls(_), .. })));
+    lanes.drain(..kept);
+    lanes.first().filter(|_| !all).map(|lane| lane.index)
+}
+
+/// Takes away what lies before a place.
+pub fn skip(lanes: &mut Vec<Lane>, from: usize) {
+    for lane in lanes.iter_mut().filter(|lane| lane.index < from) {
+        if let Body::Calls(group) = &mut lane.body {
+            group.calls.retain(|call| call.at >= from);
+            lane.index = group.calls.first().map_or(lane.index, |call| call.at);
+        }
+    }
+    lanes.retain(|lane| lane.index >= from);
+}
+
 /// Lanes under construction.
 #[derive(Default)]
 pub struct Builder {
     lanes: Vec<Lane>,
+    /// The place of the next part.
+    at: usize,
+    /// The message has parts before those that come: a result without its call belongs to one of them.
+    cut: bool,
     by: Option<By>,
     /// Where each call is: lane, place in the lane.
     calls: HashMap<String, (usize, usize)>,
@@ -105,9 +222,20 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// For a message of this author.
-    pub fn new(by: By) -> Self {
-        Self { by: Some(by), ..Self::default() }
+    /// For a message of this author, from a part on.
+    pub fn new(by: By, from: usize) -> Self {
+        Self { by: Some(by), at: from, cut: from > 0, ..Self::default() }
+    }
+
+    /// Parts that lie behind those that are shown: only what they say of calls that are.
+    pub fn answers(&mut self, parts: &[Part]) {
+        for part in parts {
+            if let Part::ToolResult { call_id, result, ok, duration_ms, .. } = part
+                && let Some(call) = self.find(call_id).filter(|call| call.outcome == Outcome::Working)
+            {
+                call.answer(result, *ok, *duration_ms);
+            }
+        }
     }
 
     /// A complete part.
@@ -115,13 +243,12 @@ impl Builder {
         match part {
             Part::Text { text } | Part::Summary { text } => {
                 if !text.trim().is_empty() {
-                    self.push(Body::Prose(markdown::render(text, self.by.unwrap_or(By::Agent))));
+                    self.push(prose(text, self.by.unwrap_or(By::Agent)));
                 }
             }
             Part::Reasoning { text, duration_ms } => {
                 if !text.trim().is_empty() {
-                    let html = markdown::render(text, By::Agent);
-                    self.push(Body::Reasoning { html, duration_ms: *duration_ms });
+                    self.push(reasoning(text, *duration_ms));
                 }
             }
             Part::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
@@ -129,16 +256,19 @@ impl Builder {
                 self.result(call_id, tool, result, *ok, *duration_ms);
             }
             Part::Notice { level, text, folded } => self.push(match folded {
-                Some(said) => Body::Withdrawn { reason: text.clone(), said: said.clone() },
-                None => Body::Notice { level: *level, text: text.clone() },
+                Some(said) => Body::Withdrawn { reason: head(text, SHORT).to_owned(), said: head_and_tail(said, CUT) },
+                None => Body::Notice { level: *level, text: head_and_tail(text, SHORT) },
             }),
             Part::Artifact { artifact } => {
-                let text = |name: &str| artifact.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
+                let text = |name: &str| {
+                    head(artifact.get(name).and_then(|value| value.as_str()).unwrap_or(""), SHORT / 4).to_owned()
+                };
                 let title = if text("title").is_empty() { text("id") } else { text("title") };
                 self.push(Body::Artifact { id: text("artifactId").parse().ok(), title, kind: text("type") });
             }
         }
         self.step = self.lanes.len();
+        self.at += 1;
     }
 
     /// An event that has not become a part yet.
@@ -167,7 +297,9 @@ impl Builder {
                 self.calls.retain(|_, (lane, _)| *lane < self.step);
             }
             AgentStreamEvent::Step { .. } => self.step = self.lanes.len(),
-            AgentStreamEvent::Notice { level, text } => self.push(Body::Notice { level: *level, text: text.clone() }),
+            AgentStreamEvent::Notice { level, text } => {
+                self.push(Body::Notice { level: *level, text: head_and_tail(text, SHORT) });
+            }
             AgentStreamEvent::Gap { from, to, .. } => self.push(Body::Notice {
                 level: NoticeLevel::Warning,
                 text: format!(
@@ -177,6 +309,7 @@ impl Builder {
             }),
             _ => {}
         }
+        self.at += 1;
     }
 
     /// The lanes. `ended`: nothing more will come, so a call without its result never gets one.
@@ -187,9 +320,11 @@ impl Builder {
                     let open = group.calls.iter_mut().filter(|call| call.outcome == Outcome::Working);
                     open.for_each(|call| call.outcome = Outcome::Unanswered);
                 }
-                Body::Writing(text) if ended => lane.body = Body::Prose(markdown::render(text, By::Agent)),
-                Body::Thinking(text) if ended => {
-                    lane.body = Body::Reasoning { html: markdown::render(text, By::Agent), duration_ms: 0 };
+                Body::Writing(text) if ended => lane.body = prose(text, By::Agent),
+                Body::Thinking(text) if ended => lane.body = reasoning(text, 0),
+                // The newest of it: the whole is shown when it is complete.
+                Body::Writing(text) | Body::Thinking(text) if escaped(text) > HEAVY => {
+                    *text = tail(text, CUT).to_owned();
                 }
                 _ => {}
             }
@@ -198,25 +333,27 @@ impl Builder {
     }
 
     fn push(&mut self, body: Body) {
-        self.lanes.push(Lane { index: self.lanes.len(), body });
+        self.lanes.push(Lane { index: self.at, body });
     }
 
     fn call(&mut self, id: &str, tool: &str, args: &serde_json::Value) {
         if self.calls.contains_key(id) {
             return;
         }
-        if !matches!(self.lanes.last(), Some(Lane { body: Body::Calls(_), .. })) {
+        // By place, so that a group stays the same wherever what is shown begins.
+        let group = self.at / GROUP;
+        if !matches!(self.lanes.last(), Some(Lane { index, body: Body::Calls(_) }) if index / GROUP == group) {
             self.push(Body::Calls(Calls::default()));
         }
         let lane = self.lanes.len() - 1;
         if let Body::Calls(group) = &mut self.lanes[lane].body {
             self.calls.insert(id.to_owned(), (lane, group.calls.len()));
-            group.calls.push(Call::new(id, tool, args));
+            group.calls.push(Call::new(id, tool, args, self.at));
         }
     }
 
     fn result(&mut self, id: &str, tool: &str, result: &serde_json::Value, ok: bool, duration_ms: u64) {
-        if self.find(id).is_none() {
+        if self.find(id).is_none() && !self.cut {
             self.call(id, tool, &serde_json::Value::Null);
         }
         if let Some(call) = self.find(id) {
@@ -234,94 +371,4 @@ impl Builder {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn call(id: &str, tool: &str) -> Part {
-        Part::ToolCall { call_id: id.to_owned(), tool: tool.to_owned(), args: json!({"command": "ls", "path": "a"}) }
-    }
-
-    fn result(id: &str, ok: bool) -> Part {
-        Part::ToolResult {
-            call_id: id.to_owned(),
-            tool: "shell".to_owned(),
-            result: json!("out"),
-            ok,
-            duration_ms: 1_000,
-        }
-    }
-
-    fn event(json: serde_json::Value) -> Report {
-        let mut event = json!({"agentId": "default"});
-        event.as_object_mut().expect("an object").extend(json.as_object().expect("an object").clone());
-        let whole = json!({"seq": 1, "at": "2026-01-01T00:00:00.000Z", "type": "task:progress", "event": event});
-        Report::read(&whole.to_string()).expect("an event")
-    }
-
-    #[test]
-    fn calls_fold_into_one_counted_group() {
-        let mut builder = Builder::new(By::Agent);
-        for part in
-            [call("1", "shell"), result("1", true), call("2", "shell"), call("3", "read_file"), result("2", false)]
-        {
-            builder.part(&part);
-        }
-        let lanes = builder.finish(false);
-        let [Lane { body: Body::Calls(group), .. }] = lanes.as_slice() else { panic!("{lanes:?}") };
-        assert_eq!((group.counted().as_str(), group.failed()), ("2 commands, 1 read", 1));
-        assert!(group.is_open() && group.is_working());
-    }
-
-    #[test]
-    fn the_open_tail_continues_the_parts() {
-        let mut builder = Builder::new(By::Agent);
-        builder.part(&call("1", "shell"));
-        builder.event(&event(json!({"type": "tool-output", "callId": "1", "content": "half"})));
-        builder.event(&event(json!({"type": "text-delta", "content": "so "})));
-        builder.event(&event(json!({"type": "text-delta", "content": "far"})));
-        let lanes = builder.finish(false);
-        let [Lane { body: Body::Calls(group), .. }, Lane { body: Body::Writing(text), .. }] = lanes.as_slice() else {
-            panic!("{lanes:?}")
-        };
-        assert_eq!((group.calls[0].output.as_str(), text.as_str()), ("half", "so far"));
-    }
-
-    #[test]
-    fn a_withdrawn_step_takes_back_what_it_said() {
-        let mut builder = Builder::new(By::Agent);
-        builder.part(&Part::Text { text: "kept".to_owned() });
-        builder.event(&event(json!({"type": "step", "n": 2, "state": "started"})));
-        builder.event(&event(json!({"type": "text-delta", "content": "oops"})));
-        builder.event(&event(json!({"type": "step", "n": 2, "state": "discarded"})));
-        assert_eq!(builder.finish(false).len(), 1);
-    }
-
-    #[test]
-    fn a_call_that_never_got_its_result_does_not_look_alive() {
-        let mut builder = Builder::new(By::Agent);
-        builder.part(&call("1", "shell"));
-        let lanes = builder.finish(true);
-        let Body::Calls(group) = &lanes[0].body else { panic!("{lanes:?}") };
-        assert!(!group.is_open() && !group.is_working());
-    }
-
-    #[test]
-    fn no_number_of_a_viber_is_too_large_to_show() {
-        let mut builder = Builder::new(By::Agent);
-        for id in ["1", "2"] {
-            builder.part(&call(id, "shell"));
-            builder
-                .event(&event(json!({"type": "tool-result", "callId": id, "tool": "shell", "result": "", "ok": true,
-                "durationMs": u64::MAX})));
-        }
-        builder.event(&event(json!({"type": "gap", "from": u64::MAX, "to": 0, "bytes": 0, "reason": "a lie"})));
-        let lanes = builder.finish(true);
-        let Body::Calls(group) = &lanes[0].body else { panic!("{lanes:?}") };
-        assert!(group.took().ends_with("min"), "{}", group.took());
-        let mut usage = protocol::Usage { input_tokens: u64::MAX, ..protocol::Usage::default() };
-        usage.add(&usage.clone());
-        assert_eq!(usage.input_tokens, u64::MAX);
-    }
-}
+mod tests;

@@ -6,10 +6,10 @@ use protocol::{ArtifactId, Instant, SessionId};
 use super::{
     call::Outcome,
     filters,
-    lanes::{Body, Builder, Lane},
+    lanes::{self, Body, Builder, Lane, escaped},
 };
 use crate::{
-    domain::{Author, Delivery, Message, Task, TaskState, committed::Report},
+    domain::{Author, Delivery, Message, Part, Task, TaskState, committed::Report},
     web::{links, markdown::By},
 };
 
@@ -35,6 +35,8 @@ pub struct MessageView {
     pub may_send: bool,
     /// It is kept here: the whole output of a call has an address.
     pub kept: bool,
+    /// Where what it said before is to be seen, when that is not here.
+    pub earlier: Option<String>,
 }
 
 /// How far a user's message has come.
@@ -79,7 +81,11 @@ pub struct LanesView<'a> {
 
 impl LanesView<'_> {
     fn output_link(&self, call: &str) -> Option<String> {
-        Some(links::call_output(self.slug, self.session, self.seq, call))
+        (!call.is_empty()).then(|| links::call_output(self.slug, self.session, self.seq, call))
+    }
+
+    fn part_link(&self, index: &usize) -> Option<String> {
+        Some(links::part(self.slug, self.session, self.seq, *index))
     }
 
     fn artifact_link(&self, id: &ArtifactId) -> String {
@@ -88,12 +94,38 @@ impl LanesView<'_> {
 }
 
 impl MessageView {
+    /// How many bytes of HTML it takes at most.
+    pub fn weight(&self) -> usize {
+        let about: usize = self.about.iter().map(|fact| 40 + escaped(fact)).sum();
+        let outcome = self.outcome.as_ref().map_or(0, |ended| 300 + 2 * escaped(&ended.words));
+        2_500 + escaped(&self.name) + about + outcome + self.lanes.iter().map(Lane::weight).sum::<usize>()
+    }
+
+    /// Leaves out what does not fit from the front, and says where that is to be seen.
+    pub fn fit(&mut self, room: usize) {
+        let lanes: usize = self.lanes.iter().map(Lane::weight).sum();
+        let beside = self.weight() - lanes;
+        if let Some(from) = lanes::fit(&mut self.lanes, room.saturating_sub(beside)) {
+            self.earlier = Some(links::earlier(&self.slug, &self.session, self.seq, from));
+        }
+    }
+
+    /// The same from a place on that was chosen before.
+    pub fn fit_from(&mut self, from: usize) {
+        lanes::skip(&mut self.lanes, from);
+        self.earlier = (from > 0).then(|| links::earlier(&self.slug, &self.session, self.seq, from));
+    }
+
     fn edit_link(&self) -> String {
         links::session_edit(&self.slug, &self.session, self.seq)
     }
 
     fn output_link(&self, call: &str) -> Option<String> {
-        self.kept.then(|| links::call_output(&self.slug, &self.session, self.seq, call))
+        (self.kept && !call.is_empty()).then(|| links::call_output(&self.slug, &self.session, self.seq, call))
+    }
+
+    fn part_link(&self, index: &usize) -> Option<String> {
+        self.kept.then(|| links::part(&self.slug, &self.session, self.seq, *index))
     }
 
     fn artifact_link(&self, id: &ArtifactId) -> String {
@@ -115,11 +147,20 @@ impl Told {
     }
 }
 
-/// The lanes of a message: its parts, then the events that have not become parts.
-pub fn lanes(message: &Message, tail: &[Report], open: bool) -> Vec<Lane> {
+/// The lanes of a message: its parts, the first of them in its place `from`, then the events that have not become parts.
+pub fn lanes(message: &Message, from: usize, tail: &[Report], open: bool) -> Vec<Lane> {
     let by = if message.role == Author::User { By::Person } else { By::Agent };
-    let mut builder = Builder::new(by);
+    let mut builder = Builder::new(by, from);
     message.parts.iter().for_each(|part| builder.part(part));
     tail.iter().for_each(|report| builder.event(report));
     builder.finish(!open)
+}
+
+/// The lanes of a part of a message, the first in its place `from`; `later` lies behind it.
+pub fn lanes_between(message: &Message, from: usize, later: &[Part]) -> Vec<Lane> {
+    let by = if message.role == Author::User { By::Person } else { By::Agent };
+    let mut builder = Builder::new(by, from);
+    message.parts.iter().for_each(|part| builder.part(part));
+    builder.answers(later);
+    builder.finish(true)
 }

@@ -15,14 +15,17 @@ use super::super::{
     dock::DockView,
     ops::{self, Told},
     session::Where,
-    talk::{Shown, Talk},
+    talk::{Shown, Talk, WEIGHT, place},
 };
 use crate::{
     actions,
     error::Result,
     live::{self, Cursor, Ended, Frame},
     state::Board,
-    web::{extract::Caller, view::message::LanesView},
+    web::{
+        extract::Caller,
+        view::message::{LanesView, MessageView},
+    },
 };
 
 /// Between two looks at the lanes of the open message.
@@ -44,8 +47,8 @@ pub struct Watched {
     at: Cursor,
     /// The newest message that the tab has.
     last: u64,
-    /// The open message, and the hashes of its lanes as the tab has them; none known yet after connecting.
-    open: Option<(u64, Vec<u64>)>,
+    /// The open message as the tab has it; not known yet after connecting.
+    open: Option<Open>,
     /// Tasks of which more was to come at the last look.
     unfinished: Vec<TaskId>,
     /// Hashes of whole messages that may still change: those that tasks at work came from.
@@ -60,6 +63,15 @@ pub struct Watched {
     current: bool,
     /// It came back and may have missed how a message ended.
     again: bool,
+}
+
+/// The open message as a tab has it.
+struct Open {
+    seq: u64,
+    /// The place where what is shown of it begins.
+    from: usize,
+    /// Place and hash of its lanes.
+    lanes: Vec<(usize, u64)>,
 }
 
 /// What a look brought.
@@ -128,15 +140,15 @@ impl Watched {
                     return None;
                 }
                 match ops::tell(&run, after.max(covered)) {
-                    Told::Adds(bytes) => {
+                    Told::Adds(bytes) if bytes.len() <= WEIGHT => {
                         self.at.seq = run.to;
                         // The last lane grew: it is sent anew when it is complete.
-                        if let Some(last) = self.open.as_mut().and_then(|(_, lanes)| lanes.last_mut()) {
-                            *last = 0;
+                        if let Some(last) = self.open.as_mut().and_then(|open| open.lanes.last_mut()) {
+                            last.1 = 0;
                         }
                         Some(bytes)
                     }
-                    Told::Changes => {
+                    Told::Adds(_) | Told::Changes => {
                         self.changed = true;
                         None
                     }
@@ -156,7 +168,8 @@ impl Watched {
         let mut found = Found::default();
         self.changed = false;
         self.ready_at = Some(tokio::time::Instant::now() + LANES);
-        let shown = Shown { last: self.last, tasks: self.unfinished.clone() };
+        let open = self.open.as_ref().map(|open| (open.seq, open.from));
+        let shown = Shown { last: self.last, tasks: self.unfinished.clone(), open };
         let talk = Talk::news(board, &caller.team.id, &self.id, shown).await?;
         self.unfinished = talk.unfinished().cloned().collect();
         if self.lost || talk.missed || !self.same_task(&talk) {
@@ -197,53 +210,83 @@ impl Watched {
         self.first = false;
     }
 
-    /// Messages and lanes that the tab lacks.
+    /// Messages and lanes that the tab lacks. A frame is never larger than a page: what does not fit is fetched with that.
     fn note(&mut self, talk: &Talk, caller: &Caller, found: &mut Found) {
-        let growing = talk.growing.as_ref();
-        let open_now = growing.map(|growing| growing.message.seq);
-        let mut html = String::new();
         let current = std::mem::take(&mut self.current);
         let again = !current && std::mem::take(&mut self.again);
         self.again = false;
-        for message in &talk.messages {
-            if Some(message.seq) == open_now {
-                continue;
-            }
-            let view = talk.view(caller, message).to_string();
-            let hash = hash(&view);
-            let new = message.seq > self.last || again || talk.ended.contains(&message.task_id);
-            let known = self.entries.insert(message.seq, hash);
-            if new || known.is_some_and(|known| known != hash) {
-                html.push_str(&view);
-            }
-            self.last = self.last.max(message.seq);
-        }
-        if let Some(growing) = growing {
+        let (mut room, mut pieces) = (WEIGHT, Vec::new());
+        if let Some(growing) = &talk.growing {
             let view = talk.open_view(caller, growing);
-            let hashes: Vec<u64> = view.lanes.iter().map(|lane| hash(&format!("{lane:?}"))).collect();
-            match &self.open {
-                Some((seq, known)) if *seq == view.seq => {
-                    let from = known.iter().zip(&hashes).take_while(|(a, b)| a == b).count();
-                    if from < hashes.len() || known.len() > hashes.len() {
-                        let (slug, session) = (&view.slug, &view.session);
-                        let lanes = LanesView { slug, session, seq: view.seq, lanes: &view.lanes[from..] };
-                        html.push_str(&format!(r#"<div data-lanes="m-{}" data-from="{from}">{lanes}</div>"#, view.seq));
-                    }
-                }
-                _ if current => {}
-                _ => html.push_str(&view.to_string()),
-            }
-            self.open = Some((view.seq, hashes));
-            self.last = self.last.max(view.seq);
+            pieces.extend(self.note_open(view, place(growing.from), current));
         } else {
             self.open = None;
         }
+        room = room.saturating_sub(pieces.iter().map(String::len).sum());
+        let open_now = talk.growing.as_ref().map(|growing| growing.message.seq);
+        // The newest first: of what the tab has already, what does not fit is left as it is there.
+        for message in talk.messages.iter().rev().filter(|message| Some(message.seq) != open_now) {
+            let mut view = talk.view(caller, message);
+            view.fit(WEIGHT);
+            let html = view.to_string();
+            let hash = hash(&html);
+            let new = message.seq > self.last;
+            let due = new || again || talk.ended.contains(&message.task_id);
+            let known = self.entries.insert(message.seq, hash);
+            if !due && known.is_none_or(|known| known == hash) {
+                continue;
+            }
+            if html.len() <= room {
+                room -= html.len();
+                pieces.push(html);
+            } else if new && !again {
+                found.log.push(ops::frame(None, "reset", ""));
+                return;
+            }
+        }
+        let newest = talk.messages.iter().map(|message| message.seq).chain(open_now).max();
+        self.last = self.last.max(newest.unwrap_or(0));
         self.at.seq = self.at.seq.max(talk.seq);
+        // In the order of the conversation, as the tab has it: a message finds its place by its seq, lanes by their message.
+        pieces.reverse();
+        let html = pieces.concat();
         if let Some(task) = &talk.current
             && !html.is_empty()
         {
             found.log.push(ops::log(&ops::cursor(task.id.as_str(), self.at.attempt, self.at.seq), &html));
         }
+    }
+
+    /// What the tab lacks of the open message: lanes from one on, or all of it.
+    fn note_open(&mut self, mut view: MessageView, read_from: usize, current: bool) -> Option<String> {
+        // What was read may begin behind what the tab has: then all of it is sent.
+        let known = self.open.as_ref().filter(|open| open.seq == view.seq && open.from >= read_from);
+        let jumps = known.is_none() && self.open.as_ref().is_some_and(|open| open.seq == view.seq);
+        match known {
+            Some(open) => view.fit_from(open.from),
+            None => view.fit(WEIGHT),
+        }
+        // It has grown too long for a page: the newest of it is shown, and the rest is one link away.
+        let long = view.weight() > 2 * WEIGHT;
+        if long {
+            view.fit(WEIGHT / 2);
+        }
+        let from = if view.earlier.is_some() { view.lanes.first().map_or(0, |lane| lane.index) } else { 0 };
+        let lanes: Vec<(usize, u64)> = view.lanes.iter().map(|lane| (lane.index, hash(&format!("{lane:?}")))).collect();
+        let html = match known.filter(|_| !long) {
+            Some(open) => {
+                let same = open.lanes.iter().zip(&lanes).take_while(|(a, b)| a == b).count();
+                let places = [open.lanes.get(same), lanes.get(same)].into_iter().flatten().map(|lane| lane.0);
+                places.min().map(|first| {
+                    let (slug, session, seq) = (&view.slug, &view.session, view.seq);
+                    let lanes = LanesView { slug, session, seq, lanes: &view.lanes[same..] };
+                    format!(r#"<div data-lanes="m-{seq}" data-from="{first}">{lanes}</div>"#)
+                })
+            }
+            None => (!current || long || jumps).then(|| view.to_string()),
+        };
+        self.open = Some(Open { seq: view.seq, from, lanes });
+        html
     }
 
     /// Whoever looks has read it.

@@ -36,6 +36,8 @@ const REVISIONS: u64 = 50;
 const EDITS: u64 = 20;
 /// Proposals that are shown at once; an agent's newer one takes the place of its older one.
 const PROPOSALS: u64 = 3;
+/// Steps that have a menu.
+const MENUS: usize = 25;
 /// Pictures that a file beside the plan shows.
 const MEDIA: usize = 24;
 /// Artifacts among which they are looked for.
@@ -239,6 +241,8 @@ struct StepView {
     current: bool,
     first: bool,
     last: bool,
+    /// It can be changed by itself: of a long plan only the first steps and the one at work, or else by the text.
+    menu: bool,
 }
 
 impl<'a> PlanView<'a> {
@@ -260,6 +264,7 @@ impl<'a> PlanView<'a> {
                         current: current == Some(n),
                         first: n == 0,
                         last: n + 1 == count,
+                        menu: n < MENUS || current == Some(n),
                     };
                     match pieces.last_mut() {
                         Some(Shown::Steps(steps)) => steps.push(view),

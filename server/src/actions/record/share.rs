@@ -1,0 +1,125 @@
+//! Shares: what one change takes of the frames that wait, so that a viber that has much to tell stops nobody else's writes.
+
+use std::{collections::HashSet, sync::Arc};
+
+use protocol::{EventBody, Events, TaskId};
+
+use crate::domain::{Report, assemble::Assembler};
+
+/// Events of a share that each write rows of their own.
+const WEIGHT: usize = 40;
+/// Attempts of a share: each writes a few rows whatever it tells.
+const ATTEMPTS: usize = 12;
+/// Bytes of a share: of one frame or of many small ones.
+const BYTES: usize = 512 * 1024;
+
+/// The frames in their order, in shares; one that is too much for a share goes on in the next. There is always one.
+pub(super) fn shares(frames: Arc<[Events]>) -> Vec<Arc<[Events]>> {
+    let items: usize = frames.iter().map(|frame| frame.items.len()).sum();
+    let bytes: usize = frames.iter().flat_map(|frame| &frame.items).map(|item| item.get().len()).sum();
+    if items <= WEIGHT && frames.len() <= ATTEMPTS && bytes <= BYTES {
+        return vec![frames];
+    }
+    let mut shares = Shares::default();
+    for frame in frames.iter() {
+        shares.frame(frame);
+    }
+    shares.next();
+    shares.done
+}
+
+#[derive(Default)]
+struct Shares {
+    done: Vec<Arc<[Events]>>,
+    frames: Vec<Events>,
+    attempts: HashSet<(TaskId, u32)>,
+    weight: usize,
+    bytes: usize,
+}
+
+impl Shares {
+    fn frame(&mut self, frame: &Events) {
+        let of = (frame.task_id.clone(), frame.attempt);
+        if !self.attempts.contains(&of) {
+            if self.attempts.len() >= ATTEMPTS {
+                self.next();
+            }
+            self.attempts.insert(of);
+        }
+        let part_from =
+            |from| Events { task_id: frame.task_id.clone(), attempt: frame.attempt, from, items: Vec::new() };
+        let mut part = part_from(frame.from);
+        for item in &frame.items {
+            // What cannot be read is refused with its frame.
+            let report = Report::read(item.get()).ok();
+            let weighs = usize::from(report.as_ref().is_none_or(weighs));
+            let full = self.weight + weighs > WEIGHT || self.bytes + item.get().len() > BYTES;
+            if full && let Some(first) = report.as_ref().map(|report| report.first) {
+                // What a frame says of its first item is checked, not made up.
+                if !part.items.is_empty() {
+                    self.frames.push(std::mem::replace(&mut part, part_from(first)));
+                }
+                self.next();
+            }
+            self.weight += weighs;
+            self.bytes += item.get().len();
+            part.items.push(item.clone());
+        }
+        if !part.items.is_empty() || frame.items.is_empty() {
+            self.frames.push(part);
+        }
+    }
+
+    fn next(&mut self) {
+        if !self.frames.is_empty() {
+            self.done.push(std::mem::take(&mut self.frames).into());
+        }
+        (self.weight, self.bytes) = (0, 0);
+        self.attempts.clear();
+    }
+}
+
+/// Whether an event writes a row of its own: a part, a plan, an artifact. Pieces of text share theirs.
+fn weighs(report: &Report) -> bool {
+    let text = matches!(&report.body, Some(EventBody::Progress { event }) if matches!(event.event,
+        protocol::AgentStreamEvent::TextDelta { .. } | protocol::AgentStreamEvent::ReasoningDelta { .. }
+        | protocol::AgentStreamEvent::ToolOutput { .. }));
+    !text || Assembler::completes(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, value::RawValue};
+
+    use super::*;
+
+    fn frame(from: u64, to: u64, event: &serde_json::Value) -> Events {
+        let item = |seq: u64| {
+            let event =
+                json!({ "seq": seq, "at": "2026-01-01T00:00:00.000Z", "type": "task:progress", "event": event });
+            RawValue::from_string(event.to_string()).expect("JSON")
+        };
+        Events { task_id: TaskId::new(1), attempt: 1, from, items: (from..=to).map(item).collect() }
+    }
+
+    #[test]
+    fn a_long_frame_goes_on_in_the_next_share() {
+        let notice = json!({ "agentId": "a", "type": "notice", "level": "info", "text": "x" });
+        let frames: Arc<[Events]> = vec![frame(1, 5, &notice), frame(6, 100, &notice)].into();
+        let shares = shares(frames);
+        let seqs: Vec<Vec<(u64, usize)>> =
+            shares.iter().map(|share| share.iter().map(|frame| (frame.from, frame.items.len())).collect()).collect();
+        assert_eq!(seqs, [vec![(1, 5), (6, 35)], vec![(41, 40)], vec![(81, 20)]]);
+    }
+
+    #[test]
+    fn text_shares_its_row_and_nonsense_stays_whole() {
+        let text = json!({ "agentId": "a", "type": "text-delta", "content": "x" });
+        assert_eq!(shares(vec![frame(1, 900, &text)].into()).len(), 1);
+        let raw = || RawValue::from_string("{}".to_owned()).expect("JSON");
+        let lie = Events { task_id: TaskId::new(1), attempt: 1, from: 9, items: (0..300).map(|_| raw()).collect() };
+        let shares = shares(vec![lie].into());
+        assert_eq!((shares.len(), shares[0][0].items.len(), shares[0][0].from), (1, 300, 9));
+        assert_eq!(super::shares(Vec::new().into()).len(), 1);
+    }
+}

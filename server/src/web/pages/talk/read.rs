@@ -1,0 +1,228 @@
+//! What a page or a stream needs of a conversation, read: of its parts only those that may be shown.
+
+use std::collections::HashMap;
+
+use protocol::{SessionId, TeamId};
+
+use super::{Before, Growing, Shown, Talk, WEIGHT};
+use crate::{
+    db::{self, Tx, messages::Outline},
+    domain::{Author, Message, Task},
+    error::{Error, Result},
+};
+
+/// Messages of a page, before its size is looked at.
+const PAGE: u64 = 80;
+/// Parts that are read for a page, and bytes of them.
+const PARTS: u64 = 400;
+const BYTES: u64 = 4 * 1024 * 1024;
+/// Parts behind a page that ends within a message: what its last calls came to.
+const BEHIND: u64 = 64;
+/// The newest messages that a stream looks at for news.
+const NEWS: u64 = 12;
+/// Tasks that end between two looks of a stream; of more it does not tell one by one.
+const ENDED: usize = 16;
+/// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
+const TAIL_ROWS: u64 = 2_000;
+
+pub(super) async fn page(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<Before>) -> Result<Talk> {
+    let mut talk = read_state(tx, team, id, before.is_none(), None).await?;
+    match before {
+        Some(Before { seq, part: Some(part) }) => read_within(tx, team, &mut talk, seq, part).await?,
+        before => {
+            let heads = db::messages::heads(tx, team, id, before.map(|before| before.seq), PAGE).await?;
+            read_messages(tx, team, &mut talk, heads).await?;
+        }
+    }
+    if let (Some(first), Some(last)) = (talk.messages.first(), talk.messages.last()) {
+        talk.tasks = db::tasks::of_messages(tx, team, id, first.seq, last.seq).await?;
+    }
+    Ok(talk)
+}
+
+/// Reads the newest of the parts of messages, as many as a page may carry; messages of which it carries nothing go. The
+/// open message was read before.
+async fn read_messages(tx: &mut Tx, team: &TeamId, talk: &mut Talk, mut heads: Vec<(Message, u64)>) -> Result<()> {
+    let except = talk.growing.as_ref().map_or(0, |growing| growing.message.seq);
+    heads.retain(|(message, _)| message.seq != except);
+    let (mut from, mut parts) = (None, 0);
+    for (message, count) in heads.iter().rev() {
+        let taken = (*count).min(PARTS - parts);
+        parts += taken;
+        from = Some((message.seq, count - taken));
+        if taken < *count || parts == PARTS {
+            break;
+        }
+    }
+    let (Some(from), Some(to)) = (from, heads.last().map(|(message, _)| message.seq)) else { return Ok(()) };
+    let session = talk.session.id.clone();
+    let stretch = db::messages::Stretch { from, to, except };
+    let outline = db::messages::outline(tx, team, &session, stretch, 2 * PARTS).await?;
+    let from = begin(&outline).unwrap_or(from);
+    talk.messages = heads.into_iter().map(|(message, _)| message).filter(|message| message.seq >= from.0).collect();
+    if from.1 > 0 {
+        talk.from.insert(from.0, from.1);
+    }
+    let stretch = db::messages::Stretch { from, to, except };
+    db::messages::read_parts(tx, team, &session, stretch, &mut talk.messages).await?;
+    Ok(())
+}
+
+/// Where the newest parts begin that a page may carry; `None`: it may carry them all. What they will take as HTML is only
+/// guessed here, with much to spare.
+fn begin(outline: &[Outline]) -> Option<(u64, u64)> {
+    let (mut bytes, mut html) = (0_u64, 0_u64);
+    let mut from = None;
+    for part in outline.iter().rev() {
+        bytes = bytes.saturating_add(part.size);
+        html += match part.kind.as_str() {
+            "tool-call" => 1_000 + part.size.min(4_000),
+            "tool-result" => part.size.min(1_500),
+            _ => 200 + part.size.min(80_000),
+        };
+        let at = (part.seq, part.idx);
+        if from.is_some() && (bytes > BYTES || html > 3 * WEIGHT as u64) {
+            return from;
+        }
+        from = Some(at);
+    }
+    None
+}
+
+/// A part of one message, up to one of its parts.
+async fn read_within(tx: &mut Tx, team: &TeamId, talk: &mut Talk, seq: u64, part: u64) -> Result<()> {
+    let heads = db::messages::heads(tx, team, &talk.session.id, Some(seq.saturating_add(1)), 1).await?;
+    let found = heads.into_iter().find(|(message, _)| message.seq == seq);
+    let Some((mut message, count)) = found else { return Err(Error::NotFound) };
+    let to = part.min(count);
+    let stretch = db::messages::Stretch { from: (seq, to.saturating_sub(PARTS)), to: seq, except: 0 };
+    let mut outline = db::messages::outline(tx, team, &talk.session.id, stretch, PARTS).await?;
+    outline.retain(|part| part.idx < to);
+    let from = begin(&outline).unwrap_or(stretch.from).1;
+    message.parts = db::messages::some_parts(tx, team, &message.id, None, (from, to), PARTS).await?;
+    let behind = (to, to.saturating_add(BEHIND));
+    talk.behind = Some(db::messages::some_parts(tx, team, &message.id, Some("tool-result"), behind, BEHIND).await?);
+    if from > 0 {
+        talk.from.insert(seq, from);
+    }
+    talk.messages = vec![message];
+    Ok(())
+}
+
+pub(super) async fn news(tx: &mut Tx, team: &TeamId, id: &SessionId, shown: &Shown) -> Result<Talk> {
+    let mut talk = read_state(tx, team, id, true, shown.open).await?;
+    talk.tasks = talk.open.clone();
+    talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
+    let mut recent = db::messages::heads(tx, team, id, None, NEWS).await?;
+    let first = recent.first().map_or(u64::MAX, |(first, _)| first.seq);
+    talk.missed = shown.last > 0 && recent.len() as u64 == NEWS && first > shown.last + 1;
+    // What still changes, or did since, may lie further back, and may have come and gone between two looks.
+    let ended = shown.tasks.iter().filter(|task| !talk.unfinished().any(|one| one == *task));
+    talk.ended = ended.cloned().collect();
+    talk.missed |= talk.ended.len() > ENDED;
+    if talk.missed {
+        return Ok(talk);
+    }
+    for task in
+        talk.ended.iter().chain(talk.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
+    {
+        recent.extend(db::messages::of_task(tx, team, task, NEWS).await?);
+        if !talk.tasks.iter().any(|known| known.id == *task) {
+            talk.tasks.extend(db::tasks::load(tx, team, task).await?);
+        }
+    }
+    recent.sort_by_key(|(message, _)| message.seq);
+    recent.dedup_by_key(|(message, _)| message.seq);
+    let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
+    recent.retain(|(message, _)| message.seq > shown.last || asked(message));
+    read_messages(tx, team, &mut talk, recent).await?;
+    Ok(talk)
+}
+
+async fn read_state(
+    tx: &mut Tx,
+    team: &TeamId,
+    id: &SessionId,
+    grows: bool,
+    shown: Option<(u64, usize)>,
+) -> Result<Talk> {
+    let session = db::sessions::load(tx, team, id).await?.ok_or(Error::NotFound)?;
+    let viber = db::vibers::load(tx, team, &session.viber_id).await?;
+    let names = db::members::list(tx, team).await?.into_iter();
+    let names = names.map(|member| (member.operator.id.to_string(), member.operator.name)).collect();
+    let open = db::tasks::open_of_session(tx, team, id).await?;
+    let current = match open.first() {
+        Some(task) => Some(task.clone()),
+        None => db::tasks::newest_of_session(tx, team, id).await?,
+    };
+    let (mut growing, mut seq) = (None, 0);
+    if grows && let Some(task) = &current {
+        (growing, seq) = read_growing(tx, team, task, shown).await?;
+    }
+    let taking = db::imports::progress(tx, team, id).await?;
+    Ok(Talk {
+        session,
+        viber,
+        messages: Vec::new(),
+        from: HashMap::new(),
+        behind: None,
+        tasks: Vec::new(),
+        open,
+        current,
+        growing,
+        seq,
+        names,
+        ended: Vec::new(),
+        missed: false,
+        taking,
+    })
+}
+
+/// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
+/// after them agree, because the attempt is read again until nothing moved in between. What is `shown` of it is read from
+/// the same place on.
+async fn read_growing(
+    tx: &mut Tx,
+    team: &TeamId,
+    task: &Task,
+    shown: Option<(u64, usize)>,
+) -> Result<(Option<Growing>, u64)> {
+    loop {
+        let Some(held) = db::attempts::held(tx, team, &task.id, task.attempt).await? else { return Ok((None, 0)) };
+        if held.outcome.is_some() || held.last_seq == 0 {
+            return Ok((None, held.last_seq));
+        }
+        let mut message = Message {
+            id: protocol::MessageId::new(0),
+            session_id: held.session_id.clone(),
+            seq: held.message_seq,
+            role: Author::Assistant,
+            author: held.agent_id.clone(),
+            task_id: task.id.clone(),
+            attempt: task.attempt,
+            parts: Vec::new(),
+            created_at: task.started_at.unwrap_or(task.created_at),
+        };
+        let mut from = 0;
+        if let Some(id) = &held.message_id
+            && let Some((found, count)) = db::messages::head(tx, team, id).await?
+        {
+            from = count.saturating_sub(PARTS);
+            let shown = shown.filter(|(seq, _)| *seq == found.seq).map(|(_, place)| place as u64);
+            let stretch = db::messages::Stretch { from: (found.seq, from), to: found.seq, except: 0 };
+            let outline = db::messages::outline(tx, team, &held.session_id, stretch, PARTS).await?;
+            let first = begin(&outline).unwrap_or(stretch.from).1;
+            from = shown.filter(|place| *place >= from).map_or(first, |place| place.min(count));
+            message = found;
+            message.parts = db::messages::some_parts(tx, team, id, None, (from, count), PARTS).await?;
+        }
+        let again = db::attempts::held(tx, team, &task.id, task.attempt).await?;
+        if again.is_none_or(|again| again.parts_seq != held.parts_seq || again.outcome != held.outcome) {
+            continue;
+        }
+        let runs = db::events::after(tx, team, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
+        let seq = runs.last().map_or(held.parts_seq, |run| run.to);
+        let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
+        return Ok((Some(Growing { message, from, tail }), seq));
+    }
+}

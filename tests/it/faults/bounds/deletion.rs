@@ -1,0 +1,83 @@
+//! F78 and F79: what is deleted is gone for everybody at once, and its rows are taken away to the last one.
+
+use std::time::Duration;
+
+use board_tests::{Board, Engine, FakeDaemon, board::HOME, tasks::id, wait::within};
+use serde_json::json;
+
+use super::{Stage, come_back, die_after, log, rows};
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn f78_a_long_session_is_deleted_at_once_and_to_its_end(engine: Engine) {
+    let mut stage = Stage::set(engine, &log(700)).await;
+    stage.take_over().await;
+    let session = format!("/api/v1/sessions/{}", stage.session);
+    // Something of it is at work, and something waits.
+    let body = json!({ "goal": "at work", "sessionId": stage.session });
+    let task = stage.operator.post("/api/v1/tasks", &body).await.expect(201).json();
+    stage.operator.post("/api/v1/tasks", &body).await.expect(201);
+    stage.machine.submitted().await;
+    let listed = stage.operator.get("/api/v1/sessions").await.expect(200).json();
+    assert_eq!(listed["items"].as_array().expect("a list").len(), 1);
+
+    die_after(&mut stage.board, 8).await;
+    stage.operator.delete(&session).await.expect(204);
+    // From then on it is nowhere, though its rows are.
+    let gone = stage.operator.try_send(stage.operator.request(reqwest::Method::GET, &session)).await;
+    assert!(gone.is_err() || gone.is_ok_and(|answer| answer.status == 404));
+    come_back(&mut stage.board).await;
+    let owner = stage.board.owner().await;
+    for path in [session.clone(), format!("{session}/messages"), format!("/api/v1/tasks/{}", id(&task, "id"))] {
+        stage.operator.get(&path).await.expect(404);
+    }
+    owner.page(&format!("/t/{HOME}/sessions/{}", stage.session)).await.expect(404);
+    let listed = stage.operator.get("/api/v1/sessions").await.expect(200).json();
+    assert_eq!(listed["items"], json!([]));
+    let refused = stage.operator.post("/api/v1/tasks", &body).await;
+    assert_eq!(refused.status, 404, "{refused:?}");
+    // It goes on by itself.
+    let left = "SELECT (SELECT COUNT(*) FROM sessions) + (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM attempts) \
+                + (SELECT COUNT(*) FROM messages) + (SELECT COUNT(*) FROM parts) + (SELECT COUNT(*) FROM imports) AS n";
+    within(LONG, "nothing is left", || async { (rows(&stage.board, left).await == 0).then_some(()) }).await;
+    // Its id is free: the machine still has the log.
+    stage.machine.come_back().await;
+    stage.take_over().await;
+    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks").await, 700);
+    stage.board.sound().await;
+}
+
+async fn f79_a_team_is_deleted_to_its_end_though_the_board_dies(engine: Engine) {
+    let stage = Stage::set(engine, &log(300)).await;
+    stage.take_over().await;
+    stage.board.make_operator("elsewhere", "far@example.org", "owner").await;
+    let other = stage.board.token("elsewhere", "operator").await;
+    let far = FakeDaemon::enrol_in(&stage.board, "elsewhere", "far").await;
+    let kept = other.submit(far.id.as_str(), "of another team").await;
+    // Whoever deletes it is cut off in the middle.
+    let mut deletes = stage.board.command(&["team", "delete", "--team", HOME, "--yes"]);
+    deletes.env("FAILPOINTS", "db::after_commit=6*off->1*return(crash)");
+    let said = tokio::task::spawn_blocking(move || deletes.output()).await.expect("no panic").expect("it runs");
+    assert!(said.status.code().is_none(), "it did not die: {said:?}");
+    stage.operator.get("/api/v1/sessions").await.expect(401);
+    let left =
+        "SELECT (SELECT COUNT(*) FROM teams) + (SELECT COUNT(*) FROM sessions) + (SELECT COUNT(*) FROM tasks) AS n";
+    within(LONG, "the other team alone is left", || async { (rows(&stage.board, left).await == 3).then_some(()) })
+        .await;
+    assert_eq!(id(&other.task(id(&kept, "id")).await, "state"), "pending");
+    // The name is free again.
+    let said = stage.board.cli(&["team", "add", "--team", HOME]).await;
+    assert!(said.status.success(), "{said:?}");
+    sound(&stage.board).await;
+}
+
+/// The ledger misses the deleted tasks, and nothing else.
+async fn sound(board: &Board) {
+    let wrong = board.unsound().await;
+    assert!(wrong.iter().all(|line| line.starts_with("I1 ") || line.starts_with("I3 ")), "{wrong:#?}");
+}
+
+crate::on_both_databases!(
+    f78_a_long_session_is_deleted_at_once_and_to_its_end,
+    f79_a_team_is_deleted_to_its_end_though_the_board_dies,
+);
