@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
-    if args.nth(1).is_some_and(|word| word == "hold") {
-        // Before anything else: a supervisor has no configuration and no logger.
-        return daemon_agent::hold::main(args);
+    // Before anything else: these two have no configuration and no logger.
+    match args.nth(1) {
+        Some(word) if word == "hold" => return daemon_agent::hold::main(args),
+        Some(word) if word == "look" => return daemon_agent::space::look::main(args),
+        _ => {}
     }
     // One TLS provider for all, before anything could choose another.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {

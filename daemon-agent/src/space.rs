@@ -1,14 +1,17 @@
 //! Spaces: the working directories that agents declare, looked at for people on the Board.
 //!
 //! A space is found by the name that stands for a declared folder, never by a path. Files are looked at like those of the
-//! workspace, beneath the root by descriptor; what changed is told by git, which runs without anything that a repository
-//! could make it run. Refuses to change anything.
+//! workspace, beneath the root by descriptor; what changed is told by git, which can start nothing, and read nothing but the
+//! space and its repository. Refuses to change anything.
 
 mod changes;
+mod configuration;
 mod diff;
 mod git;
 mod heads;
 mod log;
+pub mod look;
+mod queue;
 mod repository;
 
 use std::path::{Path, PathBuf};
@@ -49,11 +52,23 @@ pub enum Trouble {
     Away,
     #[error("the folder is no git repository")]
     NoRepository,
-    /// Its `.git` is a link, or names a folder that does not know it.
-    #[error("its .git leads elsewhere, which is not followed")]
-    Elsewhere,
-    #[error("git is not installed on this machine")]
+    /// What of it does.
+    #[error("{0} leads out of the space, which is not followed")]
+    Elsewhere(String),
+    #[error("its configuration cannot be read: {0}")]
+    Unreadable(String),
+    #[error("the space holds the viber's own home, so what changed in it is not looked at")]
+    HoldsHome,
+    #[error("git is not installed on this machine, or only as a script")]
     NoGit,
+    /// What of it is missing.
+    #[error("the kernel of this machine has no {0}, and without it git is not let at a repository; files are shown")]
+    NoConfinement(&'static str),
+    /// The overflow of the queue of looks.
+    #[error("too many looks at spaces of this viber at once: try again in a moment")]
+    Busy,
+    #[error("git needs more than {} MiB of memory for it", look::MAX_MEMORY / 1024 / 1024)]
+    TooLarge,
     #[error("git took longer than {} s", git::TIME.as_secs())]
     Slow,
     #[error("git could not tell: {0}")]
@@ -67,8 +82,13 @@ impl Trouble {
             Self::Files(refused) => refused.code(),
             Self::Unknown => "not_found",
             Self::Away => "space_away",
-            Self::NoRepository | Self::Elsewhere => "no_repository",
+            Self::NoRepository => "no_repository",
+            Self::Elsewhere(_) | Self::HoldsHome => "leads_elsewhere",
+            Self::Unreadable(_) => "unreadable_repository",
             Self::NoGit => "no_git",
+            Self::NoConfinement(_) => "no_confinement",
+            Self::Busy => "viber_busy",
+            Self::TooLarge => "too_large",
             Self::Slow => "too_slow",
             Self::Git(_) => "git",
         }

@@ -51,7 +51,16 @@ impl Space {
     pub async fn status(&self, session: Option<&SessionId>) -> Result<SpaceStatus, Trouble> {
         let git = Git::of(self).await?;
         let base = Base::of(self, &git, session).await?;
-        let args = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=no", "--ignore-submodules=all"];
+        let args = [
+            "status",
+            "--porcelain=v2",
+            "--branch",
+            "-z",
+            "--untracked-files=no",
+            "--ignore-submodules=all",
+            "--",
+            ".",
+        ];
         let told = git.ask(&args, MOST).await?;
         let mut status = branch(&told.bytes);
         let args = [
@@ -86,7 +95,6 @@ impl Space {
             removed: None,
             renamed_from: None,
         }));
-        changes.retain(|change| !self.private.iter().any(|closed| change.path.starts_with(closed.as_str())));
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         let all = changes.len() as u64;
         let mut bytes = 0;

@@ -1,38 +1,40 @@
-//! Running the machine's `git` to look at a repository that nobody trusts.
+//! Asking the machine's `git` about a repository that nobody trusts.
 //!
-//! A repository can name programs: filters, drivers of diffs, hooks, monitors, helpers of transports. None of them runs:
-//! each way to them is closed by name, filters one by one because there is no other way, and the whole is confined by
-//! the kernel to reading, under the supervisor that ends everything that a command may have begun.
+//! A repository can name programs, other places and endless work in more ways than anybody has listed. So git runs
+//! confined by the kernel (`look`), under the supervisor that ends what does not end. The settings here are not what makes
+//! it safe: they make answers the same everywhere, and spare honest repositories an error about something that could not
+//! have been started anyway.
 
 use std::{
     ffi::OsString,
+    io::Read,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use rustix::process::Signal;
 use tokio::{
     io::AsyncReadExt,
+    sync::SemaphorePermit,
     time::{Instant, timeout_at},
 };
 
-use super::{Space, Trouble, repository::Repository};
-use crate::{
-    hold::{self, Command, Held, Options},
-    sandbox::Rules,
+use super::{
+    Space, Trouble, configuration,
+    look::{LookFailure, LookOptions},
+    queue::LOOKS,
+    repository::Repository,
 };
+use crate::hold::{self, Command, Held, Options};
 
-/// How long one question may take.
+/// How long all questions of one look may take together.
 pub const TIME: Duration = Duration::from_secs(10);
-/// Filters that are turned off by name; a repository with more is not looked at.
-const MAX_FILTERS: usize = 100;
-/// Bytes of a list of names.
-const MAX_NAMES: usize = 64 * 1024;
-/// What a filter can name.
+/// What a filter can name. One without programs leaves a file as it is.
 const OF_FILTER: [&str; 4] = ["clean", "smudge", "process", "required"];
 
 /// What stands above whatever the repository says.
-const SETTINGS: [(&str, &str); 18] = [
+const SETTINGS: [(&str, &str); 26] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
@@ -41,6 +43,13 @@ const SETTINGS: [(&str, &str); 18] = [
     ("core.untrackedCache", "false"),
     // Larger files are told as binary: their differences are not for reading.
     ("core.bigFileThreshold", "8m"),
+    // Large honest repositories within the memory that one look has, and without threads, which it has not.
+    ("core.packedGitWindowSize", "8m"),
+    ("core.packedGitLimit", "64m"),
+    ("core.deltaBaseCacheLimit", "16m"),
+    ("core.preloadIndex", "false"),
+    ("index.threads", "1"),
+    ("pack.threads", "1"),
     ("color.ui", "false"),
     ("diff.external", ""),
     ("diff.orderFile", "/dev/null"),
@@ -49,6 +58,8 @@ const SETTINGS: [(&str, &str); 18] = [
     ("diff.submodule", "short"),
     ("diff.ignoreSubmodules", "dirty"),
     ("log.showSignature", "false"),
+    ("log.mailmap", "false"),
+    ("core.alternateRefsCommand", ""),
     ("submodule.recurse", "false"),
     ("protocol.allow", "never"),
     ("gc.auto", "0"),
@@ -76,11 +87,11 @@ const ENVIRONMENT: [(&str, &str); 15] = [
 /// A repository that questions can be asked about.
 pub struct Git {
     program: PathBuf,
-    home: PathBuf,
-    cwd: PathBuf,
+    folder: PathBuf,
     repository: Repository,
     filters: Vec<String>,
     until: Instant,
+    _place: SemaphorePermit<'static>,
 }
 
 /// What git wrote.
@@ -95,13 +106,27 @@ pub struct Told {
 impl Git {
     /// Ready to ask about the repository of `space`; all questions together take [`TIME`] at most.
     pub async fn of(space: &Space) -> Result<Self, Trouble> {
-        let repository = Repository::of(&space.root)?;
-        let program = program(std::env::var_os("PATH"), &repository.top).ok_or(Trouble::NoGit)?;
+        if !space.private.is_empty() {
+            return Err(Trouble::HoldsHome);
+        }
+        let place = LOOKS.enter().await?;
         let until = Instant::now() + TIME;
-        let home = space.home.root().to_owned();
-        let mut git = Self { program, home, cwd: space.root.clone(), repository, filters: Vec::new(), until };
-        git.filters = git.named_filters().await?;
+        let root = space.root.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let repository = Repository::of(&root)?;
+            let program = program(std::env::var_os("PATH"), &repository.top).ok_or(Trouble::NoGit)?;
+            Ok::<_, Trouble>((repository, program))
+        });
+        let found = timeout_at(until, found).await.map_err(|_| Trouble::Slow)?;
+        let (repository, program) = found.map_err(|error| Trouble::Git(error.to_string()))??;
+        let folder = space.root.clone();
+        let mut git = Self { program, folder, repository, filters: Vec::new(), until, _place: place };
+        git.filters = configuration::filters(&git).await?;
         Ok(git)
+    }
+
+    pub fn repository(&self) -> &Repository {
+        &self.repository
     }
 
     /// Asks; an answer of a failed command is an error in git's own words.
@@ -124,11 +149,16 @@ impl Git {
     }
 
     async fn run(&self, args: &[&str], most: usize, quiet: bool) -> Result<Told, Trouble> {
-        let mut argv: Vec<OsString> =
-            vec![self.program.clone().into(), "--no-pager".into(), "--no-optional-locks".into()];
-        argv.extend(args.iter().map(OsString::from));
-        let rules = Rules { home: self.home.clone(), write: Vec::new() };
-        let options = Options { quiet, cwd: Some(self.cwd.clone()), scratch: None, rules: Some(rules), argv };
+        let mut words: Vec<OsString> = vec!["--no-pager".into(), "--no-optional-locks".into()];
+        words.extend(args.iter().map(OsString::from));
+        let look = LookOptions {
+            folder: self.folder.clone(),
+            read: self.repository.read.clone(),
+            program: self.program.clone(),
+            args: words,
+        };
+        let argv = std::iter::once(hold::own_program().into()).chain(look.to_args()).collect();
+        let options = Options { quiet, cwd: None, scratch: None, rules: None, argv };
         let command = Command { supervisor: hold::own_program(), options, env: self.environment() };
         let started = timeout_at(self.until, Held::start(command)).await.map_err(|_| Trouble::Slow)?;
         let (mut held, mut pipe) = started.map_err(|error| Trouble::Git(error.to_string()))?;
@@ -153,6 +183,12 @@ impl Git {
             Some(ended) => ended,
             None => held.stopped().await,
         };
+        if let Some(failure) = ended.code.and_then(LookFailure::of) {
+            return Err(not_started(failure));
+        }
+        if ended.signal == Some(Signal::XCPU.as_raw()) {
+            return Err(Trouble::Slow);
+        }
         Ok(Told { bytes, cut: !all, code: ended.code })
     }
 
@@ -177,23 +213,13 @@ impl Git {
         env
     }
 
-    /// The filters that the repository's configuration names: reading it runs nothing.
-    async fn named_filters(&self) -> Result<Vec<String>, Trouble> {
-        let args = ["config", "--includes", "--list", "--name-only", "-z"];
-        let told = self.ask(&args, MAX_NAMES).await?;
-        let mut names: Vec<String> = told.bytes.split(|byte| *byte == 0).filter_map(filter).collect();
-        names.sort_unstable();
-        names.dedup();
-        if told.cut || names.len() > MAX_FILTERS {
-            return Err(Trouble::Git("its configuration is too long".to_owned()));
-        }
-        Ok(names)
-    }
-
     /// Git's words, without the places of this machine that they may name.
     fn reason(&self, words: &str) -> Trouble {
         if words.contains("not a git repository") {
             return Trouble::NoRepository;
+        }
+        if ["Out of memory", "out of memory", "Cannot allocate memory"].iter().any(|end| words.contains(end)) {
+            return Trouble::TooLarge;
         }
         let line = words.lines().find(|line| line.starts_with("fatal:") || line.starts_with("error:"));
         let line = line.or_else(|| words.lines().next()).unwrap_or("it ended without a word");
@@ -201,12 +227,14 @@ impl Git {
     }
 }
 
-/// The name of the filter that a key of the configuration is about.
-fn filter(key: &[u8]) -> Option<String> {
-    let key = std::str::from_utf8(key).ok()?;
-    let (section, rest) = key.split_once('.')?;
-    let (name, _) = rest.rsplit_once('.')?;
-    section.eq_ignore_ascii_case("filter").then(|| name.to_owned())
+fn not_started(failure: LookFailure) -> Trouble {
+    match failure {
+        LookFailure::NoLandlock => Trouble::NoConfinement("Landlock"),
+        LookFailure::NoSeccomp => Trouble::NoConfinement("seccomp"),
+        LookFailure::Moved => Trouble::Elsewhere("the folder".to_owned()),
+        LookFailure::NotStarted => Trouble::NoGit,
+        LookFailure::Usage => Trouble::Git("it was asked wrongly".to_owned()),
+    }
 }
 
 /// The machine's git: never one that lies in the repository itself.
@@ -215,11 +243,15 @@ fn program(path: Option<OsString>, repository: &Path) -> Option<PathBuf> {
     let folders =
         path.as_bytes().split(|byte| *byte == b':').map(|folder| Path::new(std::ffi::OsStr::from_bytes(folder)));
     let programs = folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join("git"));
-    let usable = |program: &PathBuf| {
-        let real = program.canonicalize().ok()?;
-        (real.is_file() && !real.starts_with(repository)).then_some(())
-    };
-    programs.into_iter().find(|program| usable(program).is_some())
+    let real = programs.filter_map(|program| program.canonicalize().ok());
+    let mut usable = real.filter(|program| program.is_file() && !program.starts_with(repository));
+    usable.find(|program| is_program(program))
+}
+
+/// A script that stands before git could start it nowhere: it would need a shell.
+fn is_program(path: &Path) -> bool {
+    let mut head = [0; 4];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && head == *b"\x7fELF"
 }
 
 #[cfg(test)]
@@ -227,25 +259,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_known_by_its_key_however_it_is_called() {
-        assert_eq!(filter(b"filter.lfs.clean").as_deref(), Some("lfs"));
-        assert_eq!(filter(b"filter.a.b = c.process").as_deref(), Some("a.b = c"));
-        assert_eq!(filter(b"filter..clean").as_deref(), Some(""));
-        for other in [b"core.editor".as_slice(), b"filter.clean", b"filters.x.clean", b"\xff"] {
-            assert_eq!(filter(other), None);
-        }
-    }
-
-    #[test]
     fn no_git_of_the_repository_is_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().canonicalize().expect("a folder");
         std::fs::create_dir_all(root.join("bin")).expect("made");
         std::fs::create_dir_all(root.join("repo/bin")).expect("made");
+        std::fs::create_dir_all(root.join("shims")).expect("made");
         for path in ["bin/git", "repo/bin/git", "repo/git"] {
-            std::fs::write(root.join(path), "").expect("written");
+            std::fs::write(root.join(path), "\x7fELF and so on").expect("written");
         }
-        let path = format!(".:repo/bin::{}:{}", root.join("repo/bin").display(), root.join("bin").display());
+        std::fs::write(root.join("shims/git"), "#!/bin/sh\nexec git\n").expect("written");
+        let folders = ["repo/bin", "shims", "bin"].map(|folder| root.join(folder).display().to_string());
+        let path = format!(".:repo/bin::{}", folders.join(":"));
         assert_eq!(program(Some(path.into()), &root.join("repo")), Some(root.join("bin/git")));
         assert_eq!(program(Some(".:".into()), &root), None);
     }

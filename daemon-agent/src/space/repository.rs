@@ -1,18 +1,29 @@
-//! Which repository a space lies in: its own `.git`, or that of a folder above it.
+//! Which repository a space lies in, its own or that of a folder above it, and what git may read to look at it.
 //!
 //! Git is told where everything is and searches nothing itself: what a repository's configuration says about other places
-//! does not count.
+//! does not count. A repository that leads out of the space is refused with the reason. That is a courtesy to whoever
+//! reads the reason: links can be made right after they were looked at, and what holds then is that nothing else can be
+//! read (`look`).
 
 use std::{
+    ffi::OsStr,
     fs,
     io::Read,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use super::Trouble;
 
-/// Largest file that names a folder, bytes.
-const MAX_NAME: u64 = 8 * 1024;
+/// Largest file that names folders, bytes.
+const MAX_NAMES_BYTES: u64 = 64 * 1024;
+/// Entries of one of git's own folders that are looked at, and object stores that lead to others.
+const MAX_ENTRIES: usize = 20_000;
+const MAX_STORES: usize = 20;
+/// Git's own folders whose entries are looked at, to tell early that one leads elsewhere.
+const FOLDERS: [&str; 7] = ["", "info", "objects", "objects/info", "objects/pack", "refs", "refs/heads"];
+/// Files of folders above a space that decide how its files are seen.
+const RULES: [&str; 2] = [".gitignore", ".gitattributes"];
 
 /// Where git looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +31,9 @@ pub struct Repository {
     /// The folder that holds `.git`.
     pub top: PathBuf,
     pub git: PathBuf,
+    /// Folders, with all below them, and files that git may read: the space; of a repository above it, its `.git` and the
+    /// rules on the way down, never its other files.
+    pub read: Vec<PathBuf>,
 }
 
 impl Repository {
@@ -28,29 +42,110 @@ impl Repository {
         for top in root.ancestors() {
             let git = top.join(".git");
             let Ok(found) = fs::symlink_metadata(&git) else { continue };
-            let top = top.to_owned();
-            return match found.file_type() {
-                kind if kind.is_dir() => Ok(Self { top, git }),
-                kind if kind.is_file() => Ok(Self { git: worktree(&top, &git).ok_or(Trouble::Elsewhere)?, top }),
-                _ => Err(Trouble::Elsewhere),
+            let git = match found.file_type() {
+                kind if kind.is_dir() => git,
+                kind if kind.is_file() => named(&git, "gitdir:", top).ok_or_else(|| elsewhere(".git"))?,
+                _ => return Err(elsewhere(".git")),
             };
+            let repository = Self { top: top.to_owned(), read: readable(root, top), git };
+            repository.check()?;
+            return Ok(repository);
         }
         Err(Trouble::NoRepository)
     }
+
+    /// Whether git may read `path`, which is without links.
+    pub fn holds(&self, path: &Path) -> bool {
+        self.read.iter().any(|place| path.starts_with(place))
+    }
+
+    /// Refuses what leads to places that git may not read.
+    fn check(&self) -> Result<(), Trouble> {
+        if !self.holds(&self.git) {
+            return Err(elsewhere(".git"));
+        }
+        let mut folders = vec![self.git.clone()];
+        if fs::symlink_metadata(self.git.join("commondir")).is_ok() {
+            let common = named(&self.git.join("commondir"), "", &self.git).filter(|common| self.holds(common));
+            folders.push(common.ok_or_else(|| elsewhere(".git/commondir"))?);
+        }
+        for folder in &folders {
+            self.check_links(folder)?;
+            self.check_stores(folder.join("objects"))?;
+        }
+        Ok(())
+    }
+
+    fn check_links(&self, git: &Path) -> Result<(), Trouble> {
+        for name in FOLDERS {
+            let Ok(entries) = fs::read_dir(git.join(name)) else { continue };
+            for entry in entries.flatten().take(MAX_ENTRIES) {
+                if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                    continue;
+                }
+                // What leads nowhere shows nothing.
+                if entry.path().canonicalize().is_ok_and(|real| !self.holds(&real)) {
+                    let name = Path::new(".git").join(name).join(entry.file_name());
+                    return Err(elsewhere(&name.display().to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what object stores borrow from.
+    fn check_stores(&self, objects: PathBuf) -> Result<(), Trouble> {
+        let mut stores = vec![objects];
+        let mut n = 0;
+        while let Some(store) = stores.get(n).cloned() {
+            n += 1;
+            let file = store.join("info/alternates");
+            if fs::symlink_metadata(&file).is_err() {
+                continue;
+            }
+            let lenders = read(&file).ok_or_else(|| elsewhere(".git/objects/info/alternates"))?;
+            let lines = lenders.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+            for line in lines {
+                // A quoted name may be anything.
+                let lender = store.join(Path::new(OsStr::from_bytes(line)));
+                let lender = lender.canonicalize().ok().filter(|lender| self.holds(lender));
+                let lender = lender.filter(|_| !line.starts_with(b"\"")).filter(|_| stores.len() < MAX_STORES);
+                stores.push(lender.ok_or_else(|| elsewhere(".git/objects/info/alternates"))?);
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The folder of a linked worktree, which has to name that worktree in turn.
-fn worktree(top: &Path, file: &Path) -> Option<PathBuf> {
-    let named = read(file)?;
-    let git = top.join(named.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
-    let back = read(&git.join("gitdir"))?;
-    let back = git.join(back.trim()).canonicalize().ok()?;
-    (back == *file && git.join("commondir").is_file()).then_some(git)
+/// Of a repository above the space: what its other folders hold is not the space's to show.
+fn readable(root: &Path, top: &Path) -> Vec<PathBuf> {
+    let mut read = vec![root.to_owned()];
+    if top != root {
+        read.push(top.join(".git"));
+        let above = root.ancestors().skip(1).take_while(|folder| folder.starts_with(top));
+        let rules = above.flat_map(|folder| RULES.map(|name| folder.join(name)));
+        read.extend(rules.filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file())));
+    }
+    read
 }
 
-fn read(path: &Path) -> Option<String> {
+fn elsewhere(what: &str) -> Trouble {
+    Trouble::Elsewhere(protocol::text::head(what, 100).to_owned())
+}
+
+/// The folder that a file names, without links.
+fn named(file: &Path, before: &str, beside: &Path) -> Option<PathBuf> {
+    let text = read(file)?;
+    let name = text.strip_prefix(before.as_bytes())?.trim_ascii();
+    let folder = beside.join(Path::new(OsStr::from_bytes(name))).canonicalize().ok()?;
+    folder.is_dir().then_some(folder)
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
     let file = crate::home::open_plain(path, rustix::fs::OFlags::NOFOLLOW).ok()?;
-    std::io::read_to_string(file.take(MAX_NAME)).ok()
+    let mut bytes = Vec::new();
+    file.take(MAX_NAMES_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= MAX_NAMES_BYTES).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -59,25 +154,90 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_repository_is_its_own_and_a_worktree_is_known_from_both_sides() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path().canonicalize().expect("a folder");
-        let at = |path: &str| root.join(path);
-        for made in ["main/.git/worktrees/side", "main/sub", "side", "thief", "linked", "plain"] {
-            fs::create_dir_all(at(made)).expect("made");
+    struct Ground {
+        _folder: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    impl Ground {
+        fn of(folders: &[&str]) -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let root = folder.path().canonicalize().expect("a folder");
+            folders.iter().for_each(|made| fs::create_dir_all(root.join(made)).expect("made"));
+            Self { _folder: folder, root }
         }
-        fs::write(at("side/.git"), format!("gitdir: {}\n", at("main/.git/worktrees/side").display())).expect("written");
-        fs::write(at("main/.git/worktrees/side/gitdir"), format!("{}\n", at("side/.git").display())).expect("written");
-        fs::write(at("main/.git/worktrees/side/commondir"), "../..\n").expect("written");
-        fs::write(at("thief/.git"), format!("gitdir: {}\n", at("main/.git").display())).expect("written");
-        symlink(at("main/.git"), at("linked/.git")).expect("linked");
-        let of = |path: &str| Repository::of(&at(path));
-        assert_eq!(of("main").expect("found"), Repository { top: at("main"), git: at("main/.git") });
-        assert_eq!(of("main/sub").expect("found").top, at("main"));
-        assert_eq!(of("side").expect("found").git, at("main/.git/worktrees/side"));
-        assert!(matches!(of("thief"), Err(Trouble::Elsewhere)));
-        assert!(matches!(of("linked"), Err(Trouble::Elsewhere)));
-        assert!(!matches!(of("plain"), Err(Trouble::Elsewhere)));
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.root.join(path)
+        }
+
+        fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+            fs::write(self.at(path), text).expect("written");
+        }
+
+        fn refused(&self, space: &str) -> Option<String> {
+            match Repository::of(&self.at(space)) {
+                Err(Trouble::Elsewhere(what)) => Some(what),
+                _ => None,
+            }
+        }
+    }
+
+    #[test]
+    fn a_space_sees_its_own_repository_or_its_part_of_the_one_above() {
+        let ground = Ground::of(&["main/.git", "main/sub/deep", "plain"]);
+        for rules in ["main/.gitignore", "main/.gitattributes", "main/other.txt", "main/sub/.gitignore"] {
+            ground.write(rules, "");
+        }
+        symlink(ground.at("plain"), ground.at("main/sub/.gitattributes")).expect("linked");
+        let own = Repository::of(&ground.at("main")).expect("found");
+        assert_eq!((&own.git, &own.read), (&ground.at("main/.git"), &vec![ground.at("main")]));
+        let part = Repository::of(&ground.at("main/sub/deep")).expect("found");
+        let read = ["main/sub/deep", "main/.git", "main/sub/.gitignore", "main/.gitignore", "main/.gitattributes"];
+        assert_eq!((part.top, part.read), (ground.at("main"), read.map(|path| ground.at(path)).to_vec()));
+        assert!(!matches!(Repository::of(&ground.at("plain")), Err(Trouble::Elsewhere(_))));
+    }
+
+    #[test]
+    fn what_leads_out_of_the_space_is_refused_and_what_ends_in_it_is_not() {
+        let ground = Ground::of(&["theirs/.git/objects", "side", "space/real/worktrees/side", "space/wt", "linked"]);
+        ground.write("side/.git", format!("gitdir: {}\n", ground.at("space/real/worktrees/side").display()));
+        ground.write("space/real/worktrees/side/commondir", "../..\n");
+        assert_eq!(ground.refused("side").as_deref(), Some(".git"), "a worktree of a repository that lies elsewhere");
+        ground.write("space/.git", "gitdir: real/worktrees/side\n");
+        let own = Repository::of(&ground.at("space")).expect("it ends inside");
+        assert_eq!(own.git, ground.at("space/real/worktrees/side"));
+        ground.write("space/real/worktrees/side/commondir", format!("{}\n", ground.at("theirs/.git").display()));
+        assert_eq!(ground.refused("space").as_deref(), Some(".git/commondir"));
+        symlink(ground.at("theirs/.git"), ground.at("linked/.git")).expect("linked");
+        assert_eq!(ground.refused("linked").as_deref(), Some(".git"));
+        // A part of a repository that lies elsewhere.
+        assert_eq!(ground.refused("space/wt").as_deref(), Some(".git"));
+    }
+
+    #[test]
+    fn links_and_borrowed_objects_are_refused_when_they_end_elsewhere() {
+        let ground = Ground::of(&["theirs/objects", "space/.git/objects/info", "space/.git/refs/heads", "space/lent"]);
+        let file = "space/.git/objects/info/alternates";
+        ground.write(file, format!("# lent\n{}\n", ground.at("space/lent").display()));
+        assert_eq!(ground.refused("space"), None);
+        for lent in ["../../../../theirs/objects", "\"/quoted\"", "/nothing/there", "../../../lent\n/etc", "\u{0}"] {
+            ground.write(file, lent);
+            assert_eq!(ground.refused("space").as_deref(), Some(".git/objects/info/alternates"), "{lent:?}");
+        }
+        ground.write(file, "x".repeat(100_000));
+        assert_eq!(ground.refused("space").as_deref(), Some(".git/objects/info/alternates"));
+        ground.write(file, "../objects\n");
+        assert_eq!(ground.refused("space").as_deref(), Some(".git/objects/info/alternates"), "lent in a circle");
+        fs::remove_file(ground.at(file)).expect("removed");
+        symlink("HEAD2", ground.at("space/.git/HEAD")).expect("linked");
+        assert_eq!(ground.refused("space"), None, "it leads nowhere");
+        for (link, name) in
+            [("space/.git/refs/heads/main", ".git/refs/heads/main"), ("space/.git/config", ".git/config")]
+        {
+            symlink(ground.at("theirs"), ground.at(link)).expect("linked");
+            assert_eq!(ground.refused("space").as_deref(), Some(name));
+            fs::remove_file(ground.at(link)).expect("removed");
+        }
     }
 }

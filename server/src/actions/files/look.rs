@@ -84,7 +84,20 @@ async fn ask(board: &Board, viber: &ViberId, method: &str, params: Value) -> Res
 pub fn refusal(told: &str) -> Error {
     let (code, why) = told.split_once(": ").unwrap_or((told, told));
     let why = protocol::text::head(why, 400).to_owned();
-    let known = ["forbidden_path", "is_folder", "no_repository", "no_git", "space_away", "too_slow", "git"];
+    let known = [
+        "forbidden_path",
+        "is_folder",
+        "no_repository",
+        "leads_elsewhere",
+        "unreadable_repository",
+        "no_git",
+        "no_confinement",
+        "space_away",
+        "too_slow",
+        "too_large",
+        "viber_busy",
+        "git",
+    ];
     match code {
         "not_found" | "no_folder" => Error::NotFound,
         _ => Error::unacceptable(known.into_iter().find(|known| *known == code).unwrap_or("viber_refused"), why),

@@ -1,0 +1,165 @@
+//! A repository's configuration before git goes by it: read whole, or the repository is refused with the reason.
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::{Trouble, git::Git, repository::Repository};
+
+/// Largest file of a configuration, bytes.
+const MAX_FILE_BYTES: u64 = 256 * 1024;
+/// Bytes of all its keys and values, with the file that each comes from.
+const MAX_LIST_BYTES: usize = 1024 * 1024;
+/// Filters that are switched off by name; a repository with more is refused.
+const MAX_FILTERS: usize = 100;
+/// Files that a configuration may include.
+const MAX_INCLUDES: usize = 20;
+
+/// A key as git tells it.
+struct Setting {
+    /// The file that says so.
+    origin: PathBuf,
+    key: String,
+    value: String,
+}
+
+/// The filters that the repository's configuration names. Reading it starts nothing.
+pub async fn filters(git: &Git) -> Result<Vec<String>, Trouble> {
+    let (repository, folder) = (git.repository().clone(), git.repository().git.clone());
+    let checked = tokio::task::spawn_blocking(move || check_own(&repository, &folder));
+    checked.await.map_err(|error| Trouble::Git(error.to_string()))??;
+    let mut settings = list(git, "--no-includes").await?;
+    let mut included = 0;
+    // Which files are included is known only when those that include them were read.
+    loop {
+        let files: Vec<PathBuf> = settings.iter().filter_map(include).collect();
+        if files.len() == included {
+            break;
+        }
+        if files.len() > MAX_INCLUDES {
+            return Err(Trouble::Unreadable("it includes too many files".to_owned()));
+        }
+        included = files.len();
+        let repository = git.repository().clone();
+        let checked =
+            tokio::task::spawn_blocking(move || files.iter().try_for_each(|file| check_included(&repository, file)));
+        checked.await.map_err(|error| Trouble::Git(error.to_string()))??;
+        settings = list(git, "--includes").await?;
+    }
+    let mut names: Vec<String> = settings.iter().filter_map(|setting| filter(&setting.key)).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() > MAX_FILTERS {
+        return Err(Trouble::Unreadable("it names too many filters".to_owned()));
+    }
+    Ok(names)
+}
+
+/// The files that git reads without being told to.
+fn check_own(repository: &Repository, folder: &Path) -> Result<(), Trouble> {
+    let common = fs::read_to_string(folder.join("commondir")).map(|text| folder.join(text.trim()));
+    let files = [folder.join("config"), folder.join("config.worktree")].into_iter();
+    for file in files.chain(common.ok().map(|common| common.join("config"))) {
+        if fs::symlink_metadata(&file).is_ok() {
+            check_included(repository, &file)?;
+        }
+    }
+    Ok(())
+}
+
+/// A file that can be read whole. One that is not there says nothing.
+fn check_included(repository: &Repository, file: &Path) -> Result<(), Trouble> {
+    let unreadable = |why: &str| Err(Trouble::Unreadable(why.to_owned()));
+    let real = match file.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => return unreadable("one of its files cannot be opened"),
+    };
+    if !repository.holds(&real) {
+        return Err(Trouble::Elsewhere("a file that its configuration includes".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let opened = crate::home::open_plain(&real, rustix::fs::OFlags::NOFOLLOW);
+    if opened.and_then(|opened| opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)).is_err() {
+        return unreadable("one of its files cannot be opened");
+    }
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return unreadable("it is larger than 256 KiB");
+    }
+    if std::str::from_utf8(&bytes).is_err() || bytes.contains(&0) {
+        return unreadable("it is not UTF-8 text");
+    }
+    Ok(())
+}
+
+async fn list(git: &Git, includes: &str) -> Result<Vec<Setting>, Trouble> {
+    let told = git.ask(&["config", includes, "--list", "--show-origin", "-z"], MAX_LIST_BYTES).await;
+    let told = told.map_err(|trouble| match trouble {
+        Trouble::Git(why) => Trouble::Unreadable(why),
+        other => other,
+    })?;
+    if told.cut {
+        return Err(Trouble::Unreadable("it says too much".to_owned()));
+    }
+    settings(&told.bytes).ok_or_else(|| Trouble::Unreadable("it is not UTF-8 text".to_owned()))
+}
+
+/// `origin NUL key [LF value] NUL`, one after the other.
+fn settings(bytes: &[u8]) -> Option<Vec<Setting>> {
+    let mut words = bytes.split(|byte| *byte == 0);
+    let mut settings = Vec::new();
+    while let (Some(origin), Some(setting)) = (words.next(), words.next()) {
+        let setting = std::str::from_utf8(setting).ok()?;
+        let (key, value) = setting.split_once('\n').unwrap_or((setting, ""));
+        let origin = Path::new(std::ffi::OsStr::from_bytes(origin.strip_prefix(b"file:").unwrap_or_default()));
+        settings.push(Setting { origin: origin.to_owned(), key: key.to_owned(), value: value.to_owned() });
+    }
+    Some(settings)
+}
+
+/// The file that a setting includes. What git would look for in a home is elsewhere in any case.
+fn include(setting: &Setting) -> Option<PathBuf> {
+    let (section, rest) = setting.key.split_once('.')?;
+    let includes = section.eq_ignore_ascii_case("include") || section.eq_ignore_ascii_case("includeif");
+    if !includes || !rest.rsplit('.').next()?.eq_ignore_ascii_case("path") {
+        return None;
+    }
+    if setting.value.starts_with(['~', '%']) {
+        return Some(PathBuf::from("/"));
+    }
+    Some(setting.origin.parent().unwrap_or(Path::new("/")).join(&setting.value))
+}
+
+/// The name of the filter that a key is about.
+fn filter(key: &str) -> Option<String> {
+    let (section, rest) = key.split_once('.')?;
+    let (name, _) = rest.rsplit_once('.')?;
+    section.eq_ignore_ascii_case("filter").then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_known_by_its_key_however_it_is_called() {
+        assert_eq!(filter("filter.lfs.clean").as_deref(), Some("lfs"));
+        assert_eq!(filter("filter.a.b = c.process").as_deref(), Some("a.b = c"));
+        assert_eq!(filter("filter..clean").as_deref(), Some(""));
+        for other in ["core.editor", "filter.clean", "filters.x.clean", ""] {
+            assert_eq!(filter(other), None);
+        }
+    }
+
+    #[test]
+    fn what_a_configuration_includes_is_found() {
+        let told = b"file:/r/.git/config\0include.path\nmore\0file:/r/.git/config\0core.bare\0\
+                     command line:\0includeIf.gitdir:/x.y/.path\n/etc/x\0file:/r/a\0include.path\n~/x\0";
+        let found: Vec<_> = settings(told).expect("text").iter().filter_map(include).collect();
+        assert_eq!(found, [Path::new("/r/.git/more"), Path::new("/etc/x"), Path::new("/")]);
+        assert!(settings(b"file:/x\0filter.\xff.clean\nx\0").is_none());
+    }
+}

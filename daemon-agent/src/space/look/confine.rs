@@ -1,0 +1,126 @@
+//! The confinement itself, one part after the other, by the process that stays in it.
+
+use std::{
+    convert::Infallible,
+    ffi::CString,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    path::Path,
+};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use nix::fcntl::AtFlags;
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+    process::{Resource, Rlimit},
+};
+
+use super::{LookFailure, LookOptions, MAX_MEMORY, MAX_SECONDS, loader, syscalls};
+
+/// What every look needs: files and links may not be opened without it.
+const REQUIRED: ABI = ABI::V1;
+/// The newest set of rights that was looked at; an older kernel keeps what it knows of it.
+const KNOWN: ABI = ABI::V9;
+/// Where systems keep their libraries, which are nobody's secret.
+const LIBRARIES: [&str; 9] = [
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+];
+/// Open files at once: a repository of many packs needs some.
+const MAX_FILES: u64 = 1_024;
+
+/// Becomes git, confined.
+pub fn become_program(options: &LookOptions) -> Result<Infallible, LookFailure> {
+    use LookFailure::{Moved, NoLandlock, NoSeccomp, NotStarted};
+    // What is opened here is what is judged and started, whatever its name leads to by then.
+    let folder = place(&options.folder).map_err(|_| Moved)?;
+    let program = place(&options.program).map_err(|_| NotStarted)?;
+    let loader = loader::of(&options.program).map_err(|_| NotStarted)?;
+    let args = c_strings(std::iter::once("git".into()).chain(options.args.iter().cloned())).ok_or(NotStarted)?;
+    let variables = std::env::vars_os().map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        name
+    });
+    let variables = c_strings(variables).ok_or(NotStarted)?;
+    rustix::process::fchdir(&folder).map_err(|_| Moved)?;
+    limit(Resource::Core, 0);
+    limit(Resource::Fsize, 0);
+    limit(Resource::Nofile, MAX_FILES);
+    limit(Resource::Cpu, MAX_SECONDS);
+    confine(options, loader.as_deref()).map_err(|_| NoLandlock)?;
+    // Last, because what confines needs more memory and more calls than git does.
+    let filter = syscalls::filter(&program).map_err(|_| NoSeccomp)?;
+    limit(Resource::As, MAX_MEMORY);
+    seccompiler::apply_filter(&filter).map_err(|_| NoSeccomp)?;
+    nix::unistd::execveat(&program, c"", &args, &variables, AtFlags::AT_EMPTY_PATH).map_err(|_| NotStarted)
+}
+
+/// The very file or folder of this name; a name that leads through a link is none.
+fn place(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // Older than Landlock, but some sandboxes around us do not know it.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()),
+        opened => opened,
+    }
+}
+
+fn c_strings(words: impl Iterator<Item = std::ffi::OsString>) -> Option<Vec<CString>> {
+    words.map(|word| CString::new(word.into_vec()).ok()).collect()
+}
+
+fn limit(resource: Resource, most: u64) {
+    let now = rustix::process::getrlimit(resource);
+    let lower = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
+    // Lowering cannot be refused.
+    let _ = rustix::process::setrlimit(resource, Rlimit { current: lower(now.current), maximum: lower(now.maximum) });
+}
+
+/// Reading is left for the named places and the system's libraries, starting for git and its loader, and nothing else.
+fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(REQUIRED))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessNet::from_all(KNOWN))?
+        .scope(Scope::from_all(KNOWN))?
+        .create()?;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    for path in &options.read {
+        ruleset = grant(ruleset, path, read)?;
+    }
+    let beside = options.program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
+    for path in LIBRARIES.iter().map(Path::new).chain(beside.as_deref().filter(|path| path.components().count() > 2)) {
+        let Ok(path) = path.canonicalize() else { continue };
+        ruleset = grant(ruleset, &path, AccessFs::ReadFile.into())?;
+    }
+    for path in [Some(options.program.as_path()), loader].into_iter().flatten() {
+        ruleset = grant(ruleset, path, AccessFs::ReadFile | AccessFs::Execute)?;
+    }
+    ruleset = grant(ruleset, Path::new("/dev/null"), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    anyhow::ensure!(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced, "not enforced");
+    Ok(())
+}
+
+/// Grants a real file or folder; what is not there, or is a link, grants nothing.
+fn grant(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> anyhow::Result<RulesetCreated> {
+    let Ok(place) = place(path) else { return Ok(ruleset) };
+    let access = match FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) {
+        FileType::Symlink => return Ok(ruleset),
+        FileType::Directory => access,
+        _ => access & AccessFs::from_file(KNOWN),
+    };
+    Ok(ruleset.add_rule(PathBeneath::<OwnedFd>::new(place, access))?)
+}
