@@ -6,6 +6,7 @@
 //! it went as JSON lines. Refuses to know tasks, tools and models.
 
 mod held;
+mod kin;
 mod options;
 mod supervise;
 mod tree;
@@ -15,6 +16,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use serde::{Deserialize, Serialize};
 
 pub use held::{Command, Held};
+pub use kin::Kin;
 pub use options::Options;
 
 /// What a supervisor tells the daemon, one JSON line each.
@@ -52,15 +54,6 @@ pub struct Ended {
 pub fn own_program() -> PathBuf {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { std::env::current_exe().unwrap_or_else(|_| "daemon-agent".into()) }
-}
-
-/// Whether a process was started, however indirectly, by this one: a command of an agent. For the daemon's own socket:
-/// its file is out of a command's sight, but connecting needs no more than its name.
-pub fn is_descendant(pid: i32) -> bool {
-    let own = std::process::id() as i32;
-    // Longer than any honest chain; pids that are reused meanwhile could make a circle.
-    let parent = |pid: &i32| tree::Process::read(*pid).map(|process| process.parent).filter(|parent| *parent > 0);
-    std::iter::successors(Some(pid), parent).take(10_000).any(|ancestor| ancestor == own)
 }
 
 /// Runs `hold` with the arguments after that word, until the command and all that descends from it are dead.

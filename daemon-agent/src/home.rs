@@ -119,6 +119,11 @@ impl Home {
         self.state().join("daemon.sock")
     }
 
+    /// What `task` and `status` show at the socket; new at each start of the daemon (0600).
+    pub fn socket_key(&self) -> PathBuf {
+        self.state().join("daemon.key")
+    }
+
     /// Provider keys written by `key set` (0700, files 0600).
     pub fn secrets(&self) -> PathBuf {
         self.root.join("secrets")

@@ -18,9 +18,10 @@ use crate::{
     artifacts::Shelf,
     config::{Agent, Config},
     home::Home,
+    memory::CURATED,
     model::ToolSpec,
-    task::{Sink, memory::MemoryDesk, plan::PlanDesk},
-    workspace::Workspace,
+    task::{self, Sink, memory::MemoryDesk, plan::PlanDesk},
+    workspace::{Closed, SESSIONS, Workspace},
 };
 
 mod args;
@@ -173,17 +174,12 @@ impl Toolbox {
             if name == "update_plan" {
                 return plan::run(plan, args).await;
             }
-            let hits = args["path"].as_str().is_some_and(|path| path.ends_with(plan.path()));
-            if hits && plan.proposes() && matches!(name, "write_file" | "edit_file") {
-                return Outcome::refused(
-                    "changes of this session's plan are proposed to the operators: use `update_plan`",
-                );
-            }
         }
         let work = Work::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
+        let closed = self.closed();
         let running = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context);
+            let roots = roots(&context).closed(closed);
             match name.as_str() {
                 "read_file" => read::run(&roots, &args, &work),
                 "write_file" => edit::write(&roots, &args),
@@ -214,6 +210,22 @@ impl Toolbox {
             _ => true,
         };
         is_there && ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
+    }
+
+    /// What of the workspace this attempt may not write: the plan and the memory where the session's policies say that
+    /// changes are proposed, and whatever belongs to other sessions.
+    fn closed(&self) -> Closed {
+        let mut closed = Closed::default();
+        if let Some(plan) = &self.plan {
+            closed.session = plan.folder().strip_prefix(SESSIONS).map(|way| way.trim_matches('/').to_owned());
+            if plan.proposes() {
+                closed.files.extend([task::plan::OWN.to_owned(), format!("{}/{}", plan.folder(), task::plan::OWN)]);
+            }
+        }
+        if self.memory.as_ref().is_some_and(MemoryDesk::proposes) {
+            closed.files.extend(CURATED.map(str::to_owned));
+        }
+        closed
     }
 
     fn roots(&self) -> Roots {

@@ -1,7 +1,9 @@
 //! The real daemon with a scripted model: what it says, what it does to the machine, and what it refuses.
 
+mod closed;
 mod commands;
 mod config;
+mod escape;
 mod models;
 mod sandbox;
 

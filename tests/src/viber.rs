@@ -1,6 +1,7 @@
 //! A real `daemon-agent` with a home of its own.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
     time::Duration,
@@ -23,16 +24,33 @@ pub struct Viber {
     pub name: String,
     process: Option<Process>,
     faults: Faults,
+    /// The user whose machine it is, when not the one who tests.
+    user: Option<u32>,
     folder: TempDir,
 }
 
 impl Viber {
     /// A machine whose daemon has not joined anything; its home holds what `prepare` puts there.
     pub fn fresh(name: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("viber-").tempdir().expect("a folder");
-        std::fs::create_dir(folder.path().join("space")).expect("a space");
+        Self::fresh_below(&std::env::temp_dir(), name, None)
+    }
+
+    /// The same with its folder below `base`, as the machine of this user. To be another one takes root.
+    pub fn fresh_below(base: &Path, name: &str, user: Option<u32>) -> Self {
+        let folder = tempfile::Builder::new().prefix("viber-").tempdir_in(base).expect("a folder");
         let faults = Faults::in_folder(folder.path());
-        Self { name: name.to_owned(), process: None, faults, folder }
+        let viber = Self { name: name.to_owned(), process: None, faults, user, folder };
+        std::fs::create_dir(viber.space()).expect("a space");
+        viber.give_away(viber.root());
+        viber.give_away(&viber.space());
+        viber
+    }
+
+    /// Makes what is at `path` its user's own.
+    pub fn give_away(&self, path: &Path) {
+        if self.user.is_some() {
+            std::os::unix::fs::chown(path, self.user, self.user).expect("only root gives away");
+        }
     }
 
     /// Joins the Board's first team and runs; answers when the Board sees it connected.
@@ -125,6 +143,9 @@ impl Viber {
             .env("LANG", "C.UTF-8")
             .env("OPENVIBER_HOME", self.home())
             .current_dir(self.folder.path());
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
     }
 
@@ -185,9 +206,16 @@ impl Viber {
 
     /// Replaces a file below the home.
     pub fn write(&self, path: &str, content: &str) {
-        let path = self.home().join(path);
-        std::fs::create_dir_all(path.parent().expect("below the home")).expect("folders");
-        std::fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        self.lay(&self.home().join(path), content);
+    }
+
+    /// Makes a file of its user below the machine's root folder.
+    pub fn lay(&self, path: &Path, content: &str) {
+        let folder = path.parent().expect("below the root");
+        let missing: Vec<_> = folder.ancestors().take_while(|above| !above.exists()).collect();
+        std::fs::create_dir_all(folder).expect("folders");
+        std::fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        missing.into_iter().chain([path]).for_each(|path| self.give_away(path));
     }
 
     /// Lets its default agent think with `llm`, which speaks `api` (`openai`, `anthropic`, `ollama`).

@@ -1,28 +1,44 @@
 //! The CLI adapter: `state/daemon.sock`, where `task` and `status` talk to a running daemon.
 //!
-//! One JSON line asks, JSON lines answer. Only this machine's user reaches it: the socket is 0600 in a folder 0700.
+//! Two JSON lines ask, the key of this start and what is wanted; JSON lines answer. The socket is 0600 in a folder 0700,
+//! and agents' commands, which run as the same user, are told apart by [`door`].
+
+mod door;
 
 use std::{
     fs, io,
     os::{fd::AsRawFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 use protocol::{Running, parse_event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{UnixListener, UnixStream},
-    sync::watch,
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Take},
+    net::{
+        UnixListener, UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::CommandCenterAdapter;
-use crate::{adapters::board::status, mesh::Mesh, outbox::Outbox, task::Cause};
+use crate::{adapters::board::status, home::Home, mesh::Mesh, outbox::Outbox, task::Cause};
+use door::Key;
 
-/// Longest line that is read: a goal with everything around it.
+/// Longest question that is read: a goal with everything around it, bytes.
 const MAX_LINE: u64 = 1024 * 1024;
+/// A visitor has said what it wants by then.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
+/// Visitors at once; the next wait in the kernel's queue.
+const MAX_VISITORS: usize = 64;
+/// Between two lines in the log about visitors that were refused.
+const MIN_BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
 
 /// What a command of this machine asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,20 +75,31 @@ impl Near {
 /// The adapter of the commands of this machine.
 pub struct Cli {
     listener: UnixListener,
-    path: PathBuf,
+    key: Arc<Key>,
+    home: Home,
 }
 
 impl Cli {
-    /// Listens at `path`. Whoever holds the home's lock may take the place of a socket that was left behind.
-    pub fn listen(path: PathBuf) -> io::Result<Self> {
+    /// Listens at the home's socket, with a new key. Whoever holds the home's lock may take the place of a socket that was
+    /// left behind.
+    pub fn listen(home: &Home) -> io::Result<Self> {
+        let path = home.socket();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        // Before anybody can connect: who does finds the key that is asked for.
+        let key = Arc::new(Key::lay_down(&home.socket_key())?);
         let near = Near::to(&path)?;
         let listener = UnixListener::bind(&near.path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path })
+        Ok(Self { listener, key, home: home.clone() })
+    }
+
+    /// The next visitor, when there is room for one.
+    async fn next(&self, room: &Arc<Semaphore>) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+        let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+        Ok((self.listener.accept().await?.0, place))
     }
 }
 
@@ -83,35 +110,91 @@ impl CommandCenterAdapter for Cli {
 
     async fn serve(self, mesh: Mesh, finish: CancellationToken) -> Result<(), String> {
         let visitors = TaskTracker::new();
-        while let Some(visit) = finish.run_until_cancelled(self.listener.accept()).await {
+        let room = Arc::new(Semaphore::new(MAX_VISITORS));
+        // One waits for the log; more need not.
+        let (refused, refusals) = mpsc::channel(1);
+        visitors.spawn(warn(refusals));
+        while let Some(visit) = finish.run_until_cancelled(self.next(&room)).await {
             match visit {
-                Ok((stream, _)) => {
-                    let (mesh, finish) = (mesh.clone(), finish.clone());
+                Ok((stream, place)) => {
+                    let (mesh, finish, key, refused) =
+                        (mesh.clone(), finish.clone(), self.key.clone(), refused.clone());
                     visitors.spawn(async move {
-                        if let Some(Err(error)) = finish.run_until_cancelled(receive(stream, mesh)).await {
+                        let _place = place;
+                        let visit = async {
+                            match listen_to(stream, &key).await? {
+                                Ok(visitor) => return answer(visitor, mesh).await,
+                                Err(why) => drop(refused.try_send(why)),
+                            }
+                            io::Result::Ok(())
+                        };
+                        if let Some(Err(error)) = finish.run_until_cancelled(visit).await {
                             tracing::debug!("a visitor of the socket left: {error}");
                         }
                     });
                 }
                 Err(error) => {
                     tracing::warn!("the socket takes no visitor: {error}");
-                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
         }
-        let _ = fs::remove_file(&self.path);
+        drop(refused);
+        let _ = fs::remove_file(self.home.socket());
+        let _ = fs::remove_file(self.home.socket_key());
         visitors.close();
         visitors.wait().await;
         Ok(())
     }
 }
 
-async fn receive(stream: UnixStream, mesh: Mesh) -> io::Result<()> {
+/// Tells the log of visitors that were refused, now and then.
+async fn warn(mut refusals: mpsc::Receiver<&'static str>) {
+    let mut told: Option<Instant> = None;
+    while let Some(why) = refusals.recv().await {
+        if told.is_none_or(|told| told.elapsed() >= MIN_BETWEEN_WARNINGS) {
+            tracing::warn!("a visitor of the socket was refused: {why}");
+            told = Some(Instant::now());
+        }
+    }
+}
+
+/// Somebody who may command, and what they want.
+struct Visitor {
+    wish: serde_json::Result<Ask>,
+    reader: BufReader<Take<OwnedReadHalf>>,
+    writer: OwnedWriteHalf,
+}
+
+/// Hears a visitor; the reason when it may not command. What it said is told to nobody.
+async fn listen_to(stream: UnixStream, key: &Key) -> io::Result<Result<Visitor, &'static str>> {
+    let admitted = door::admit(&stream).await;
     let (reader, mut writer) = stream.into_split();
-    let mut line = String::new();
     let mut reader = BufReader::new(reader.take(MAX_LINE));
-    reader.read_line(&mut line).await?;
-    match serde_json::from_str(&line) {
+    let why = match admitted {
+        Ok(()) => {
+            let heard = async {
+                let (mut shown, mut wish) = (String::new(), String::new());
+                reader.read_line(&mut shown).await?;
+                reader.read_line(&mut wish).await?;
+                io::Result::Ok((shown, wish))
+            };
+            let (shown, wish) = timeout(MAX_SILENCE, heard).await??;
+            if serde_json::from_str(&shown).is_ok_and(|shown| key.opens(&shown)) {
+                return Ok(Ok(Visitor { wish: serde_json::from_str(&wish), reader, writer }));
+            }
+            "it does not show the key of this start"
+        }
+        Err(why) => why,
+    };
+    // Whether it still listens is of no interest.
+    let _ = say(&mut writer, &json!({ "error": format!("refused: {why}") })).await;
+    Ok(Err(why))
+}
+
+async fn answer(visitor: Visitor, mesh: Mesh) -> io::Result<()> {
+    let Visitor { wish, mut reader, mut writer } = visitor;
+    match wish {
         Ok(Ask::Status) => say(&mut writer, &status(&mesh)).await,
         Ok(Ask::Task { goal, agent }) => {
             let attempt = mesh.begin_local("cli", &agent, &goal);
@@ -180,9 +263,9 @@ async fn say<T: Serialize + ?Sized>(writer: &mut (impl AsyncWriteExt + Unpin), v
     writer.write_all(&line).await
 }
 
-/// Asks a running daemon; `None` when none listens. Every line of the answer is handed to `take`.
-pub async fn ask(path: &Path, ask: &Ask, mut take: impl FnMut(Value)) -> io::Result<Option<()>> {
-    let near = match Near::to(path) {
+/// Asks a running daemon; `None` when none listens. Every line of the answer is handed to `take`; a refusal is an error.
+pub async fn ask(home: &Home, ask: &Ask, mut take: impl FnMut(Value)) -> io::Result<Option<()>> {
+    let near = match Near::to(&home.socket()) {
         Ok(near) => near,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -194,10 +277,20 @@ pub async fn ask(path: &Path, ask: &Ask, mut take: impl FnMut(Value)) -> io::Res
         }
         Err(error) => return Err(error),
     };
-    say(&mut stream, ask).await?;
+    // After connecting: the daemon that listens has laid it down before.
+    let path = home.socket_key();
+    let key = Key::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    // One that refuses may have hung up before it was asked; what it said is read all the same.
+    if say(&mut stream, &key).await.is_ok() {
+        let _ = say(&mut stream, ask).await;
+    }
     let mut lines = BufReader::new(stream).lines();
     while let Some(line) = lines.next_line().await? {
-        take(serde_json::from_str(&line)?);
+        let line: Value = serde_json::from_str(&line)?;
+        match line["error"].as_str() {
+            Some(why) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())),
+            None => take(line),
+        }
     }
     Ok(Some(()))
 }

@@ -83,7 +83,7 @@ pub async fn doctor(home: &Home) -> Result<(), Failure> {
         Confinement::Landlock => found.good("commands are confined by Landlock"),
         Confinement::Unconfined => found.warn("the kernel has no Landlock: commands may do what this user may do"),
     }
-    match ask(&home.socket(), &Ask::Status, |_| {}).await {
+    match ask(home, &Ask::Status, |_| {}).await {
         Ok(Some(())) => found.good("a daemon runs on this home"),
         Ok(None) => found.warn("no daemon runs on this home: `daemon-agent run` or `daemon-agent service install`"),
         Err(error) => found.warn(&format!("the daemon cannot be asked: {error}")),

@@ -96,7 +96,7 @@ pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
         tracing::warn!(file = error.file, line = error.line, "{}", error.message);
     }
     let finish = CancellationToken::new();
-    let local = Cli::listen(home.socket()).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
+    let local = Cli::listen(home).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
     tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
     tokio::spawn(daemon.mesh.memory().clone().tend(finish.clone()));

@@ -16,7 +16,7 @@ use crate::{
 /// What the running daemon says of itself.
 pub async fn status(home: &Home, json: bool) -> Result<(), Failure> {
     let mut answer = Value::Null;
-    let running = ask(&home.socket(), &Ask::Status, |line| answer = line).await;
+    let running = ask(home, &Ask::Status, |line| answer = line).await;
     match running {
         Ok(Some(())) => {}
         Ok(None) => return Err(Failure::Failed(format!("no daemon runs on {}", home.root().display()))),

@@ -22,9 +22,8 @@ pub async fn task(home: &Home, task: Task) -> Result<(), Failure> {
     }
     let mut show = Show { json: task.json, ending: None };
     let asked = Ask::Task { goal: task.goal.clone(), agent: task.agent.clone() };
-    let socket = home.socket();
     let answered = tokio::select! {
-        answered = ask(&socket, &asked, |line| show.line(&line)) => answered,
+        answered = ask(home, &asked, |line| show.line(&line)) => answered,
         _ = tokio::signal::ctrl_c() => return Err(Failure::Failed("interrupted; the daemon stops the task".to_owned())),
     };
     match answered {

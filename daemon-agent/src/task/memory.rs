@@ -4,7 +4,10 @@
 //! Owns how a note becomes a new version of a file or a proposal, and what is reported of it. Refuses to know how files are
 //! written safely (`workspace`) and how passages are found (`memory`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use protocol::{
     AgentStreamEvent, MemorySearch, Note, NoteBecame, NoteKind, Policy, TaskSubmit,
@@ -32,6 +35,8 @@ const SUGGESTIONS: usize = 20;
 const EVENT: usize = MAX_EVENT - 8 * 1024;
 /// Largest text that is proposed, bytes: the Board takes no larger one.
 const PROPOSAL: usize = 2 * MAX_PLAN;
+/// What a proposal says of text that came into the file and not from a tool. Whose hand it was is not known for sure.
+const WRITTEN: &str = "Written into the file while a command ran.";
 /// Longest line of what is told of a note, bytes.
 const TOLD: usize = 200;
 
@@ -46,6 +51,8 @@ struct Desk {
     sink: Sink,
     /// Notes of this attempt that wait for a person: each proposal holds all of them.
     proposed: Mutex<Vec<String>>,
+    /// The file as commands of this attempt would have it: notes that are proposed later are added to that.
+    written: Mutex<Option<String>>,
     notes: Mutex<Vec<Note>>,
     /// One change after the other.
     turn: tokio::sync::Mutex<()>,
@@ -55,8 +62,33 @@ impl MemoryDesk {
     /// The desk of the attempt `submit`.
     pub fn open(submit: &TaskSubmit, memory: Memory, sink: Sink) -> Self {
         let (agent, policy) = (submit.agent_id.clone(), submit.memory_policy);
-        let (proposed, notes, turn) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Desk { memory, agent, policy, sink, proposed, notes, turn }))
+        let (proposed, written, notes, turn) = Default::default();
+        Self(Arc::new(Desk { memory, agent, policy, sink, proposed, written, notes, turn }))
+    }
+
+    /// Whether changes of `MEMORY.md` become proposals.
+    pub fn proposes(&self) -> bool {
+        self.0.policy == Policy::Propose
+    }
+
+    /// Proposes what was written into the file at `path` and has been put back.
+    pub async fn propose_written(&self, path: &str, text: &str) -> Result<(), String> {
+        let _turn = self.0.turn.lock().await;
+        let (standing, now, base) = self.now().await?;
+        let wanted = if standing == path { text.to_owned() } else { with(&now, text) };
+        let wanted = match held(&self.0.written).as_deref() {
+            Some(before) => both(&now, before, wanted),
+            None => wanted,
+        };
+        let notes = held(&self.0.proposed).clone();
+        self.emit(standing, &wanted, base, &notes, WRITTEN).await?;
+        *held(&self.0.written) = Some(wanted);
+        let note = Note { note: WRITTEN.to_owned(), kind: NoteKind::Memory, became: NoteBecame::Proposed, why: None };
+        let mut notes = held(&self.0.notes);
+        if notes.len() < NOTES && !notes.contains(&note) {
+            notes.push(note);
+        }
+        Ok(())
     }
 
     /// Remembers `note`.
@@ -170,17 +202,32 @@ impl MemoryDesk {
             return Ok(NoteBecame::Known);
         }
         notes.push(note.to_owned());
-        let proposal = notes.iter().fold(now.to_owned(), |text, note| with(&text, note));
-        let told: Vec<&str> =
-            notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, TOLD)).collect();
+        let from = held(&self.0.written).clone();
+        let about = if from.is_some() { WRITTEN } else { "" };
+        self.emit(path, &from.unwrap_or_else(|| now.to_owned()), base, &notes, about).await?;
+        *held(&self.0.proposed) = notes;
+        Ok(NoteBecame::Proposed)
+    }
+
+    /// Proposes `text` with `notes`; `about` says what else it is.
+    async fn emit(
+        &self,
+        path: &'static str,
+        text: &str,
+        base: Option<String>,
+        notes: &[String],
+        about: &str,
+    ) -> Result<(), String> {
+        let proposal = notes.iter().fold(text.to_owned(), |text, note| with(&text, note));
+        let first = notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, TOLD));
+        let told: Vec<&str> = Some(about).filter(|about| !about.is_empty()).into_iter().chain(first).collect();
         let memory =
             json!({ "proposal": proposal, "base": base, "path": path, "note": head(&told.join("\n"), 4 * TOLD) });
         if proposal.len() > PROPOSAL || memory.to_string().len() > EVENT {
             return Err(format!("{path} is too long for a proposal: somebody has to shorten it first"));
         }
-        *held(&self.0.proposed) = notes;
         self.0.sink.emit(AgentStreamEvent::Memory { memory }).await;
-        Ok(NoteBecame::Proposed)
+        Ok(())
     }
 
     /// The file, its text, and its version when there is one.
@@ -227,6 +274,13 @@ pub fn suggestions(answer: &str) -> Vec<&str> {
     found
 }
 
+/// `second`, and what `first` had added to `now`.
+fn both(now: &str, first: &str, second: String) -> String {
+    let known: HashSet<&str> = now.lines().chain(second.lines()).collect();
+    let more: Vec<&str> = first.lines().filter(|line| !known.contains(line)).collect();
+    if more.is_empty() { second } else { format!("{}\n{}\n", second.trim_end(), more.join("\n")) }
+}
+
 /// `now` with a note at its end; the same when it says that already.
 fn with(now: &str, note: &str) -> String {
     let note = note.trim();
@@ -262,6 +316,14 @@ mod tests {
                       <memory_suggestion> </memory_suggestion><memory_suggestion>open";
         assert_eq!(suggestions(answer), ["Use tabs.", "## Build\n\n```sh\nmake\n```"]);
         assert_eq!(suggestions("no\n~~~\n<memory_suggestion>x</memory_suggestion>"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_two_commands_wrote_is_proposed_together() {
+        let now = "# Memory\n\n- a\n";
+        let first = "# Memory\n\n- a\n- b\n";
+        assert_eq!(both(now, first, "# Memory\n\n- a\n- c\n".into()), "# Memory\n\n- a\n- c\n- b\n");
+        assert_eq!(both(now, first, first.into()), first);
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::{
     workspace::{By, State, Workspace},
 };
 
-/// The plan of sessions that began on the machine.
-const OWN: &str = "task.md";
+/// The name of a plan's file: in its session's folder, or in the workspace for sessions that began on the machine.
+pub const OWN: &str = "task.md";
 /// A change is made anew on what somebody else wrote meanwhile, so often.
 const TRIES: usize = 4;
 /// Largest report of a plan, bytes of JSON.
@@ -71,7 +71,7 @@ impl PlanDesk {
     pub async fn open(submit: &TaskSubmit, home: &Home, sink: Sink, local: bool) -> Self {
         let workspace = Workspace::open(home);
         let folder = format!("sessions/{}", submit.session_id);
-        let session = format!("{folder}/task.md");
+        let session = format!("{folder}/{OWN}");
         let sent = submit.plan.as_ref().and_then(|value| plan::markdown_of(value, "").ok()).unwrap_or_default();
         let own = local && sent.is_empty() && look(&workspace, &session).await.hash.is_none();
         let desk = Self(Arc::new(Desk {

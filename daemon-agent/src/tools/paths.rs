@@ -17,7 +17,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{sandbox::PRIVATE, workspace::Workspace};
+use crate::{
+    memory::CURATED,
+    sandbox::PRIVATE,
+    workspace::{Closed, Workspace},
+};
 
 mod write;
 
@@ -37,6 +41,9 @@ pub struct Roots {
     starts: bool,
     /// Told of what is written, so that a change of the workspace has the agent's name.
     told: Option<Workspace>,
+    /// What of the workspace is read and not written, and where the workspace really is.
+    closed: Closed,
+    workspace: PathBuf,
 }
 
 #[derive(Debug)]
@@ -93,6 +100,8 @@ impl Roots {
             missing: Vec::new(),
             starts: true,
             told: None,
+            closed: Closed::default(),
+            workspace: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
         };
         for declared in spaces.iter().map(PathBuf::as_path).chain([workspace]) {
             match Root::open(declared) {
@@ -109,6 +118,11 @@ impl Roots {
     /// The same, of which this workspace hears.
     pub fn told(self, workspace: Workspace) -> Self {
         Self { told: Some(workspace), ..self }
+    }
+
+    /// The same, where this of the workspace is not written.
+    pub fn closed(self, closed: Closed) -> Self {
+        Self { closed, ..self }
     }
 
     /// The folder where relative paths start.
@@ -235,6 +249,20 @@ impl Roots {
     fn writable(&self, path: &Path) -> bool {
         let declared = |root: &Root| path.starts_with(&root.path) && root.path.starts_with(&self.home);
         !path.starts_with(&self.home) || self.roots.iter().any(declared)
+    }
+
+    /// Why `path`, without links, is not written although it lies where an agent writes.
+    fn closed_to(&self, path: &Path) -> Option<String> {
+        let way = path.strip_prefix(&self.workspace).ok()?;
+        // What is closed has names that are text.
+        let way = way.to_str().filter(|way| self.closed.holds(way))?;
+        Some(if CURATED.contains(&way) {
+            format!("changes of {way} are proposed to the operators: use `remember`")
+        } else if self.closed.files.iter().any(|file| file == way) {
+            "changes of this session's plan are proposed to the operators: use `update_plan`".to_owned()
+        } else {
+            format!("{way} belongs to another session")
+        })
     }
 
     fn outside(&self, path: &str) -> String {

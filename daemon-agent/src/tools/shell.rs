@@ -1,5 +1,6 @@
 //! `shell`: a command under a supervisor, confined, bounded in time and output.
 
+mod closed;
 mod live;
 mod output;
 mod place;
@@ -65,6 +66,10 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         Ok(command) => command,
         Err(why) => return Outcome::refused(why),
     };
+    let closed = match closed::keep(toolbox).await {
+        Ok(closed) => closed,
+        Err(why) => return Outcome::refused(why),
+    };
     // A stop meanwhile is seen right after: only what was started can be ended.
     let (mut held, pipe) = match timeout(START, Held::start(command)).await {
         Ok(Ok(started)) => started,
@@ -100,6 +105,10 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
     if !whole {
         let note = "something outside still holds the output open; what came later is missing";
         fields.insert("note".into(), note.into());
+    }
+    for note in closed.put_back(toolbox).await {
+        let before = fields.get("note").and_then(Value::as_str).map(|before| format!("{before}; ")).unwrap_or_default();
+        fields.insert("note".into(), format!("{before}{note}").into());
     }
     let ok = cut.is_none() && ended.code == Some(0);
     Outcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }

@@ -7,7 +7,7 @@ use std::{fs::File, io::Write, os::fd::OwnedFd};
 
 use protocol::{limits::MAX_TEXT_FILE, path};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags, Stat},
+    fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat},
     io::Errno,
 };
 
@@ -47,8 +47,29 @@ impl Workspace {
             let now = self.current(path, &place)?.map(|(hash, _)| hash);
             return Ok(if now.as_deref() == Some(&wanted) { applied(now) } else { conflict(now) });
         }
+        self.hands.made(path, Some(content));
         settle(&place.folder)?;
         Ok(applied(Some(wanted)))
+    }
+
+    /// Makes the version `base` of the file at `path`, which says `content`, a file with no other name.
+    pub(super) fn renew(&self, path: &str, base: &str, content: &[u8]) -> Result<(), Refused> {
+        let Some(place) = self.placed(path)? else { return Ok(()) };
+        let stat = self.current(path, &place)?.map(|(_, stat)| stat);
+        let draft = Draft::write(&place.folder, stat.as_ref(), content)?;
+        // Somebody who writes meanwhile has the word.
+        self.exchange(path, &place, draft, base).map(drop)
+    }
+
+    /// Gives the file at `path` its mode again.
+    pub(super) fn restore_mode(&self, path: &str, mode: Mode) -> Result<(), Refused> {
+        let Some(place) = self.placed(path).ok().flatten() else { return Ok(()) };
+        let Ok(stat) = rustix::fs::statat(&place.folder, place.name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !plain || Mode::from_raw_mode(stat.st_mode) == mode {
+            return Ok(());
+        }
+        rustix::fs::chmodat(&place.folder, place.name, mode, AtFlags::empty()).map_err(told)
     }
 
     /// Moves the version `base` of the file at `path` to the trash.
@@ -80,6 +101,7 @@ impl Workspace {
                 Err(_) => Ok(conflict(self.current(path, &place)?.map(|(hash, _)| hash))),
             };
         }
+        self.hands.made(path, None);
         settle(&moved.folder)?;
         settle(&place.folder)?;
         Ok(applied(None))
@@ -113,6 +135,8 @@ impl Workspace {
                 Errno::EXIST => Refused::Name(format!("{to:?} is there already")),
                 other => told(other),
             })?;
+        self.hands.made(path, None);
+        self.stands(to);
         settle(&target.folder)?;
         settle(&source.folder)?;
         Ok(applied(self.current(to, &target)?.map(|(hash, _)| hash)))
@@ -123,6 +147,16 @@ impl Workspace {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if let Some(way) = path.strip_prefix(&root).ok().and_then(|way| way.to_str()) {
             self.hands.note(way, Some(hash::hex(content)), By::Agent);
+            self.hands.made(way, Some(content));
+        }
+    }
+
+    /// What stands at `path` now was made by one of those whose changes are noted.
+    pub(super) fn stands(&self, path: &str) {
+        if self.hands.keeps()
+            && let Ok(Some((text, _))) = self.text(path)
+        {
+            self.hands.made(path, Some(text.as_bytes()));
         }
     }
 

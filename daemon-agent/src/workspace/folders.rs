@@ -24,9 +24,10 @@ impl Workspace {
             return Ok(applied(None));
         }
         let (trash, kept) = self.trash(place.name)?;
-        self.leave(path, by);
+        let gone = self.leave(path, by);
         rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
             .map_err(told)?;
+        gone.iter().for_each(|gone| self.hands.made(gone, None));
         settle(&trash)?;
         settle(&place.folder)?;
         Ok(applied(None))
@@ -51,24 +52,30 @@ impl Workspace {
         let target = self.make_place(to)?;
         let same_folder = path.rsplit_once('/').map(|(above, _)| above) == to.rsplit_once('/').map(|(above, _)| above);
         alone(&target.folder, target.name, same_folder.then_some(source.name))?;
-        self.leave(path, by);
+        let gone = self.leave(path, by);
         rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
             .map_err(|error| match error {
                 Errno::EXIST => Refused::Name(format!("{to:?} is there already")),
                 other => told(other),
             })?;
+        for gone in gone {
+            self.hands.made(&gone, None);
+            self.stands(&format!("{to}{}", &gone[path.len()..]));
+        }
         settle(&target.folder)?;
         settle(&source.folder)?;
         Ok(applied(None))
     }
 
     /// Remembers whose hand takes the files in a folder away.
-    fn leave(&self, path: &str, by: By) {
+    fn leave(&self, path: &str, by: By) -> Vec<String> {
         let mut found = BTreeMap::new();
         // What cannot be looked at counts as anybody's change.
-        if find(self, path, &mut found).is_ok() {
-            found.keys().for_each(|gone| self.hands.note(gone, None, by));
+        if find(self, path, &mut found).is_err() {
+            return Vec::new();
         }
+        found.keys().for_each(|gone| self.hands.note(gone, None, by));
+        found.into_keys().collect()
     }
 }
 

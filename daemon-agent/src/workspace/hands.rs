@@ -2,14 +2,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use protocol::EntryKind;
 use rustix::fs::Stat;
 
-use super::news::News;
+use super::{keep::Watched, news::News};
 
 /// The watcher sees a change far sooner than this.
 const MOMENT: Duration = Duration::from_secs(10);
@@ -46,6 +46,8 @@ pub struct Hands {
     recent: Mutex<HashMap<String, (Option<String>, By, Instant)>>,
     large: Mutex<HashMap<String, (Stamp, String)>>,
     listed: Mutex<Option<Listed>>,
+    /// What commands that run now may not change.
+    watched: Mutex<Vec<Weak<Watched>>>,
     pub news: News,
 }
 
@@ -96,6 +98,28 @@ impl Hands {
         if recent.len() < MOST {
             recent.insert(path.to_owned(), (hash, by, now));
         }
+    }
+
+    /// Tells `watched` of what is made by those who may, as long as somebody holds it.
+    pub fn tell(&self, watched: &Arc<Watched>) {
+        let mut all = lock(&self.watched);
+        all.retain(|one| one.strong_count() > 0);
+        for other in all.iter().filter_map(Weak::upgrade) {
+            other.meet(watched);
+            watched.meet(&other);
+        }
+        all.push(Arc::downgrade(watched));
+    }
+
+    /// The file at `path` was made this, or taken away, by one of those whose changes are noted.
+    pub fn made(&self, path: &str, content: Option<&[u8]>) {
+        let all: Vec<Arc<Watched>> = lock(&self.watched).iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|one| one.changed(path, content));
+    }
+
+    /// Whether a command runs that may not change everything.
+    pub fn keeps(&self) -> bool {
+        lock(&self.watched).iter().any(|one| one.strong_count() > 0)
     }
 
     /// Who made the file at `path` this version.

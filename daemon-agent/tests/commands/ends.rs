@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use daemon_agent::hold::{Command, Held, Options};
+use daemon_agent::hold::{Command, Held, Kin, Options};
 use serde_json::json;
 
 use crate::machine::{DAEMON, Machine, alive, until};
@@ -101,11 +101,11 @@ async fn a_call_that_is_dropped_takes_its_processes_along() {
     let pids = tokio::select! {
         outcome = machine.shell(&command) => panic!("{}", outcome.result),
         pids = machine.pids("pids") => {
-            assert!(pids.iter().all(|pid| daemon_agent::hold::is_descendant(*pid as i32)));
+            assert!(pids.iter().all(|pid| matches!(Kin::of(*pid as i32), Kin::Descendant | Kin::Apart)));
             pids
         }
     };
-    assert!(!daemon_agent::hold::is_descendant(1));
+    assert_eq!(Kin::of(1), Kin::Stranger);
     until(Duration::from_secs(5), || pids.iter().all(|pid| !alive(*pid))).await;
 }
 

@@ -50,6 +50,9 @@ impl Roots {
         if !self.writable(&real) {
             return Err(told(Errno::ACCESS.into()));
         }
+        if let Some(why) = self.closed_to(&real) {
+            return Err(why);
+        }
         Ok(Target { folder, name, existing, path: real })
     }
 
@@ -62,7 +65,8 @@ impl Roots {
         };
         let (Some(parent), Some(name)) = (place.way.parent(), place.way.file_name()) else { return Err(missing) };
         let above = self.make_folder(&Place { root: place.root, way: parent.to_owned() }, links)?;
-        if !self.writable(&self.readable(&above)?.join(name)) {
+        let real = self.readable(&above)?.join(name);
+        if !self.writable(&real) || self.closed_to(&real).is_some() {
             return Err(Errno::ACCESS.into());
         }
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {

@@ -1,0 +1,78 @@
+//! What a command may not write although it lies where agents write: kept while it runs, and told when it was written all
+//! the same.
+
+use protocol::{AgentStreamEvent, NoticeLevel};
+
+use super::Toolbox;
+use crate::{
+    memory::CURATED,
+    workspace::{Keeper, Overstep, Workspace},
+};
+
+/// Oversteps of one command that are told one by one.
+const MAX_TOLD: usize = 5;
+
+/// The files that are closed to one command.
+pub struct Kept(Keeper);
+
+/// Looks at them before a command. The reason when that cannot be done: then nothing could be put back.
+pub async fn keep(toolbox: &Toolbox) -> Result<Kept, String> {
+    let (workspace, closed) = (Workspace::open(&toolbox.context.home), toolbox.closed());
+    let keep = move || workspace.keep(closed, false);
+    match tokio::task::spawn_blocking(keep).await {
+        Ok(Ok(keeper)) => Ok(Kept(keeper)),
+        Ok(Err(error)) => Err(format!("not started: what it may not change cannot be looked at: {error}")),
+        Err(error) => Err(format!("not started: what it may not change cannot be looked at: {error}")),
+    }
+}
+
+impl Kept {
+    /// When everything of the command is dead: puts back what it may not change, makes proposals of it, and says so, here
+    /// for the model and by a notice for people.
+    pub async fn put_back(self, toolbox: &Toolbox) -> Vec<String> {
+        let over = match tokio::task::spawn_blocking(move || self.0.put_back()).await {
+            Ok(over) => over,
+            Err(error) => {
+                tracing::error!(%error, "what a command may not change could not be compared");
+                return Vec::new();
+            }
+        };
+        let mut told = Vec::new();
+        let more = over.len().saturating_sub(MAX_TOLD);
+        for (n, one) in over.into_iter().enumerate() {
+            let became = became(toolbox, one).await;
+            if n < MAX_TOLD {
+                told.push(became);
+            }
+        }
+        if more > 0 {
+            told.push(format!("the same of {more} more files"));
+        }
+        for text in &told {
+            let text = format!("While a command ran: {text}.");
+            toolbox.context.sink.emit(AgentStreamEvent::Notice { level: NoticeLevel::Warning, text }).await;
+        }
+        told
+    }
+}
+
+/// What became of it, in words.
+async fn became(toolbox: &Toolbox, one: Overstep) -> String {
+    let Overstep { path, wrote, put_back } = one;
+    let back = if put_back { "was changed and is put back" } else { "was changed and could not be put back" };
+    let proposed = match (&wrote, &toolbox.plan, &toolbox.memory) {
+        (Some(text), _, Some(memory)) if CURATED.contains(&path.as_str()) => {
+            Some(memory.propose_written(&path, text).await)
+        }
+        (Some(text), Some(plan), _) if plan.path() == path => {
+            let change = |_: &str| Ok(text.clone());
+            Some(plan.change("Written into the file while a command ran.", change).await.map(drop))
+        }
+        _ => None,
+    };
+    match proposed {
+        Some(Ok(())) => format!("{path} {back}; what was written there is proposed to the operators"),
+        Some(Err(why)) => format!("{path} {back}; what was written there is in the trash and not proposed: {why}"),
+        None => format!("{path} {back}: it is not this session's to change"),
+    }
+}

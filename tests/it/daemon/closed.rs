@@ -1,0 +1,231 @@
+//! What a session's policy, and other sessions, close to an agent's command: it cannot be written, or it is put back and
+//! proposed. Whatever layers of the sandbox are missing.
+
+use board_tests::{Board, Engine, Llm, Person, Viber, board::HOME, eventually, llm::Reply, tasks::id};
+use reqwest::{Method, header};
+use serde_json::{Value, json};
+const MEMORY: &str = "# Memory\n\n- The kiosk is in room 4.\n";
+const THEIRS: &str = "# Theirs\n\n- [ ] Build\n";
+/// Another session's folder.
+const OTHER: &str = "ses_01900000-0000-7000-8000-000000000001";
+
+struct Stage {
+    board: Board,
+    operator: Person,
+    viber: Viber,
+    viber_id: String,
+    llm: Llm,
+}
+
+impl Stage {
+    /// A machine whose daemon lacks these layers; its workspace holds a memory, a plan and another session.
+    async fn set(engine: Engine, missing: &[&str]) -> Self {
+        let board = Board::start(engine).await;
+        let operator = board.token(HOME, "operator").await;
+        let llm = Llm::start(Vec::<Reply>::new()).await;
+        let mut viber = Viber::fresh_below(&super::escape::base(), "lab", None);
+        viber.enrol(&board).await;
+        viber.think_with(&llm, "openai");
+        let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n").replace("shell]", "shell, plan, memory]");
+        viber.write("agents/default.yaml", &agent);
+        viber.write("workspace/MEMORY.md", MEMORY);
+        viber.write(&format!("workspace/sessions/{OTHER}/task.md"), THEIRS);
+        for layer in missing {
+            viber.fail(&format!("sandbox::{layer}"), "return").await;
+        }
+        viber.run();
+        viber.connected(&operator).await;
+        let viber_id = viber.id(&operator).await;
+        Self { board, operator, viber, viber_id, llm }
+    }
+
+    async fn begin(&self, script: Vec<Reply>, more: Value) -> Value {
+        self.llm.script(script);
+        let mut body = json!({ "goal": "work", "viberId": self.viber_id });
+        body.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        self.operator.post("/api/v1/tasks", &body).await.expect(201).json()
+    }
+
+    async fn over(&self, task: &Value) -> Value {
+        let done = |task: &Value| matches!(task["state"].as_str(), Some("completed" | "error" | "stopped"));
+        let task = self.operator.task_that(id(task, "id"), "it is over", done).await;
+        assert_eq!(task["state"], "completed", "{task:#}\n{}", self.viber.log());
+        task
+    }
+
+    /// What a command of the session prints, when all is over.
+    async fn shell(&self, command: &str, more: Value) -> (Value, String) {
+        let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
+        let task = self.over(&self.begin(script, more).await).await;
+        let said = self.events(&task, "tool-result").await;
+        (task, said[0]["result"].to_string())
+    }
+
+    async fn events(&self, task: &Value, kind: &str) -> Vec<Value> {
+        let events = self.operator.events(id(task, "id")).await;
+        events.into_iter().map(|event| event["event"].clone()).filter(|event| event["type"] == kind).collect()
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.viber.home().join("workspace").join(path)).ok()
+    }
+
+    /// What waits for a person: proposals of the session, of its `plan` or its `memory`.
+    async fn proposals(&self, task: &Value, about: &str) -> Vec<Value> {
+        let path = format!("/api/v1/sessions/{}/{about}/proposals", id(task, "sessionId"));
+        let all = self.operator.get(&path).await.expect(200).json();
+        let items = all["items"].as_array().expect("a list").iter();
+        items.filter(|one| one["state"] == "pending").cloned().collect()
+    }
+
+    /// What every such story ends with: nothing that is closed says anything new.
+    fn unchanged(&self) {
+        assert_eq!(self.text("MEMORY.md").as_deref(), Some(MEMORY));
+        assert_eq!(self.text(&format!("sessions/{OTHER}/task.md")).as_deref(), Some(THEIRS));
+        assert_eq!((self.text("task.md"), self.text(&format!("sessions/{OTHER}/new.md"))), (None, None));
+    }
+}
+
+fn policies() -> Value {
+    json!({ "memoryPolicy": "propose", "planPolicy": "propose",
+        "plan": { "goal": "Ship it", "steps": [{ "title": "Build" }] } })
+}
+
+/// A command that writes wherever it should not, in every way.
+fn oversteps() -> String {
+    let workspace = "cd ../home/workspace";
+    let ways = [
+        "echo '- Written by a command.' >> MEMORY.md".to_owned(),
+        "echo '# Mine' > task.md".to_owned(),
+        "cat */*/task.md".to_owned(),
+        "for f in sessions/*/task.md; do echo '- [ ] Slipped in' >> $f; done".to_owned(),
+        format!("echo x > sessions/{OTHER}/new.md"),
+        "mkdir -p free; echo fine > free/notes.md".to_owned(),
+    ];
+    format!("{workspace} && {{ {}; }} 2>&1; true", ways.join("; "))
+}
+
+async fn written(engine: Engine, missing: &[&str]) {
+    let stage = Stage::set(engine, missing).await;
+    let (task, said) = stage.shell(&oversteps(), policies()).await;
+    stage.unchanged();
+    assert_eq!(stage.text("free/notes.md").as_deref(), Some("fine\n"), "the rest of the workspace is free: {said}");
+    let own = format!("sessions/{}/task.md", id(&task, "sessionId"));
+    assert_eq!(stage.text(&own).as_deref(), Some("# Ship it\n\n- [ ] Build\n"), "{said}");
+    // What there was could be closed by a wall, or was put back and is proposed.
+    for (about, words) in [("memory", "- Written by a command."), ("plan", "Slipped in")] {
+        let found = stage.proposals(&task, about).await;
+        let proposed = found.iter().any(|one| one["content"].as_str().is_some_and(|text| text.contains(words)));
+        let refused = ["denied", "Read-only", "not permitted"].iter().any(|word| said.contains(word));
+        assert!(proposed || refused, "{about}: {found:#?}\n{said}");
+        if missing.len() == 3 {
+            assert!(proposed, "{about}: {found:#?}\n{said}");
+            let page = format!("/t/{HOME}/sessions/{}?pane={about}", id(&task, "sessionId"));
+            let html = stage.board.owner().await.page(&page).await.expect(200).body;
+            let words = words.trim_start_matches("- ");
+            let spaced = words.replace(' ', "&#32;");
+            assert!(html.contains(words) || html.contains(&spaced), "the page shows it: {html}");
+        }
+    }
+    let notices = stage.events(&task, "notice").await;
+    assert!(
+        !notices.is_empty() && notices[0]["text"].to_string().contains("put back"),
+        "people are told: {notices:#?}"
+    );
+    stage.board.sound().await;
+}
+
+async fn a138_what_a_command_writes_against_the_policy_is_not_there_afterwards(engine: Engine) {
+    written(engine, &[]).await;
+}
+
+async fn a139_the_same_where_nothing_confines_commands(engine: Engine) {
+    written(engine, &["namespaces", "landlock", "seccomp"]).await;
+}
+
+/// The file tools know the same bounds, whatever a path is called.
+async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
+    let stage = Stage::set(engine, &[]).await;
+    let workspace = stage.viber.home().join("workspace");
+    std::os::unix::fs::symlink(workspace.join("MEMORY.md"), stage.viber.space().join("link")).expect("a link");
+    std::os::unix::fs::symlink(workspace.join("sessions"), workspace.join("all")).expect("a link");
+    let at = |path: &str| workspace.join(path).display().to_string();
+    let paths = [
+        at("MEMORY.md"),
+        at("free/../MEMORY.md"),
+        at("./memory.md"),
+        at("task.md"),
+        "link".to_owned(),
+        at(&format!("sessions/{OTHER}/task.md")),
+        at(&format!("sessions/{OTHER}/deep/new.md")),
+        at("sessions/ses_01900000-0000-7000-8000-00000000ffff/new.md"),
+        at(&format!("all/{OTHER}/new.md")),
+    ];
+    let mut script: Vec<Reply> =
+        paths.iter().map(|path| Reply::call("write_file", json!({ "path": path, "content": "mine" }))).collect();
+    let edit = json!({ "path": at("MEMORY.md"), "oldText": "room 4", "newText": "room 5" });
+    script.extend([Reply::call("edit_file", edit), Reply::text("done")]);
+    std::fs::create_dir(workspace.join("free")).expect("a folder");
+    let task = stage.over(&stage.begin(script, policies()).await).await;
+    let results = stage.events(&task, "tool-result").await;
+    assert_eq!(results.len(), paths.len() + 1);
+    for (n, result) in results.iter().enumerate() {
+        assert_eq!(result["ok"], false, "{n}: {result:#}");
+    }
+    stage.unchanged();
+    // With the other policy the same session may: its own plan, and the memory. Others' folders stay others'.
+    let own = format!("sessions/{}/notes.md", id(&task, "sessionId"));
+    let paths = [at("MEMORY.md"), at("task.md"), at(&own), at(&format!("sessions/{OTHER}/new.md"))];
+    let mut script: Vec<Reply> =
+        paths.iter().map(|path| Reply::call("write_file", json!({ "path": path, "content": "mine" }))).collect();
+    script.push(Reply::text("done"));
+    let free = json!({ "sessionId": task["sessionId"], "memoryPolicy": "apply", "planPolicy": "apply" });
+    let task = stage.over(&stage.begin(script, free).await).await;
+    let results = stage.events(&task, "tool-result").await;
+    let ok: Vec<_> = results.iter().map(|result| result["ok"] == true).collect();
+    assert_eq!(ok, [true, true, true, false], "{results:#?}");
+    stage.board.sound().await;
+}
+
+/// People and commands at the same time: what a person wrote is never lost, and never the agent's.
+async fn a141_a_persons_edit_meanwhile_is_not_lost(engine: Engine) {
+    for missing in [&[][..], &["namespaces", "landlock", "seccomp"][..]] {
+        let stage = Stage::set(engine, missing).await;
+        let command = "touch here; while [ ! -e go ]; do sleep 0.02; done; echo gone";
+        let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
+        let task = stage.begin(script, policies()).await;
+        let here = stage.viber.space().join("here");
+        eventually("the command runs", async || here.exists().then_some(())).await;
+        // One on the Board, one in an editor of the machine.
+        let saved = format!("{MEMORY}- Saved on the Board.\n");
+        let path = format!("/api/v1/vibers/{}/workspace/MEMORY.md", stage.viber_id);
+        let seen = format!("\"{}\"", board_tests::machine::hash(MEMORY));
+        let put = stage.operator.request(Method::PUT, &path).header(header::IF_MATCH, seen).body(saved.clone());
+        stage.operator.send(put).await.expect(200);
+        stage.viber.write(&format!("workspace/sessions/{OTHER}/task.md"), "# Theirs, saved in an editor\n");
+        std::fs::write(stage.viber.space().join("go"), "").expect("written");
+        stage.over(&task).await;
+        assert_eq!(stage.text("MEMORY.md"), Some(saved), "{missing:?}: what an operator saved stands");
+        let edited = stage.text(&format!("sessions/{OTHER}/task.md")).expect("a file");
+        if missing.is_empty() && stage.events(&task, "notice").await.is_empty() {
+            assert_eq!(edited, "# Theirs, saved in an editor\n", "behind a wall nothing is looked at");
+        } else {
+            // Nobody can tell whose hand it was: nothing is lost, and nobody is named.
+            let trash = stage.viber.home().join("workspace/.trash");
+            let kept = std::fs::read_dir(trash).into_iter().flatten().flatten();
+            let kept: Vec<String> = kept.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect();
+            let there =
+                edited.contains("saved in an editor") || kept.iter().any(|text| text.contains("saved in an editor"));
+            assert!(there, "{missing:?}: {edited} {kept:?}");
+        }
+        assert_eq!(stage.proposals(&task, "memory").await, Vec::<Value>::new(), "nothing is laid at the agent's door");
+        stage.board.sound().await;
+    }
+}
+
+crate::on_both_databases!(
+    a138_what_a_command_writes_against_the_policy_is_not_there_afterwards,
+    a139_the_same_where_nothing_confines_commands,
+    a140_tools_write_nothing_that_is_closed,
+    a141_a_persons_edit_meanwhile_is_not_lost,
+);
