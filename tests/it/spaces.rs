@@ -1,9 +1,13 @@
 //! The working directories of agents as people on the Board see them: looked at, commented on, never changed.
 
+mod attacks;
 mod comments;
+mod honest;
 mod hostile;
+mod limits;
 mod looking;
 mod paths;
+mod repositories;
 mod story;
 
 use board_tests::{Answer, Board, Engine, Llm, Person, Viber, board::HOME, llm::Reply, tasks};

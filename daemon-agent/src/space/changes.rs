@@ -1,6 +1,9 @@
 //! What changed in a space: git's own words, read field by field.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use protocol::{Change, ChangeKind, SessionId, Since, SpaceStatus, Upstream, limits::MAX_LISTING, space::MAX_CHANGES};
 
@@ -63,6 +66,7 @@ impl Space {
         ];
         let told = git.ask(&args, MOST).await?;
         let mut status = branch(&told.bytes);
+        let conflicts = conflicts(&told.bytes, self.root.strip_prefix(&git.repository().top).unwrap_or(Path::new("")));
         let args = [
             "diff",
             "--raw",
@@ -80,6 +84,8 @@ impl Space {
         let told = git.ask(&args, MOST).await?;
         let mut cut = told.cut;
         let mut changes = tracked(&told.bytes);
+        let clashing = changes.iter_mut().filter(|change| conflicts.contains(&change.path));
+        clashing.for_each(|change| change.kind = ChangeKind::Conflict);
         let args = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
         let told = git.ask(&args, MOST).await?;
         cut |= told.cut;
@@ -142,6 +148,22 @@ fn branch(bytes: &[u8]) -> SpaceStatus {
     // An upstream that is not fetched has no counts.
     status.upstream = upstream.zip(counted).map(|(name, (ahead, behind))| Upstream { name, ahead, behind });
     status
+}
+
+/// The files below `folder` that `status` says are in conflict: compared with a commit they are merely changed.
+fn conflicts(bytes: &[u8], folder: &Path) -> HashSet<String> {
+    let mut found = HashSet::new();
+    let mut words = words(bytes).into_iter();
+    while let Some(word) = words.next() {
+        if word.starts_with("2 ") {
+            // The name it had before follows.
+            words.next();
+        }
+        // u XY submodule, four modes, three hashes, path
+        let path = word.strip_prefix("u ").and_then(|entry| entry.splitn(10, ' ').nth(9)).map(Path::new);
+        found.extend(path.and_then(|path| path.strip_prefix(folder).ok()?.to_str().map(str::to_owned)));
+    }
+    found
 }
 
 fn short(name: &str) -> String {
@@ -228,6 +250,9 @@ mod tests {
         let status = branch(headers);
         assert_eq!(status.branch.as_deref(), Some("main"));
         assert_eq!(status.upstream, Some(Upstream { name: "origin/main".into(), ahead: 2, behind: 1 }));
+        let told = b"1 .M N... 100644 100644 100644 1 2 u x\x002 R. N... 100644 100644 100644 1 2 R100 in/new\0u U a b c d e f g old\0\
+                     u UU N... 100644 100644 100644 100644 1 2 3 in/a b.txt\0u UU N... 0 0 0 0 1 2 3 out/c\0u short\0";
+        assert_eq!(conflicts(told, Path::new("in")), HashSet::from(["a b.txt".to_owned()]));
         assert_eq!(branch(b"# branch.oid (initial)\0# branch.head (detached)\0# branch.ab \0").branch, None);
     }
 }

@@ -28,26 +28,30 @@ struct Setting {
 
 /// The filters that the repository's configuration names. Reading it starts nothing.
 pub async fn filters(git: &Git) -> Result<Vec<String>, Trouble> {
-    let (repository, folder) = (git.repository().clone(), git.repository().git.clone());
-    let checked = tokio::task::spawn_blocking(move || check_own(&repository, &folder));
+    let repository = git.repository().clone();
+    let checked = tokio::task::spawn_blocking(move || check_own(&repository));
     checked.await.map_err(|error| Trouble::Git(error.to_string()))??;
-    let mut settings = list(git, "--no-includes").await?;
-    let mut included = 0;
-    // Which files are included is known only when those that include them were read.
+    let mut settings = list(git, &["--no-includes"]).await?;
+    // What includes something is asked before git follows it.
+    let (mut files, mut followed, mut read) = (Vec::new(), Vec::new(), 0);
     loop {
-        let files: Vec<PathBuf> = settings.iter().filter_map(include).collect();
-        if files.len() == included {
-            break;
-        }
-        if files.len() > MAX_INCLUDES {
+        files.extend(settings.iter().skip(read).filter_map(include));
+        read = settings.len();
+        let Some(file) = files.pop() else { break };
+        followed.push(file.clone());
+        if followed.len() > MAX_INCLUDES {
             return Err(Trouble::Unreadable("it includes too many files".to_owned()));
         }
-        included = files.len();
-        let repository = git.repository().clone();
-        let checked =
-            tokio::task::spawn_blocking(move || files.iter().try_for_each(|file| check_included(&repository, file)));
-        checked.await.map_err(|error| Trouble::Git(error.to_string()))??;
-        settings = list(git, "--includes").await?;
+        let (repository, checked) = (git.repository().clone(), file.clone());
+        let checked = tokio::task::spawn_blocking(move || check_file(&repository, &checked));
+        if checked.await.map_err(|error| Trouble::Git(error.to_string()))?? {
+            let name = file.to_str().ok_or_else(|| Trouble::Unreadable("it is not UTF-8 text".to_owned()))?;
+            settings.extend(list(git, &["--no-includes", "--file", name]).await?);
+        }
+    }
+    if !followed.is_empty() {
+        // Whether git can follow them all, too.
+        list(git, &["--includes"]).await?;
     }
     let mut names: Vec<String> = settings.iter().filter_map(|setting| filter(&setting.key)).collect();
     names.sort_unstable();
@@ -59,23 +63,22 @@ pub async fn filters(git: &Git) -> Result<Vec<String>, Trouble> {
 }
 
 /// The files that git reads without being told to.
-fn check_own(repository: &Repository, folder: &Path) -> Result<(), Trouble> {
-    let common = fs::read_to_string(folder.join("commondir")).map(|text| folder.join(text.trim()));
-    let files = [folder.join("config"), folder.join("config.worktree")].into_iter();
-    for file in files.chain(common.ok().map(|common| common.join("config"))) {
+fn check_own(repository: &Repository) -> Result<(), Trouble> {
+    let (own, common) = (&repository.git, &repository.common);
+    for file in [common.join("config"), own.join("config"), own.join("config.worktree")] {
         if fs::symlink_metadata(&file).is_ok() {
-            check_included(repository, &file)?;
+            check_file(repository, &file)?;
         }
     }
     Ok(())
 }
 
-/// A file that can be read whole. One that is not there says nothing.
-fn check_included(repository: &Repository, file: &Path) -> Result<(), Trouble> {
+/// Whether there is such a file, which then can be read whole.
+fn check_file(repository: &Repository, file: &Path) -> Result<bool, Trouble> {
     let unreadable = |why: &str| Err(Trouble::Unreadable(why.to_owned()));
     let real = match file.canonicalize() {
         Ok(real) => real,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(_) => return unreadable("one of its files cannot be opened"),
     };
     if !repository.holds(&real) {
@@ -92,11 +95,12 @@ fn check_included(repository: &Repository, file: &Path) -> Result<(), Trouble> {
     if std::str::from_utf8(&bytes).is_err() || bytes.contains(&0) {
         return unreadable("it is not UTF-8 text");
     }
-    Ok(())
+    Ok(true)
 }
 
-async fn list(git: &Git, includes: &str) -> Result<Vec<Setting>, Trouble> {
-    let told = git.ask(&["config", includes, "--list", "--show-origin", "-z"], MAX_LIST_BYTES).await;
+async fn list(git: &Git, which: &[&str]) -> Result<Vec<Setting>, Trouble> {
+    let args = [&["config", "--list", "--show-origin", "-z"], which].concat();
+    let told = git.ask(&args, MAX_LIST_BYTES).await;
     let told = told.map_err(|trouble| match trouble {
         Trouble::Git(why) => Trouble::Unreadable(why),
         other => other,

@@ -12,8 +12,9 @@ use super::Trouble;
 
 /// Looks at once.
 const MAX_LOOKS: usize = 3;
-/// Looks that wait for one of them to end; the next is told to come again.
-const MAX_WAITING: usize = 16;
+/// Looks that wait for one of them to end; the next is told to come again. Few, because each is one of the requests that
+/// the Board may have under way, and those for files are not to wait for looks.
+const MAX_WAITING: usize = 3;
 /// A look does not wait longer: who asked has to hear within the Board's patience.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 

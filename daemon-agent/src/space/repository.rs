@@ -31,6 +31,8 @@ pub struct Repository {
     /// The folder that holds `.git`.
     pub top: PathBuf,
     pub git: PathBuf,
+    /// What worktrees of one repository share; `git` itself when there are no others.
+    pub common: PathBuf,
     /// Folders, with all below them, and files that git may read: the space; of a repository above it, its `.git` and the
     /// rules on the way down, never its other files.
     pub read: Vec<PathBuf>,
@@ -47,9 +49,8 @@ impl Repository {
                 kind if kind.is_file() => named(&git, "gitdir:", top).ok_or_else(|| elsewhere(".git"))?,
                 _ => return Err(elsewhere(".git")),
             };
-            let repository = Self { top: top.to_owned(), read: readable(root, top), git };
-            repository.check()?;
-            return Ok(repository);
+            let repository = Self { top: top.to_owned(), read: readable(root, top), common: git.clone(), git };
+            return repository.checked();
         }
         Err(Trouble::NoRepository)
     }
@@ -60,20 +61,19 @@ impl Repository {
     }
 
     /// Refuses what leads to places that git may not read.
-    fn check(&self) -> Result<(), Trouble> {
+    fn checked(mut self) -> Result<Self, Trouble> {
         if !self.holds(&self.git) {
             return Err(elsewhere(".git"));
         }
-        let mut folders = vec![self.git.clone()];
         if fs::symlink_metadata(self.git.join("commondir")).is_ok() {
             let common = named(&self.git.join("commondir"), "", &self.git).filter(|common| self.holds(common));
-            folders.push(common.ok_or_else(|| elsewhere(".git/commondir"))?);
+            self.common = common.ok_or_else(|| elsewhere(".git/commondir"))?;
         }
-        for folder in &folders {
+        for folder in [&self.git, &self.common] {
             self.check_links(folder)?;
             self.check_stores(folder.join("objects"))?;
         }
-        Ok(())
+        Ok(self)
     }
 
     fn check_links(&self, git: &Path) -> Result<(), Trouble> {

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     ffi::CString,
     os::{fd::OwnedFd, unix::ffi::OsStringExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use landlock::{
@@ -36,6 +36,8 @@ const LIBRARIES: [&str; 9] = [
     "/gnu/store",
     "/etc/ld.so.cache",
 ];
+/// Libraries beside a git that is not the system's.
+const MAX_LIBRARIES: usize = 4_096;
 /// Open files at once: a repository of many packs needs some.
 const MAX_FILES: u64 = 1_024;
 
@@ -101,9 +103,8 @@ fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
     for path in &options.read {
         ruleset = grant(ruleset, path, read)?;
     }
-    let beside = options.program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
-    for path in LIBRARIES.iter().map(Path::new).chain(beside.as_deref().filter(|path| path.components().count() > 2)) {
-        let Ok(path) = path.canonicalize() else { continue };
+    let libraries = LIBRARIES.iter().map(PathBuf::from).chain(beside(&options.program));
+    for path in libraries.filter_map(|path| path.canonicalize().ok()) {
         ruleset = grant(ruleset, &path, AccessFs::ReadFile.into())?;
     }
     for path in [Some(options.program.as_path()), loader].into_iter().flatten() {
@@ -112,6 +113,17 @@ fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
     ruleset = grant(ruleset, Path::new("/dev/null"), AccessFs::ReadFile | AccessFs::WriteFile)?;
     anyhow::ensure!(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced, "not enforced");
     Ok(())
+}
+
+/// Libraries that came with a git of its own place (`…/bin/git`, `…/lib`), one by one: such a place may be a home.
+fn beside(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
+    let Some(folder) = folder.filter(|folder| !LIBRARIES.iter().any(|known| folder.starts_with(known))) else {
+        return Vec::new();
+    };
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_library = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+    names.filter(|path| is_library(path) && path.is_file()).take(MAX_LIBRARIES).collect()
 }
 
 /// Grants a real file or folder; what is not there, or is a link, grants nothing.
