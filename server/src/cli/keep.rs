@@ -91,7 +91,14 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
     }
     let said = match is_sqlite(config) {
         true => restore_sqlite(config, &flags.path).await?,
-        false => postgres::restore(config, &flags.path).await?,
+        false => {
+            let said = postgres::restore(config, &flags.path).await?;
+            let db = Db::connect(&config.database_url).await?;
+            let marked = mark_restored(&db).await;
+            db.close().await;
+            marked?;
+            said
+        }
     };
     drop(mark);
     say(said);
@@ -126,7 +133,7 @@ async fn restore_sqlite(config: &Config, backup: &Path) -> Result<String, Failur
     Ok(said)
 }
 
-/// Whether a database file is whole, of a schema we know, with unbroken audits.
+/// Whether a database file is whole, of a schema we know, with unbroken audits; then it is marked as restored.
 async fn sound(file: &Path) -> Result<(), Failure> {
     let head = fs::read(file).map(|bytes| bytes.starts_with(b"SQLite format 3\0"))?;
     if !head {
@@ -144,12 +151,18 @@ async fn sound(file: &Path) -> Result<(), Failure> {
         let wrong = db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await?;
         match wrong.or(doctor::broken_audit(&db).await?) {
             Some(wrong) => Err(Failure::Failed(wrong)),
-            None => Ok(()),
+            None => mark_restored(&db).await,
         }
     };
     let outcome = checked.await;
     db.close().await;
     outcome
+}
+
+/// Notes in a restored database that it is one: what its tasks were told after the backup is not in it.
+async fn mark_restored(db: &Db) -> Result<(), Failure> {
+    let now = crate::clock::Clock::System.now();
+    Ok(db.write(move |tx| Box::pin(async move { db::board::set_restored(tx, now).await })).await?)
 }
 
 /// Whether the target has a Board's tables in it.

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, Instant, ProviderInfo, ViberId};
+use protocol::{AgentInfo, DamageInfo, Instant, ProviderInfo, ViberId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain;
 
-/// Whether the viber was heard within its lease, and since when it is so.
+/// Whether the viber was heard within its lease, and since when it is so. `unheard`: it was connected when the Board ended,
+/// and has not dialled in since the Board's start.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Contact {
-    #[schema(value_type = String, example = "connected", pattern = "^(connected|disconnected)$")]
+    #[schema(value_type = String, example = "connected", pattern = "^(connected|disconnected|unheard)$")]
     pub state: domain::ContactState,
     #[schema(value_type = String, format = DateTime)]
     pub since: Instant,
@@ -42,6 +43,9 @@ pub struct Viber {
     #[schema(value_type = Vec<Object>)]
     pub providers: Vec<ProviderInfo>,
     pub capabilities: Vec<String>,
+    /// Files of the daemon's own that it found damaged: `{file, at, bytes}`, the originals as it keeps them.
+    #[schema(value_type = Vec<Object>)]
+    pub damage: Vec<DamageInfo>,
     /// Tasks that run.
     pub running: u64,
     /// Tasks that wait for it.
@@ -72,6 +76,7 @@ impl From<domain::Viber> for Viber {
             agents: viber.agents,
             providers: viber.providers,
             capabilities: viber.capabilities,
+            damage: viber.damage,
             running: viber.running,
             queued: viber.queued,
             drained: viber.drained,
