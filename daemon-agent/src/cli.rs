@@ -236,12 +236,16 @@ fn open(home: &Home) -> Result<(), Failure> {
 
 /// What of the home cannot be used. A full disk is no mistake in the configuration: a service tries again.
 fn unusable(what: &str, error: &std::io::Error) -> Failure {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let text = format!("{what} cannot be used: {error}");
-    if matches!(error.kind(), StorageFull | QuotaExceeded) {
-        return Failure::Failed(format!("{text}. Free some space, then start again."));
+    match error.kind() {
+        StorageFull | QuotaExceeded => Failure::Failed(format!("{text}. Free some space, then start again.")),
+        ReadOnlyFilesystem => Failure::Failed(format!(
+            "{text}. Mount the disk so that it can be written (it may be failing), then start again."
+        )),
+        PermissionDenied => Failure::Configuration(format!("{text}. Give it back to the user that runs the daemon.")),
+        _ => Failure::Configuration(text),
     }
-    Failure::Configuration(text)
 }
 
 fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {

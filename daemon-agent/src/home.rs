@@ -76,7 +76,8 @@ impl Home {
     /// Takes the lock of this home, or `None` when another daemon holds it.
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.state().join("lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.map_err(|error| at(&path, &error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -107,6 +108,21 @@ impl Home {
     /// Who this viber is on its Board (0600).
     pub fn credential(&self) -> PathBuf {
         self.state().join("credential")
+    }
+
+    /// What the Board has not acknowledged yet.
+    pub fn outbox(&self) -> PathBuf {
+        self.state().join("outbox")
+    }
+
+    /// The commands of the Board.
+    pub fn journal(&self) -> PathBuf {
+        self.state().join("journal")
+    }
+
+    /// Files of `state/` that were found damaged; those of the outbox lie in a folder beside it.
+    pub fn damaged(&self) -> PathBuf {
+        self.state().join(crate::damaged::FOLDER)
     }
 
     /// Where the work of a session began in the spaces.

@@ -177,7 +177,7 @@ impl Mesh {
     pub async fn take(&self, commands: Vec<Numbered>) -> Result<u64, Refused> {
         let fresh = self.blocking(move |journal| journal.commands(commands)).await??;
         for numbered in fresh {
-            self.apply(numbered.command).await;
+            self.apply(numbered).await;
         }
         Ok(self.last_cmd_seq())
     }
@@ -187,16 +187,24 @@ impl Mesh {
         self.blocking(move |journal| journal.skip_to(next)).await?
     }
 
-    async fn apply(&self, command: Command) {
+    async fn apply(&self, Numbered { cmd_seq, command }: Numbered) {
+        // One that damage took and that is sent again does not mean what came after it.
+        let newer = || self.shared.ground.journal.held().newer_than(cmd_seq);
         match command {
             Command::Submit(submit) => self.submit(*submit).await,
             Command::Stop { task_id, attempt, reason } => {
                 let named = Running { task_id, attempt };
                 self.stop(&Cause::Stop(reason), |attempt, _| *attempt == named);
             }
-            Command::StopAll { reason } => self.stop(&Cause::Stop(reason), |_, _| true),
+            Command::StopAll { reason } => {
+                let newer = newer();
+                self.stop(&Cause::Stop(reason), |attempt, _| !newer.contains(attempt));
+            }
             Command::Interrupt { target_agent_id, reason } => {
-                self.stop(&Cause::Stop(reason), |_, agent| target_agent_id == "*" || target_agent_id == agent);
+                let newer = newer();
+                self.stop(&Cause::Stop(reason), |attempt, agent| {
+                    !newer.contains(attempt) && (target_agent_id == "*" || target_agent_id == agent)
+                });
             }
             Command::Drain { drained } => {
                 self.state().drained = drained;
@@ -232,6 +240,10 @@ impl Mesh {
         }
         self.outbox().begin(&attempt, &submit.agent_id);
         self.outbox().append(&attempt, EventBody::Accepted {});
+        if self.is_logged(&submit).await {
+            // Nothing in `state/` knows of it: it was damaged, or an old copy of it was put back.
+            return self.end_soon(attempt, recover::forgotten());
+        }
         self.state().queue.push_back(submit);
         self.ring();
         self.pump();
@@ -347,15 +359,21 @@ impl Mesh {
         self.pump();
     }
 
-    /// Attempts that are held and not over, for `hello`.
-    pub fn held(&self) -> Vec<Running> {
+    /// Attempts that this process has.
+    fn of_this_process(&self) -> Vec<Running> {
         let state = self.state();
         let queued = state.queue.iter().map(attempt_of);
-        let mut all: BTreeSet<Running> =
+        let all: BTreeSet<Running> =
             queued.chain(state.running.keys().cloned()).chain(state.ending.iter().cloned()).collect();
-        if !state.ready {
-            let journalled = self.shared.ground.journal.held().attempts;
-            all.extend(journalled.iter().filter(|held| !held.begun).map(|held| held.attempt()));
+        all.into_iter().collect()
+    }
+
+    /// The same with everything that a former process left, for `hello`: the Board says what it knows of what is named.
+    pub fn held(&self) -> Vec<Running> {
+        let mut all: BTreeSet<Running> = self.of_this_process().into_iter().collect();
+        if !self.state().ready {
+            all.extend(self.shared.ground.journal.held().attempts.iter().map(|held| held.attempt()));
+            all.extend(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt));
         }
         all.into_iter().collect()
     }

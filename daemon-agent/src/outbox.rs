@@ -5,6 +5,7 @@
 
 mod log;
 mod record;
+mod recover;
 mod refused;
 mod shape;
 mod sync;
@@ -31,7 +32,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 pub use log::Batch;
 use log::Log;
-pub use record::{Record, encode, scan};
+pub use record::{Record, Stretch, encode, is_torn, salvage};
 pub use shape::Shaper;
 use sync::Sync;
 
@@ -73,11 +74,21 @@ impl Outbox {
     pub fn open(root: PathBuf, quota: Quota, clock: Clock) -> io::Result<Self> {
         crate::home::private_folder(&root)?;
         let mut logs = BTreeMap::new();
-        for entry in fs::read_dir(&root)?.flatten() {
-            let Some(attempt) = entry.file_name().to_str().and_then(attempt_of) else { continue };
-            match Log::recover(entry.path()) {
-                Ok(log) => drop(logs.insert(attempt, log)),
-                Err(error) => tracing::error!(folder = %entry.path().display(), "an outbox cannot be read: {error}"),
+        for entry in fs::read_dir(&root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some((name, attempt)) = name.to_str().and_then(|name| Some((name, attempt_of(name)?))) else {
+                continue;
+            };
+            let folder = entry.path();
+            if entry.file_type()?.is_dir() {
+                // What may be read again later must not be taken for lost now.
+                let unreadable =
+                    |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
+                logs.insert(attempt, Log::recover(folder.clone(), clock.now()).map_err(unreadable)?);
+            } else {
+                let kept = crate::damaged::move_aside(&root.join(crate::damaged::FOLDER), &folder, name, clock.now())?;
+                tracing::error!(kept = %kept.display(), "something else lay in the place of an outbox");
             }
         }
         let (logs, sync, bell) = (Mutex::new(logs), Sync::start()?, watch::Sender::new(0));
@@ -204,6 +215,44 @@ impl Outbox {
         self.logs().get(attempt).map_or(0, |log| log.next)
     }
 
+    /// Whether the attempt's engine may have started, as far as its log tells.
+    pub fn has_begun(&self, attempt: &Running) -> bool {
+        self.logs().get(attempt).is_some_and(|log| log.begun || log.next > 2)
+    }
+
+    /// Notes, beside the journal and independent of it, that the attempt's engine is about to start. Blocks.
+    pub fn begins(&self, attempt: &Running) -> io::Result<()> {
+        let Some((path, known)) = self.logs().get(attempt).map(Log::begins) else { return Ok(()) };
+        if !known {
+            crate::home::write_private(&path, b"")?;
+            if let Some(log) = self.logs().get_mut(attempt) {
+                log.begun = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether part of the attempt's log was found damaged.
+    pub fn is_damaged(&self, attempt: &Running) -> bool {
+        self.logs().get(attempt).is_some_and(|log| log.damaged)
+    }
+
+    /// Attempts whose first event is among what damage took, and whose they are: what the Board does not know of them it
+    /// has to be told anew.
+    pub fn headless(&self) -> Vec<(Running, String)> {
+        let logs = self.logs();
+        let lost = logs.iter().filter(|(_, log)| log.lost_first && log.refused.is_none());
+        lost.map(|(attempt, log)| (attempt.clone(), log.agent_id.clone())).collect()
+    }
+
+    /// Readers get `body` in the place of the attempt's lost first event.
+    pub fn announce(&self, attempt: &Running, body: EventBody) {
+        let now = self.shared.clock.now();
+        if let Some(log) = self.logs().get_mut(attempt) {
+            log.announce(protocol::Event { seq: 1, at: now, body });
+        }
+    }
+
     /// Whether a reader at `from` finds something.
     pub fn has(&self, attempt: &Running, from: u64) -> bool {
         self.logs().get(attempt).is_some_and(|log| from <= log.visible)
@@ -217,7 +266,7 @@ impl Outbox {
             let log = logs.get(attempt)?;
             let last_missing = log.first().map_or(log.visible, |first| first - 1);
             if from <= last_missing {
-                return Batch::of_gap(from, last_missing, &log.agent_id, now).ok();
+                return log.missing(from, last_missing, now).ok();
             }
             log.place(from)?
         };

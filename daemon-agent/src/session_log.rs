@@ -10,16 +10,23 @@ use std::{
     time::Duration,
 };
 
-use protocol::TaskSubmit;
-use rustix::fs::{FlockOperation, flock};
+use protocol::{Running, TaskSubmit};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Map, Value, json};
 
-use crate::{clock::Clock, engine::Outcome, home::Home};
+use crate::{
+    clock::Clock,
+    engine::Outcome,
+    home::{Home, open_plain},
+};
 
 /// So often the file is asked for when somebody else writes; then it is written without waiting longer.
 const TRIES: usize = 50;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// So much of a log's end is looked through for an attempt, bytes.
+const TAIL: u64 = 1024 * 1024;
 
 /// The log of one attempt.
 pub struct SessionLog {
@@ -91,6 +98,28 @@ impl SessionLog {
             return;
         }
     }
+}
+
+/// Whether a line near the end of the log at `path` is of this attempt. Tasks of a session run one after the other, so
+/// those of the newest are there. Blocks.
+pub fn names(path: &Path, attempt: &Running) -> bool {
+    let mut bytes = Vec::new();
+    let read = open_plain(path, OFlags::NOFOLLOW).and_then(|mut file| {
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        file.take(TAIL).read_to_end(&mut bytes)
+    });
+    if let Err(error) = read
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(file = %path.display(), %error, "the session log cannot be read");
+    }
+    let id = attempt.task_id.as_str();
+    let of_task = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    of_task.filter(|line| line.contains(id)).any(|line| {
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        line["taskId"] == id && line["attempt"] == attempt.attempt
+    })
 }
 
 /// One write under the file's lock, so that lines of tasks that share a session neither mix nor share a number. `None`: it

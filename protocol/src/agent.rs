@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::Mode;
+use crate::{command::Mode, instant::Instant};
 
 /// Whether `id` can be an agent's: it becomes part of paths and of pages.
 pub fn is_id(id: &str) -> bool {
@@ -52,6 +52,17 @@ pub struct ConfigError {
     pub line: u32,
     /// What was expected, with a snippet.
     pub message: String,
+}
+
+/// A file of the daemon's own that was found damaged. What was sound in it was used; the original is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageInfo {
+    /// Where the original is kept, below the home.
+    pub file: String,
+    /// When it was found.
+    pub at: Instant,
+    /// Size of the original.
+    pub bytes: u64,
 }
 
 /// One skill bundle.

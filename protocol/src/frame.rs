@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    agent::{AgentInfo, JobInfo, ProviderInfo, SkillInfo},
+    agent::{AgentInfo, DamageInfo, JobInfo, ProviderInfo, SkillInfo},
     command::Command,
     event::Event,
     files::WorkspaceWritten,
@@ -189,6 +189,8 @@ pub struct ViberState {
     pub jobs: Option<Vec<JobInfo>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub providers: Option<Vec<ProviderInfo>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<Vec<DamageInfo>>,
 }
 
 /// An attempt that runs on the machine.
@@ -245,6 +247,13 @@ pub struct Welcome {
     pub window: Window,
     pub acked: Vec<Acked>,
     pub fence: Vec<Fence>,
+    /// Attempts whose end the Board has recorded: they are neither begun nor reported on any more. An older Board does not
+    /// say.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub over: Vec<Running>,
+    /// Attempts without a recorded end whose task was stopped: they are not begun any more.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stopped: Vec<Running>,
     /// Commands are replayed from this number on.
     pub cmds_from: u64,
 }

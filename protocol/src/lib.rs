@@ -20,7 +20,7 @@ pub mod space;
 pub mod text;
 pub mod tokens;
 
-pub use agent::{AgentInfo, ConfigError, JobInfo, ProviderInfo, SkillInfo};
+pub use agent::{AgentInfo, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
 pub use command::{
     ApprovalResponse, Attachment, Command, Decision, Injection, Limits, Mode, Policy, Stream, TaskSubmit, Turn,
     TurnPart, TurnRole,

@@ -76,6 +76,8 @@ pub use version::Version;
 
 /// Connections of a PostgreSQL database, readers and writers together.
 const POSTGRES_CONNECTIONS: u32 = 16;
+/// How long a connection may take to be free, made and found alive: a database that does not answer is told within 3 s.
+const POSTGRES_ACQUIRE: Duration = Duration::from_millis(2500);
 /// How long a SQLite connection waits for somebody else's lock. A change may wait for the batch before it as well, and
 /// nobody is to wait ten seconds for an answer.
 const BUSY: Duration = Duration::from_millis(4000);
@@ -137,7 +139,7 @@ impl Db {
             let options = PgConnectOptions::from_str(url).map_err(Error::from)?;
             let pool = PgPoolOptions::new()
                 .max_connections(POSTGRES_CONNECTIONS)
-                .acquire_timeout(Duration::from_secs(5))
+                .acquire_timeout(POSTGRES_ACQUIRE)
                 .after_connect(|connection, _| {
                     Box::pin(async move { sqlx::raw_sql(POSTGRES_PATIENCE).execute(connection).await.map(drop) })
                 })

@@ -27,11 +27,7 @@ impl Cluster {
         }
         let args = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"];
         run(cluster.program("initdb").arg("-D").arg(cluster.data()).args(args));
-        let options = format!(
-            "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=100",
-            cluster.port
-        );
-        cluster.control(&["-o", &options, "start"]);
+        cluster.start_again();
         let server = format!("postgres://postgres@127.0.0.1:{}/postgres", cluster.port);
         run(cluster.program("psql").args(["-q", "-c", "CREATE DATABASE board", &server]));
         cluster
@@ -45,6 +41,38 @@ impl Cluster {
     /// `pg_ctl restart -m immediate`: every backend dies where it stands, then the server recovers and is back.
     pub fn restart_immediately(&self) {
         self.control(&["-m", "immediate", "restart"]);
+    }
+
+    /// Stops it; nobody answers at its address.
+    pub fn stop(&self) {
+        self.control(&["-m", "immediate", "stop"]);
+    }
+
+    /// Starts it again after a stop.
+    pub fn start_again(&self) {
+        let options = format!(
+            "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=100",
+            self.port
+        );
+        self.control(&["-o", &options, "start"]);
+    }
+
+    /// Its processes stand still: connections stay, and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// They go on.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let first = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("a running server");
+        let first = first.lines().next().expect("its process").to_owned();
+        let children = Command::new("pgrep").args(["-P", &first]).output().expect("pgrep");
+        let children = String::from_utf8(children.stdout).expect("numbers");
+        run(Command::new("kill").arg(format!("-{signal}")).arg(&first).args(children.split_whitespace()));
     }
 
     fn control(&self, args: &[&str]) {

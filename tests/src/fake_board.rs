@@ -328,6 +328,8 @@ impl Kept {
             window: Window { events: limits::WINDOW_EVENTS, bytes: limits::WINDOW_BYTES },
             acked: acked.collect(),
             fence: Vec::new(),
+            over: Vec::new(),
+            stopped: Vec::new(),
             cmds_from: last_cmd + 1,
         }
     }

@@ -18,7 +18,7 @@ mod spaces;
 use std::time::{Duration, Instant};
 
 use protocol::{
-    BootId, Hello,
+    BootId, Hello, ViberState,
     limits::{PROTOCOL, close},
 };
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,7 @@ impl Identity {
             hostname: hostname(),
             capabilities,
             labels: self.credential.labels.clone(),
-            state: files.state(),
+            state: ViberState { damage: Some(crate::damaged::list(mesh.home())), ..files.state() },
             last_cmd_seq: mesh.last_cmd_seq(),
             running: mesh.held(),
             outbox: mesh.outbox().ranges(),

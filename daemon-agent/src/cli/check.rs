@@ -9,6 +9,7 @@ use crate::{
         cli::{Ask, ask},
     },
     config::{Snapshot, Variables},
+    damaged,
     home::{Home, open_to_others},
     sandbox::{self, Confinement},
 };
@@ -82,6 +83,16 @@ pub async fn doctor(home: &Home) -> Result<(), Failure> {
     match sandbox::status() {
         Confinement::Landlock => found.good("commands are confined by Landlock"),
         Confinement::Unconfined => found.warn("the kernel has no Landlock: commands may do what this user may do"),
+    }
+    let damage = damaged::list(home);
+    for one in &damage {
+        let (file, at, bytes) = (&one.file, one.at, one.bytes);
+        found.warn(&format!("{file} was found damaged at {at} ({bytes} bytes); what was sound in it was used"));
+    }
+    if !damage.is_empty() {
+        found.warn(
+            "look after the disk; when the originals of damaged files are deleted, they are not told of any more",
+        );
     }
     match ask(home, &Ask::Status, |_| {}).await {
         Ok(Some(())) => found.good("a daemon runs on this home"),

@@ -21,6 +21,7 @@ use crate::{
     config::{Snapshot, Variables, watch as files},
     home::{Home, Lock},
     journal::Journal,
+    leftovers,
     mesh::{Carry, Fetch, Ground, Mesh, Unfetched},
     outbox::{Outbox, Quota},
 };
@@ -45,15 +46,16 @@ impl Daemon {
         let lock = lock.ok_or_else(|| {
             Failure::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
         })?;
+        leftovers::begin(home);
         let (clock, variables) = (Clock::system(), Variables::of_process());
         let snapshot = Snapshot::read(home, &variables);
         if let Some(error) = &snapshot.error {
             return Err(Failure::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
         }
-        let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone());
+        let outbox = Outbox::open(home.outbox(), Quota::default(), clock.clone());
         let outbox = outbox.map_err(|error| unusable("state/outbox", &error))?;
-        let journal =
-            Arc::new(Journal::open(home.state().join("journal")).map_err(|error| unusable("state/journal", &error))?);
+        let journal = Journal::open(home.journal(), &home.damaged(), clock.now());
+        let journal = Arc::new(journal.map_err(|error| unusable("state/journal", &error))?);
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         tokio::spawn(files::follow(home.clone(), variables, sender));
         let carrier = credential.clone();

@@ -137,6 +137,17 @@ impl Mesh {
 
     /// Journals that the engine is about to start, however long the disk takes.
     async fn begun(&self, attempt: &Running) {
+        // A second witness, which stands in another file: the journal alone must not decide.
+        let (outbox, named) = (self.outbox().clone(), attempt.clone());
+        let noted = tokio::task::spawn_blocking(move || outbox.begins(&named));
+        let journalled = self.journal_begun(attempt);
+        let (noted, ()) = tokio::join!(noted, journalled);
+        if let Err(error) = noted.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(task.id = %attempt.task_id, "the outbox does not say that the task begins: {error}");
+        }
+    }
+
+    async fn journal_begun(&self, attempt: &Running) {
         loop {
             let named = attempt.clone();
             match self.blocking(move |journal| journal.begun(&named)).await.flatten() {

@@ -1,18 +1,22 @@
 //! Continuing after a restart: what began and has no ending is ended, what never began is begun.
 
-use protocol::{Acked, ErrorCode, EventBody, Fence, Running, TaskError, TaskSubmit};
+use std::collections::BTreeSet;
 
-use super::{Mesh, fenced, is_fenced};
+use protocol::{Acked, ErrorCode, EventBody, Running, SessionId, TaskError, TaskSubmit, Welcome};
+
+use super::{Mesh, attempt_of, fenced, is_fenced};
 use crate::{
     journal::HeldAttempt,
+    session_log,
     task::{Cause, witness},
 };
 
 impl Mesh {
     /// The Board has said what it has. No event of an attempt from before this start gets its seq before this.
-    pub async fn welcomed(&self, acked: &[Acked], fences: &[Fence]) {
+    pub async fn welcomed(&self, welcome: &Welcome) {
+        let fences = &welcome.fence;
         self.fence(fences);
-        let acked = acked.iter().map(|acked| {
+        let acked = welcome.acked.iter().map(|acked| {
             let Acked { task_id, attempt, seq } = acked.clone();
             (Running { task_id, attempt }, seq)
         });
@@ -28,35 +32,44 @@ impl Mesh {
         for attempt in held.attempts.iter().map(|held| held.attempt()).filter(|one| self.outbox().is_refused(one)) {
             self.settle(&attempt).await;
         }
+        let live = self.of_this_process();
+        self.drop_over(&welcome.over, &acked, &live).await;
         let held = self.shared.ground.journal.held();
         // Without a log there is nothing to continue the numbers of but what the Board names.
         for attempt in &held.attempts {
             self.outbox().begin(&attempt.attempt(), &attempt.submit.agent_id);
         }
+        self.announce_anew(&acked);
         self.enter_all(&held.attempts).await;
-        let live = self.held();
+        // Asked before the numbers are moved on to those that the Board has.
+        let begun = self.begun_before(&held.attempts, &acked).await;
         self.acknowledged(acked).await;
         let held = self.shared.ground.journal.held();
         for (attempt, ended) in self.outbox().attempts() {
             let journalled = held.attempts.iter().find(|held| held.attempt() == attempt);
             match journalled {
-                _ if live.contains(&attempt) && journalled.is_none() => {}
+                _ if live.contains(&attempt) => {}
                 Some(_) if ended => self.settle(&attempt).await,
-                Some(held) if held.begun => self.end_begun(attempt, &held.submit),
+                Some(held) if begun.contains(&attempt) => self.end_begun(attempt, held),
                 Some(held) => {
                     let stopped = held.stopped.clone().map(Cause::Stop);
-                    if let Some(cause) = stopped.or_else(|| is_fenced(fences, &attempt).then(fenced)) {
+                    let unwanted = || welcome.stopped.contains(&attempt).then(withdrawn);
+                    let cause = stopped.or_else(unwanted).or_else(|| is_fenced(fences, &attempt).then(fenced));
+                    if let Some(cause) = cause {
                         self.end_soon(attempt, cause.ending(0));
                     }
                 }
                 None if ended => {}
-                None => self.end_soon(attempt, restarted()),
+                None => {
+                    let lost = self.outbox().is_damaged(&attempt);
+                    self.end_soon(attempt, if lost { damaged() } else { restarted() });
+                }
             }
         }
-        for waiting in held.attempts.into_iter().filter(|held| !held.begun && held.stopped.is_none()) {
+        for waiting in held.attempts.into_iter().filter(|held| held.stopped.is_none()) {
             let attempt = waiting.attempt();
             let over = self.outbox().attempts().contains(&(attempt.clone(), true));
-            if !over && !self.state().holds(&attempt) {
+            if !over && !begun.contains(&attempt) && !self.state().holds(&attempt) {
                 if self.outbox().next(&attempt) == 1 {
                     self.outbox().append(&attempt, EventBody::Accepted {});
                 }
@@ -65,6 +78,59 @@ impl Mesh {
         }
         self.ring();
         self.pump();
+    }
+
+    /// Lets go of what is over for the Board: an old copy of the journal or of an outbox may still name it. What it has not
+    /// heard of such an attempt stays, to be offered to it.
+    async fn drop_over(&self, over: &[Running], acked: &[(Running, u64)], live: &[Running]) {
+        for attempt in over.iter().filter(|attempt| !live.contains(attempt)) {
+            self.settle(attempt).await;
+            let known = acked.iter().find(|(one, _)| one == attempt).map_or(0, |(_, seq)| *seq);
+            if !self.outbox().has(attempt, known + 1) {
+                self.outbox().forget(attempt);
+            }
+        }
+    }
+
+    /// Attempts that are never begun again. One lost record must not decide that: the journal is asked, the attempt's log,
+    /// what the Board has recorded of it, and what the session's log on this machine says.
+    async fn begun_before(&self, held: &[HeldAttempt], acked: &[(Running, u64)]) -> BTreeSet<Running> {
+        let mut begun = BTreeSet::new();
+        for held in held {
+            let attempt = held.attempt();
+            // The first event is the acceptance; what follows was done.
+            let recorded = acked.iter().any(|(one, seq)| *one == attempt && *seq > 1);
+            if held.begun || recorded || self.outbox().has_begun(&attempt) || self.is_logged(&held.submit).await {
+                begun.insert(attempt);
+            }
+        }
+        begun
+    }
+
+    /// Whether the session's log, which lies outside of `state/`, says that this attempt was at work.
+    pub(super) async fn is_logged(&self, submit: &TaskSubmit) -> bool {
+        let path = self.home().session_log(&submit.agent_id, submit.session_id.as_str());
+        let attempt = attempt_of(submit);
+        let looked = tokio::task::spawn_blocking(move || session_log::names(&path, &attempt)).await;
+        looked.unwrap_or_else(|error| {
+            tracing::error!(%error, "a session's log could not be looked at");
+            false
+        })
+    }
+
+    /// Tasks of this machine whose announcement was damaged before the Board had it.
+    fn announce_anew(&self, acked: &[(Running, u64)]) {
+        for (attempt, agent_id) in self.outbox().headless() {
+            if acked.iter().any(|(one, _)| *one == attempt) {
+                continue;
+            }
+            let agent_id = if agent_id.is_empty() { "default".to_owned() } else { agent_id };
+            let session_id = SessionId::new(self.clock().now().millis());
+            let goal =
+                "(What was asked for was lost: the report of this task was damaged on the viber's disk.)".to_owned();
+            let origin = "cli".to_owned();
+            self.outbox().announce(&attempt, EventBody::Announce { origin, agent_id, session_id, goal });
+        }
     }
 
     /// Writes the entries of attempts whose ending is on the disk, as far as they are missing: the end came first, then the
@@ -81,9 +147,13 @@ impl Mesh {
     }
 
     /// Ends what had begun, and tells of it.
-    fn end_begun(&self, attempt: Running, submit: &TaskSubmit) {
-        let ending = restarted();
-        let story = witness::story(submit, &ending);
+    fn end_begun(&self, attempt: Running, held: &HeldAttempt) {
+        let ending = match (self.outbox().is_damaged(&attempt), held.begun) {
+            (true, _) => damaged(),
+            (false, true) => restarted(),
+            (false, false) => forgotten(),
+        };
+        let story = witness::story(&held.submit, &ending);
         self.end_with(attempt, ending, story);
     }
 
@@ -97,13 +167,38 @@ impl Mesh {
 }
 
 fn restarted() -> EventBody {
-    EventBody::Error {
-        error: TaskError {
-            code: ErrorCode::DaemonRestarted,
-            message: "The daemon was started again while the task ran; what it had begun was ended.".to_owned(),
-            retryable: true,
-            suggestion: Some("Look at what was done so far, then retry the task.".to_owned()),
-            details: None,
-        },
-    }
+    ending(
+        ErrorCode::DaemonRestarted,
+        "The daemon was started again while the task ran; what it had begun was ended.",
+        "Look at what was done so far, then retry the task.",
+    )
+}
+
+/// The journal does not say that it began, and something else does.
+pub(super) fn forgotten() -> EventBody {
+    ending(
+        ErrorCode::DaemonRestarted,
+        "The viber had begun the task, but its journal no longer says so: it was damaged, or an old copy was put back. \
+         The task was not begun a second time.",
+        "Look at what was done so far, then retry the task.",
+    )
+}
+
+/// Part of the report is lost, and how the attempt ended may be among it.
+fn damaged() -> EventBody {
+    ending(
+        ErrorCode::Internal,
+        "The report of this task was damaged on the viber's disk: part of it is lost, and how the task ended with it. \
+         Everything sound was sent.",
+        "Look at the session's log on the viber and at what was done, then retry if it is needed.",
+    )
+}
+
+fn withdrawn() -> Cause {
+    Cause::Stop("it was stopped before it was begun".to_owned())
+}
+
+fn ending(code: ErrorCode, message: &str, suggestion: &str) -> EventBody {
+    let (message, suggestion) = (message.to_owned(), Some(suggestion.to_owned()));
+    EventBody::Error { error: TaskError { code, message, retryable: true, suggestion, details: None } }
 }

@@ -32,7 +32,8 @@ impl Desk {
         let clock = Clock::fixed(Instant(1_700_000_000_000));
         let (sender, files) = watch::channel(Arc::new(Snapshot::read(&home, &Variables::default())));
         let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
-        let journal = Arc::new(Journal::open(home.state().join("journal")).expect("a journal"));
+        let journal = Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal");
+        let journal = Arc::new(journal);
         let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
         let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
         (Mesh::new(Ground { home, clock, outbox, journal, files, fetch, carry }), sender)
@@ -49,7 +50,16 @@ impl Desk {
             .iter()
             .map(|(of, seq)| Acked { task_id: of.task_id.clone(), attempt: of.attempt, seq: *seq })
             .collect();
-        self.mesh.welcomed(&acked, &[]).await;
+        self.told(json!({ "acked": acked })).await
+    }
+
+    /// The Board says hello with `more` than the usual.
+    async fn told(self, more: serde_json::Value) -> Self {
+        let mut welcome = json!({"protocol": 1, "connEpoch": 1, "serverTime": self.mesh.clock().now(),
+            "heartbeatSeconds": 10, "maxFrameBytes": 1 << 18, "window": {"events": 100, "bytes": 1 << 20}, "acked": [],
+            "fence": [], "cmdsFrom": 1});
+        welcome.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        self.mesh.welcomed(&serde_json::from_value(welcome).expect("a welcome")).await;
         self
     }
 
@@ -203,7 +213,7 @@ async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun()
     desk.waits(&a).await;
     desk.waits(&b).await;
     let desk = desk.killed();
-    assert_eq!(desk.mesh.held(), std::slice::from_ref(&c), "only what can still run");
+    assert_eq!(desk.mesh.held().len(), 3, "what it left is named");
     assert_eq!(desk.names(&a).last(), Some(&"task:progress"), "no number is given before the welcome");
     let before = desk.events(&a).last().expect("events").seq;
     // The Board has seen more of `a` than this disk kept.
@@ -293,4 +303,171 @@ async fn a_local_task_is_announced_and_ended_after_a_kill() {
     assert_eq!(desk.names(&attempt)[..2], ["task:announce", "task:started"]);
     let desk = desk.killed().welcomed(&[]).await;
     assert_eq!(code(&desk.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+}
+
+/// A desk where an attempt runs, the attempt, and the size of the journal right before the attempt was journalled as begun.
+/// A copy of its home is what a kill would leave.
+async fn at_work() -> (Desk, Running, usize) {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    let attempt = desk.submit("wait").await;
+    desk.waits(&attempt).await;
+    let bytes = std::fs::read(desk.mesh.home().journal()).expect("a journal");
+    let sizes = crate::outbox::salvage(&bytes).map(|stretch| match stretch {
+        crate::outbox::Stretch::Sound(record) => record.size(),
+        crate::outbox::Stretch::Damaged(_) => panic!("a damaged journal"),
+    });
+    let before = bytes.len() - sizes.last().expect("records");
+    (desk, attempt, before)
+}
+
+/// The home of a desk as another daemon finds it, changed by `change`.
+fn copy_of(desk: &Desk, change: impl FnOnce(&Home)) -> Desk {
+    let folder = tempfile::tempdir().expect("a folder");
+    for path in ["state", "agents", "config.yaml"] {
+        copy(&desk.folder.path().join(path), &folder.path().join(path));
+    }
+    change(&Home::at(folder.path()));
+    let (mesh, files) = Desk::start(&folder);
+    Desk { folder, mesh, next_cmd: desk.next_cmd, _files: files }
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).expect("made");
+        for entry in std::fs::read_dir(from).expect("readable").flatten() {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else if from.is_file() && from.file_name().is_some_and(|name| name != "reserve") {
+        std::fs::copy(from, to).expect("copied");
+    }
+}
+
+/// It was ended and says why; nothing of it was begun.
+async fn not_begun_again(desk: &Desk, attempt: &Running, how: &str) {
+    let started = |desk: &Desk| desk.names(attempt).iter().filter(|name| **name == "task:started").count();
+    let before = started(desk);
+    let (found, _) = code(&desk.ending(attempt).await).unwrap_or_else(|| panic!("{how}: an error"));
+    assert!(matches!(found, ErrorCode::DaemonRestarted | ErrorCode::Internal), "{how}: {found:?}");
+    assert_eq!((started(desk), desk.mesh.load()), (before, (0, 0)), "{how}");
+}
+
+#[tokio::test]
+async fn a_journal_that_is_cut_anywhere_behind_the_beginning_begins_nothing_twice() {
+    let (desk, attempt, before) = at_work().await;
+    let whole = std::fs::read(desk.mesh.home().journal()).expect("a journal").len();
+    let cut = |at: usize| {
+        move |home: &Home| {
+            let bytes = std::fs::read(home.journal()).expect("a journal");
+            std::fs::write(home.journal(), &bytes[..at]).expect("cut");
+        }
+    };
+    for at in before..whole {
+        // The outbox is there, and the Board knows nothing: it alone tells.
+        let found = copy_of(&desk, cut(at)).welcomed(&[]).await;
+        not_begun_again(&found, &attempt, &format!("cut at {at}, by the outbox")).await;
+        // The outbox is gone as well: what the Board has recorded tells.
+        let gone = |home: &Home| {
+            cut(at)(home);
+            std::fs::remove_dir_all(home.outbox()).expect("removed");
+            std::fs::remove_dir_all(home.agents().join("echo")).expect("removed");
+        };
+        let found = copy_of(&desk, gone).welcomed(&[(&attempt, 2)]).await;
+        let mut bell = found.mesh.outbox().bell();
+        while !found.mesh.outbox().has(&attempt, 3) {
+            bell.changed().await.expect("rings");
+        }
+        let batch = found.mesh.outbox().read(&attempt, 3, 1 << 20).expect("an ending");
+        let ending = protocol::parse_event(&batch.items[0]).expect("an event").body;
+        assert_eq!(code(&ending).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted), "cut at {at}, by the Board");
+    }
+    // Nothing is left but the session's log, and the Board has heard nothing.
+    let gone = |home: &Home| {
+        cut(before)(home);
+        std::fs::remove_dir_all(home.outbox()).expect("removed");
+    };
+    not_begun_again(&copy_of(&desk, gone).welcomed(&[]).await, &attempt, "by the session's log").await;
+    // Nobody knows that it began, because it did not: then it is.
+    let never = |home: &Home| {
+        gone(home);
+        std::fs::remove_dir_all(home.agents().join("echo")).expect("removed");
+    };
+    let found = copy_of(&desk, never).welcomed(&[]).await;
+    found.started(&attempt).await;
+}
+
+#[tokio::test]
+async fn a_journal_that_is_damaged_gone_or_old_begins_nothing_twice() {
+    let (desk, attempt, before) = at_work().await;
+    type Change = Box<dyn Fn(&Home)>;
+    let changed = |change: fn(&mut Vec<u8>, usize)| -> Change {
+        Box::new(move |home: &Home| {
+            let mut bytes = std::fs::read(home.journal()).expect("a journal");
+            change(&mut bytes, before);
+            std::fs::write(home.journal(), bytes).expect("changed");
+        })
+    };
+    let changes: [(&str, Change); 7] = [
+        (
+            "garbage behind it",
+            changed(|bytes, before| {
+                bytes.truncate(before);
+                bytes.extend([0xa5; 300]);
+            }),
+        ),
+        (
+            "zeros behind it",
+            changed(|bytes, before| {
+                bytes.truncate(before);
+                bytes.extend([0; 4096]);
+            }),
+        ),
+        ("a bit of the beginning", changed(|bytes, before| bytes[before + 30] ^= 4)),
+        ("a bit of its length", changed(|bytes, before| bytes[before] ^= 1)),
+        ("a bit of the command", changed(|bytes, before| bytes[before - 30] ^= 4)),
+        ("no journal", Box::new(|home| std::fs::remove_file(home.journal()).expect("removed"))),
+        (
+            "a folder in its place",
+            Box::new(|home| {
+                std::fs::remove_file(home.journal()).expect("removed");
+                std::fs::create_dir(home.journal()).expect("made");
+            }),
+        ),
+    ];
+    for (how, change) in &changes {
+        let found = copy_of(&desk, change).welcomed(&[]).await;
+        not_begun_again(&found, &attempt, how).await;
+        // The Board may send the command once more: it has not heard that it arrived.
+        let again: TaskSubmit = serde_json::from_value(json!({"taskId": attempt.task_id, "attempt": 1,
+            "sessionId": SessionId::new(1), "agentId": "echo", "goal": "wait"}))
+        .expect("a submit");
+        let next = found.mesh.last_cmd_seq() + 1;
+        let command = Numbered { cmd_seq: next, command: Command::Submit(Box::new(again)) };
+        found.mesh.take(vec![command]).await.expect("taken");
+        assert_eq!(found.mesh.load(), (0, 0), "{how}");
+        let kept = std::fs::read_dir(found.mesh.home().damaged()).is_ok_and(|kept| kept.count() == 1);
+        assert_eq!(kept, *how != "no journal", "{how}: the original is kept");
+    }
+}
+
+#[tokio::test]
+async fn an_old_state_folder_begins_nothing_that_the_board_has_seen_the_end_of() {
+    let mut desk = Desk::new().welcomed(&[]).await;
+    desk.command(Command::Drain { drained: true }).await;
+    let [a, b] = [desk.submit("hello").await, desk.submit("hello").await];
+    // A backup of this moment is put back after both were over for the Board, or unwanted.
+    let over = json!({"over": [{"taskId": a.task_id, "attempt": 1}], "stopped": [{"taskId": b.task_id, "attempt": 1}],
+        "acked": [{"taskId": a.task_id, "attempt": 1, "seq": 9}, {"taskId": b.task_id, "attempt": 1, "seq": 1}]});
+    let mut found = copy_of(&desk, |_| {}).told(over).await;
+    assert!(matches!(found.ending(&b).await, EventBody::Stopped { .. }));
+    assert_eq!((found.mesh.outbox().next(&a), found.mesh.load()), (0, (0, 0)), "let go of");
+    found.command(Command::Drain { drained: false }).await;
+    found.idle().await;
+    assert_eq!(found.mesh.outbox().next(&a), 0);
+    // One that the Board has more of than its acceptance was at work.
+    let found = copy_of(&desk, |_| {}).welcomed(&[(&a, 7)]).await;
+    let mut bell = found.mesh.outbox().bell();
+    while !found.mesh.outbox().has(&a, 8) {
+        bell.changed().await.expect("rings");
+    }
+    assert_eq!(found.mesh.load(), (0, 1), "the other one waits");
 }

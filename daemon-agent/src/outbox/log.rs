@@ -12,19 +12,26 @@ use std::{
 use protocol::{AgentEvent, AgentStreamEvent, ErrorCode, Event, EventBody, Instant, TaskError, limits::MAX_EVENT};
 use serde_json::value::RawValue;
 
-use super::record::{HEADER, Record, encode, scan};
+use super::{
+    record::{HEADER, Record, encode, scan},
+    recover::REASON,
+};
 use crate::home::{private_folder, write_private};
 
 /// A segment is closed above this size: small enough that what is acknowledged soon leaves the disk.
 const SEGMENT: u64 = 512 * 1024;
 
 /// A file in a log's folder that says when the Board refused it, in milliseconds.
-const REFUSED: &str = "refused";
+pub(super) const REFUSED: &str = "refused";
+/// A file in a log's folder: the attempt's engine was about to start.
+pub(super) const BEGUN: &str = "begun";
+/// A file in a log's folder: part of it was damaged, so what is missing is not there because of that.
+pub(super) const DAMAGED: &str = "damaged";
 
 /// What is held of an attempt.
 pub struct Log {
-    folder: PathBuf,
-    segments: VecDeque<Segment>,
+    pub(super) folder: PathBuf,
+    pub(super) segments: VecDeque<Segment>,
     /// The last segment, open for appending.
     file: Option<Arc<File>>,
     /// The seq that the next event gets.
@@ -36,7 +43,15 @@ pub struct Log {
     /// Whose events these are, for gaps.
     pub agent_id: String,
     /// Given but not written; becomes one event when there is room.
-    gap: Option<Gap>,
+    pub(super) gap: Option<Gap>,
+    /// The engine may have started: something beyond the acceptance was written, or was about to be.
+    pub begun: bool,
+    /// Part of it was found damaged.
+    pub damaged: bool,
+    /// The first event is among what damage took.
+    pub lost_first: bool,
+    /// What is told instead of a lost announcement, without which the Board would refuse all of it.
+    announcement: Option<Box<Event>>,
     /// When the Board refused it: nothing of it is sent.
     pub refused: Option<Instant>,
     /// Seqs that were too large for the Board: readers get a word about them instead.
@@ -45,17 +60,17 @@ pub struct Log {
     marks: VecDeque<(u64, u64, u64)>,
 }
 
-struct Segment {
-    first: u64,
-    last: u64,
-    bytes: u64,
+pub(super) struct Segment {
+    pub first: u64,
+    pub last: u64,
+    pub bytes: u64,
 }
 
-struct Gap {
-    from: u64,
-    to: u64,
-    bytes: u64,
-    reason: &'static str,
+pub(super) struct Gap {
+    pub from: u64,
+    pub to: u64,
+    pub bytes: u64,
+    pub reason: &'static str,
 }
 
 /// Events to send, contiguous.
@@ -75,6 +90,9 @@ pub struct Place {
     visible: u64,
     agent_id: String,
     withheld: BTreeSet<u64>,
+    /// Why something between records is missing.
+    reason: &'static str,
+    announcement: Option<Box<Event>>,
 }
 
 impl Log {
@@ -89,47 +107,14 @@ impl Log {
             ended: false,
             agent_id: agent_id.to_owned(),
             gap: None,
+            begun: false,
+            damaged: false,
+            lost_first: false,
+            announcement: None,
             refused: None,
             withheld: BTreeSet::new(),
             marks: VecDeque::new(),
         }
-    }
-
-    /// What a log's folder still holds. Torn ends are cut off.
-    pub fn recover(folder: PathBuf) -> io::Result<Self> {
-        let mut log = Self::create(folder, "");
-        let mut names: Vec<u64> = fs::read_dir(&log.folder)?
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".seg")?.parse().ok())
-            .collect();
-        names.sort_unstable();
-        for first in names {
-            let path = log.path(first);
-            let bytes = fs::read(&path)?;
-            let (mut end, mut last, mut newest) = (0, None, None);
-            for (at, record) in scan(&bytes) {
-                end = at + record.size();
-                last = Some(record.to);
-                newest = Some(record.payload);
-                if log.agent_id.is_empty() {
-                    log.agent_id = agent_of(record.payload);
-                }
-            }
-            if end < bytes.len() {
-                tracing::warn!(file = %path.display(), bytes = bytes.len() - end, "the end of an outbox file was torn and is cut off");
-                OpenOptions::new().write(true).open(&path)?.set_len(end as u64)?;
-            }
-            let (Some(last), Some(newest)) = (last, newest) else {
-                fs::remove_file(&path)?;
-                continue;
-            };
-            log.segments.push_back(Segment { first, last, bytes: end as u64 });
-            log.ended = serde_json::from_slice::<Event>(newest).is_ok_and(|event| event.body.is_terminal());
-            log.next = last + 1;
-        }
-        log.visible = log.next - 1;
-        log.refused = fs::read_to_string(log.folder.join(REFUSED)).ok().and_then(|at| at.parse().ok()).map(Instant);
-        Ok(log)
     }
 
     /// The first seq that is held.
@@ -224,6 +209,10 @@ impl Log {
             self.visible = seq;
             self.gap = None;
         }
+        if let Some(gap) = &mut self.gap {
+            // Of what is missing here the Board has had the beginning.
+            gap.from = gap.from.max(seq + 1);
+        }
         while self.segments.len() > 1 && self.segments[0].last <= seq {
             let path = self.path(self.segments[0].first);
             if let Err(error) = fs::remove_file(&path) {
@@ -232,6 +221,33 @@ impl Log {
             self.segments.pop_front();
         }
         self.ended && self.visible <= seq && self.visible + 1 == self.next
+    }
+
+    /// Notes on the disk that the engine is about to start.
+    pub fn begins(&self) -> (PathBuf, bool) {
+        (self.folder.join(BEGUN), self.begun)
+    }
+
+    /// Why something that was given a seq is not held.
+    pub fn reason(&self) -> &'static str {
+        if self.damaged { REASON } else { "not kept on the viber" }
+    }
+
+    /// What is told of `from..=to`, which is not held.
+    pub fn missing(&self, from: u64, to: u64, at: Instant) -> io::Result<Batch> {
+        let mut batch = Batch { from, to: from - 1, bytes: 0, items: Vec::new() };
+        if let Some(first) = self.announcement.as_deref().filter(|_| from == 1) {
+            batch.push(first)?;
+        }
+        if to > batch.to {
+            batch.push_gap(to, self.reason(), &self.agent_id, at)?;
+        }
+        Ok(batch)
+    }
+
+    /// Readers get this in the place of the lost first event.
+    pub fn announce(&mut self, event: Event) {
+        self.announcement = Some(Box::new(event));
     }
 
     /// The Board refused it.
@@ -275,7 +291,9 @@ impl Log {
         };
         let agent_id = self.agent_id.clone();
         let withheld = self.withheld.clone();
-        Some(Place { path: self.path(segment), segment, offset, visible: self.visible, agent_id, withheld })
+        let (path, visible, reason) = (self.path(segment), self.visible, self.reason());
+        let announcement = self.announcement.clone().filter(|_| from == 1);
+        Some(Place { path, segment, offset, visible, agent_id, withheld, reason, announcement })
     }
 
     /// Remembers where a reader stopped.
@@ -284,7 +302,7 @@ impl Log {
         self.marks.truncate(4);
     }
 
-    fn path(&self, first: u64) -> PathBuf {
+    pub(super) fn path(&self, first: u64) -> PathBuf {
         self.folder.join(format!("{first:020}.seg"))
     }
 }
@@ -303,10 +321,18 @@ pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result
             if !batch.items.is_empty() && batch.bytes + whole > max_bytes {
                 break;
             }
-            if record.from > batch.to + 1 {
-                batch.push_gap(record.from - 1, &place.agent_id, at)?;
+            if let Some(first) = place.announcement.as_deref().filter(|_| batch.to == 0) {
+                batch.push(first)?;
             }
-            if place.withheld.contains(&record.to) {
+            if record.from > batch.to + 1 {
+                batch.push_gap(record.from - 1, place.reason, &place.agent_id, at)?;
+            }
+            if record.from <= batch.to {
+                // A gap, of which the beginning is told already.
+                if record.to > batch.to {
+                    batch.push_gap(record.to, place.reason, &place.agent_id, at)?;
+                }
+            } else if place.withheld.contains(&record.to) {
                 let ended = serde_json::from_slice::<Event>(record.payload).is_ok_and(|event| event.body.is_terminal());
                 let event = instead(record.to, at, ended, record.payload.len(), &place.agent_id);
                 batch.items.push(serde_json::value::to_raw_value(&event)?);
@@ -323,19 +349,15 @@ pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result
 }
 
 impl Batch {
-    /// A batch that says that `from..=to` is not held any more.
-    pub fn of_gap(from: u64, to: u64, agent_id: &str, at: Instant) -> io::Result<Self> {
-        let mut batch = Self { from, to: from - 1, bytes: 0, items: Vec::new() };
-        batch.push_gap(to, agent_id, at)?;
-        Ok(batch)
+    fn push_gap(&mut self, to: u64, reason: &str, agent_id: &str, at: Instant) -> io::Result<()> {
+        self.push(&gap_event(self.to + 1, to, 0, reason, agent_id, at))
     }
 
-    fn push_gap(&mut self, to: u64, agent_id: &str, at: Instant) -> io::Result<()> {
-        let event = gap_event(self.to + 1, to, 0, "not kept on the viber", agent_id, at);
-        let item = serde_json::value::to_raw_value(&event)?;
+    fn push(&mut self, event: &Event) -> io::Result<()> {
+        let item = serde_json::value::to_raw_value(event)?;
         self.bytes += item.get().len() as u64;
         self.items.push(item);
-        self.to = to;
+        self.to = event.seq;
         Ok(())
     }
 }
@@ -368,7 +390,7 @@ fn gap_event(from: u64, to: u64, bytes: u64, reason: &str, agent_id: &str, at: I
     Event { seq: to, at, body: EventBody::Progress { event: AgentEvent { agent_id: agent_id.to_owned(), event } } }
 }
 
-fn agent_of(payload: &[u8]) -> String {
+pub(super) fn agent_of(payload: &[u8]) -> String {
     match serde_json::from_slice::<Event>(payload).map(|event| event.body) {
         Ok(EventBody::Progress { event }) => event.agent_id,
         Ok(EventBody::Announce { agent_id, .. }) => agent_id,

@@ -254,3 +254,177 @@ async fn an_announcement_and_an_ending_may_use_the_reserve() {
     let events = all(&outbox, &attempt(), 1);
     assert_eq!((events.len(), events[0].first_seq(), events[0].seq), (2, 1, 3), "while the disk is full text is a gap");
 }
+
+fn segment(folder: &tempfile::TempDir, first: u64) -> PathBuf {
+    folder.path().join(format!("outbox/{}.1/{first:020}.seg", attempt().task_id))
+}
+
+fn is_damage(event: &Event) -> bool {
+    serde_json::to_string(event).expect("JSON").contains("damaged on the viber's disk")
+}
+
+/// A log of ten events and an ending, closed.
+async fn eleven(folder: &tempfile::TempDir) -> Vec<Event> {
+    let outbox = open(folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    for n in 0..10 {
+        outbox.append(&attempt(), text(&format!("piece {n}")));
+    }
+    outbox.end(&attempt(), completed()).await;
+    all(&outbox, &attempt(), 1)
+}
+
+#[tokio::test]
+async fn a_flipped_bit_anywhere_costs_one_event_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let before = eleven(&folder).await;
+    let path = segment(&folder, 1);
+    let sound = fs::read(&path).expect("a segment");
+    let kept = folder.path().join("outbox/damaged");
+    let log = path.parent().expect("a folder").to_owned();
+    for at in (0..sound.len()).step_by(7).chain([0, 3, 4, 8, 16, 23, 24, sound.len() - 1]) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, &bytes).expect("damaged");
+        let outbox = open(&folder, Quota::default());
+        outbox.begin(&attempt(), "a");
+        let first = all(&outbox, &attempt(), 1);
+        let ended = first.last().is_some_and(|last| last.body.is_terminal());
+        if !ended {
+            outbox.end(&attempt(), EventBody::Stopped { reason: "x".to_owned(), killed: 0 }).await;
+        }
+        let events = all(&outbox, &attempt(), 1);
+        let gaps: Vec<&Event> = events.iter().filter(|event| is_damage(event)).collect();
+        assert_eq!(gaps.len(), 1, "byte {at}: {events:?}");
+        let (from, to) = (gaps[0].first_seq(), gaps[0].seq);
+        assert_eq!(from, to, "byte {at}: one event");
+        assert_eq!(ended, from != 11, "byte {at}");
+        for event in events.iter().filter(|event| event.seq < 11 && event.seq != from) {
+            assert_eq!(Some(event), before.iter().find(|one| one.seq == event.seq), "byte {at}");
+        }
+        assert!(outbox.is_damaged(&attempt()));
+        let originals: Vec<_> = fs::read_dir(&kept).expect("kept").flatten().collect();
+        assert_eq!(originals.len(), 1, "byte {at}");
+        assert_eq!(fs::read(originals[0].path()).expect("kept"), bytes, "as it was found");
+        drop(outbox);
+        // What was mended stays mended.
+        let again = open(&folder, Quota::default());
+        again.begin(&attempt(), "a");
+        assert_eq!(all(&again, &attempt(), 1).len(), events.len(), "byte {at}");
+        drop(again);
+        fs::remove_dir_all(&kept).expect("removed");
+        fs::remove_dir_all(&log).expect("removed");
+        fs::create_dir(&log).expect("made");
+    }
+}
+
+#[tokio::test]
+async fn a_zeroed_page_in_the_middle_costs_what_was_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    for n in 0..40 {
+        outbox.append(&attempt(), call(n));
+    }
+    outbox.end(&attempt(), completed()).await;
+    let before = all(&outbox, &attempt(), 1);
+    drop(outbox);
+    let path = segment(&folder, 1);
+    let mut bytes = fs::read(&path).expect("a segment");
+    bytes[8192..12288].fill(0);
+    fs::write(&path, &bytes).expect("damaged");
+    let outbox = open(&folder, Quota::default());
+    let events = all(&outbox, &attempt(), 1);
+    let gaps: Vec<&Event> = events.iter().filter(|event| is_damage(event)).collect();
+    assert_eq!(gaps.len(), 1);
+    assert!((3..=6).contains(&(gaps[0].seq - gaps[0].first_seq() + 1)), "{:?}", gaps[0]);
+    let sound = |event: &&Event| !is_damage(event);
+    assert!(events.iter().filter(sound).all(|event| before.contains(event)));
+    assert!(matches!(events.last().expect("events").body, EventBody::Completed { .. }), "the result is there");
+    // The Board has a part of what is missing: it is told the rest.
+    let from = gaps[0].first_seq() + 1;
+    assert_eq!(all(&outbox, &attempt(), from)[0].first_seq(), from);
+}
+
+#[tokio::test]
+async fn whole_files_that_are_zeros_folders_links_or_missing_are_gaps() {
+    let zeros = |path: &std::path::Path| fs::write(path, vec![0; 600_000]).expect("zeroed");
+    let folder = |path: &std::path::Path| {
+        fs::remove_file(path).expect("removed");
+        fs::create_dir(path).expect("made");
+        fs::write(path.join("x"), "x").expect("written");
+    };
+    let link = |path: &std::path::Path| {
+        fs::rename(path, path.with_extension("elsewhere")).expect("moved");
+        std::os::unix::fs::symlink(path.with_extension("elsewhere"), path).expect("linked");
+    };
+    let missing = |path: &std::path::Path| fs::remove_file(path).expect("removed");
+    let empty = |path: &std::path::Path| fs::write(path, "").expect("emptied");
+    let changes: [(&str, &dyn Fn(&std::path::Path)); 5] =
+        [("zeros", &zeros), ("folder", &folder), ("link", &link), ("missing", &missing), ("empty", &empty)];
+    for (how, change) in changes {
+        for which in 0..3 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let outbox = open(&folder, Quota::default());
+            outbox.begin(&attempt(), "a");
+            for n in 0..1200 {
+                outbox.append(&attempt(), call(n));
+            }
+            outbox.end(&attempt(), completed()).await;
+            drop(outbox);
+            let log = segment(&folder, 1).parent().expect("a folder").to_owned();
+            let mut files: Vec<PathBuf> = fs::read_dir(log).expect("a log").flatten().map(|e| e.path()).collect();
+            files.retain(|file| file.extension().is_some_and(|extension| extension == "seg"));
+            files.sort();
+            assert_eq!(files.len(), 3);
+            change(&files[which]);
+            let outbox = open(&folder, Quota::default());
+            outbox.begin(&attempt(), "a");
+            if which == 2 {
+                outbox.end(&attempt(), EventBody::Stopped { reason: "x".to_owned(), killed: 0 }).await;
+            }
+            let events = all(&outbox, &attempt(), 1);
+            assert!(events.last().expect("events").body.is_terminal(), "{how} {which}");
+            let gaps = events.iter().filter(|event| event.first_seq() != event.seq || is_damage(event)).count();
+            let told = !(which == 2 && matches!(how, "missing" | "empty"));
+            assert_eq!(gaps, usize::from(told), "{how} {which}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_announcement_is_replaced_when_the_board_has_not_had_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    eleven(&folder).await;
+    let path = segment(&folder, 1);
+    let mut bytes = fs::read(&path).expect("a segment");
+    let second = bytes.windows(7).position(|at| at == b"piece 1").expect("the second event");
+    bytes[..second].fill(0xee);
+    fs::write(&path, &bytes).expect("damaged");
+    let outbox = open(&folder, Quota::default());
+    assert_eq!(outbox.headless(), [(attempt(), "a".to_owned())]);
+    let announce = EventBody::Announce {
+        origin: "cli".to_owned(),
+        agent_id: "a".to_owned(),
+        session_id: protocol::SessionId::new(1),
+        goal: "lost".to_owned(),
+    };
+    outbox.announce(&attempt(), announce);
+    let events = all(&outbox, &attempt(), 1);
+    assert_eq!((events[0].body.name(), events[0].seq), ("task:announce", 1));
+    assert_eq!((events[1].first_seq(), events[1].seq, is_damage(&events[1])), (2, 2, true));
+    assert!(events.last().expect("events").body.is_terminal());
+}
+
+#[test]
+fn something_else_in_the_place_of_a_log_is_set_aside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    drop(open(&folder, Quota::default()));
+    let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
+    fs::write(&place, "garbage").expect("written");
+    let outbox = open(&folder, Quota::default());
+    outbox.begin(&attempt(), "a");
+    outbox.append(&attempt(), text("x"));
+    assert_eq!(all(&outbox, &attempt(), 1).len(), 1);
+    assert_eq!(fs::read_dir(folder.path().join("outbox/damaged")).expect("kept").count(), 1);
+}

@@ -15,6 +15,7 @@ use super::{
     By, DRAFT, Refused, State, TRASH, Workspace, Written, hash,
     place::{Place, alone, open, told, told_io},
 };
+use crate::{fault, leftovers};
 
 impl Workspace {
     /// Makes `content` what stands at `path`, if what stands there is the version `base` (`None`: nothing does).
@@ -38,6 +39,7 @@ impl Workspace {
             alone(&place.folder, place.name, None)?;
         }
         let draft = Draft::write(&place.folder, found.as_ref().map(|(_, stat)| stat), content)?;
+        fault::at("workspace::before_exchange");
         self.hands.note(path, Some(wanted.clone()), by);
         let written = match base {
             None => create(&place, draft)?,
@@ -225,14 +227,17 @@ struct Draft<'a> {
     folder: &'a OwnedFd,
     name: String,
     done: bool,
+    /// A kill leaves no draft behind.
+    _note: leftovers::Note,
 }
 
 impl<'a> Draft<'a> {
     fn write(folder: &'a OwnedFd, old: Option<&Stat>, content: &[u8]) -> Result<Self, Refused> {
         let name = format!("{DRAFT}{}.tmp", uuid::Uuid::now_v7().simple());
+        let note = leftovers::note_in(folder, &name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(0o666)).map_err(told)?;
-        let draft = Self { folder, name, done: false };
+        let draft = Self { folder, name, done: false, _note: note };
         if let Some(old) = old {
             // Without set-user-id bits: new content does not inherit them.
             rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(told)?;

@@ -14,6 +14,10 @@ use crate::{
 
 /// Most attempts of a `hello` that are looked at: a daemon holds far fewer.
 const MAX_NAMED: usize = 10_000;
+/// Vibers whose contact is forgotten in one change when the Board starts.
+const MAX_FORGOTTEN: u64 = 100;
+/// Teams that are looked at when the Board starts.
+const MAX_TEAMS: u64 = 100_000;
 /// Most claims of a heartbeat that are looked up at once.
 const MAX_CLAIMS: usize = 16;
 /// Unfinished tasks of a viber that are rung for when it comes or goes; pages ask anew by themselves.
@@ -24,11 +28,15 @@ const AT_ONCE: usize = 50;
 const ACKS: u64 = 100;
 
 /// What a connection starts from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Welcomed {
     pub epoch: u64,
     pub acked: Vec<Acked>,
     pub fence: Vec<Fence>,
+    /// Attempts whose end is recorded, of those that the daemon names.
+    pub over: Vec<Running>,
+    /// Open attempts whose task was stopped.
+    pub stopped: Vec<Running>,
     /// Attempts that the daemon is believed to hold.
     pub held: Vec<Running>,
 }
@@ -47,19 +55,17 @@ pub async fn welcome(board: &Board, speaker: &Speaker, hello: &Hello, cloned: bo
         .await?;
     // Read after it: no older connection moves anything of this viber any more, and this one waits for the answer.
     let (who, told) = (speaker.clone(), hello.clone());
-    let (open, acked, fence) = board
+    let compared = board
         .db
         .read(|tx| {
             Box::pin(async move {
                 let open = db::attempts::open_of_viber(tx, &who.team, &who.viber).await?;
-                let (acked, fence) = compare(tx, &who.team, &who.viber, &told, &open).await?;
-                Ok::<_, Error>((open, acked, fence))
+                compare(tx, &who.team, &who.viber, &told, &open).await
             })
         })
         .await?;
     tell_contact(board, &speaker.team, &speaker.viber).await;
-    let held = open.iter().filter(|open| open.delivered).map(running).collect();
-    Ok(Welcomed { epoch, acked, fence, held })
+    Ok(Welcomed { epoch, ..compared })
 }
 
 /// The daemon has commands on disk that were not known to be there: written down, some at a time.
@@ -87,6 +93,8 @@ async fn accept(tx: &mut Tx, who: &Speaker, hello: &Hello, cloned: bool, now: In
         let (before, after) = (found.cmd_seq.to_string(), hello.last_cmd_seq.to_string());
         let (before, after) = (Some(before.as_str()), Some(after.as_str()));
         db::audit::append(tx, team, now, &By::board(), "viber.cmd_seq_raised", object, "", before, after).await?;
+        // Also when it was put back by hand.
+        db::board::set_restored(tx, now).await?;
     }
     if cloned {
         db::vibers::mark_cloned(tx, team, viber, now).await?;
@@ -103,15 +111,9 @@ fn running(open: &Open) -> Running {
     Running { task_id: open.task_id.clone(), attempt: open.attempt }
 }
 
-/// How far each attempt is durable that either side names, and which attempts are over.
-async fn compare(
-    tx: &mut Tx,
-    team: &TeamId,
-    viber: &ViberId,
-    hello: &Hello,
-    open: &[Open],
-) -> Result<(Vec<Acked>, Vec<Fence>)> {
-    let (mut acked, mut fence): (Vec<Acked>, Vec<Fence>) = (Vec::new(), Vec::new());
+/// How far each attempt is durable that either side names, and which attempts are over or not wanted any more.
+async fn compare(tx: &mut Tx, team: &TeamId, viber: &ViberId, hello: &Hello, open: &[Open]) -> Result<Welcomed> {
+    let Welcomed { mut acked, mut fence, mut over, .. } = Welcomed::default();
     let mut fenced: HashSet<TaskId> = HashSet::new();
     let mut known = |task_id: &TaskId, attempt, seq, newest| {
         acked.push(Acked { task_id: task_id.clone(), attempt, seq });
@@ -127,15 +129,22 @@ async fn compare(
     let named = hello.running.iter().map(|running| (&running.task_id, running.attempt)).chain(outbox);
     for (task_id, attempt) in named.take(MAX_NAMED) {
         let one = Running { task_id: task_id.clone(), attempt };
-        if !looked.insert(one) {
+        if !looked.insert(one.clone()) {
             continue;
         }
         if let Some(held) = db::attempts::held(tx, team, task_id, attempt).await?.filter(|held| held.viber_id == *viber)
         {
             known(task_id, attempt, held.last_seq, held.newest);
+            // What the Board declared lost by itself may still be reported.
+            if held.outcome.is_some_and(|outcome| outcome != "lost") {
+                over.push(one);
+            }
         }
     }
-    Ok((acked, fence))
+    let unwanted = |open: &&Open| open.newest == open.attempt && open.state == TaskState::Stopped;
+    let stopped = open.iter().filter(unwanted).map(running).collect();
+    let held = open.iter().filter(|open| open.delivered).map(running).collect();
+    Ok(Welcomed { acked, fence, over, stopped, held, ..Welcomed::default() })
 }
 
 /// The connection ended. Contact is lost by it unless a newer one is here.
@@ -243,6 +252,8 @@ pub async fn claims(board: &Board, speaker: &Speaker, claimed: &[Running]) -> Re
 pub enum Verdict {
     /// The daemon is here and no longer has it.
     DaemonRestarted,
+    /// The same, but the attempt began before a backup of the Board was put back: it may have ended well since.
+    BoardRestored,
     /// The daemon was silent for longer than the team allows.
     Lost,
 }
@@ -253,10 +264,16 @@ impl Verdict {
             Self::DaemonRestarted => {
                 (ErrorCode::DaemonRestarted, "The daemon was restarted while the task ran, and lost it.")
             }
+            Self::BoardRestored => (
+                ErrorCode::BoardRestored,
+                "The Board was restored from a backup that is older than the end of this task: what the viber reported \
+                 after the backup is not in it, and the viber no longer has the task.",
+            ),
             Self::Lost => (ErrorCode::Lost, "The viber was silent for too long; the task may still run there."),
         };
         let suggestion = match self {
             Self::DaemonRestarted => "Retry it: what it changed so far is still there.",
+            Self::BoardRestored => "Look at what was done on the viber, and at its session's log, before you retry it.",
             Self::Lost => "Look after the machine, or retry. A result that still comes is taken.",
         };
         TaskError { code, message: message.into(), retryable: true, suggestion: Some(suggestion.into()), details: None }
@@ -323,10 +340,14 @@ async fn declare(
         return Ok(());
     }
     db::sessions::touch(tx, team, &held.session_id, now).await?;
+    let verdict = match verdict {
+        Verdict::DaemonRestarted if began_before_restore(tx, team, one).await? => Verdict::BoardRestored,
+        other => other,
+    };
     let newest = held.newest == attempt;
     if newest && !db::tasks::fail(tx, team, task, attempt, &verdict.error(), false, now).await? {
         // It was stopped: a daemon that no longer has it has confirmed that; a silent one has not.
-        if verdict == Verdict::DaemonRestarted && held.state == TaskState::Stopped {
+        if verdict != Verdict::Lost && held.state == TaskState::Stopped {
             db::tasks::confirm_stop(tx, team, task, attempt, None, now).await?;
         }
     }
@@ -335,6 +356,34 @@ async fn declare(
     offer::next(tx, team, &held.session_id, now, after).await?;
     after.task(&held.session_id, task);
     Ok(())
+}
+
+/// Whether a backup was put back since the attempt was made.
+async fn began_before_restore(tx: &mut Tx, team: &TeamId, one: &Running) -> Result<bool> {
+    let Some(restored) = db::board::restored(tx).await? else { return Ok(false) };
+    let attempt = db::attempts::load(tx, team, &one.task_id, one.attempt).await?;
+    Ok(attempt.is_some_and(|attempt| attempt.created_at < restored))
+}
+
+/// The Board starts: nobody has dialled in yet, whatever the database says of the time before.
+pub async fn begin_unheard(board: &Board) -> Result<u64> {
+    let now = board.clock.now();
+    let mut unheard = 0;
+    for team in board.db.read(|tx| Box::pin(db::teams::all(tx, MAX_TEAMS))).await? {
+        loop {
+            let team = team.id.clone();
+            let forget = board.db.piece(move |tx| {
+                let team = team.clone();
+                Box::pin(async move { Ok::<_, Error>(db::vibers::forget_contact(tx, &team, now, MAX_FORGOTTEN).await?) })
+            });
+            let some = forget.await?;
+            unheard += some;
+            if some < MAX_FORGOTTEN {
+                break;
+            }
+        }
+    }
+    Ok(unheard)
 }
 
 /// Attempts whose `task:submit` was not sent, because nobody wants them any more: they certainly never began.

@@ -82,6 +82,10 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     if let Some(address) = board.config.metrics_listen {
         metrics(&board, address).await?;
     }
+    if let Err(error) = actions::reconcile::begin_unheard(&board).await {
+        // The scheduler says it half a minute later.
+        tracing::warn!(%error, "it could not be noted that no viber was heard yet");
+    }
     greet(&board).await?;
     scheduler::start(&board);
     let served = listen(&board, listener, tls).await;

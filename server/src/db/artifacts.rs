@@ -13,7 +13,7 @@ macro_rules! select {
         concat!(
             "SELECT a.artifact_id, a.viber_id, a.session_id, a.task_id, a.attempt, a.name, a.title, a.claimed, a.sniffed, \
              a.reference, a.size, a.sha256, a.origin, a.created_by, a.created_at, a.gone_at, b.stored_at, \
-             v.contact, v.contact_since FROM artifacts a \
+             CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since FROM artifacts a \
              JOIN vibers v ON v.team_id = a.team_id AND v.viber_id = a.viber_id \
              JOIN sessions s ON s.team_id = a.team_id AND s.session_id = a.session_id AND s.deleted_at IS NULL \
              LEFT JOIN blobs b ON b.team_id = a.team_id AND b.sha256 = a.sha256 ",

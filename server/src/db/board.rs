@@ -5,6 +5,19 @@ use super::{Error, Tx};
 /// Hash of the setup code that still works.
 pub const SETUP_CODE: &str = "setup_code";
 
+/// When a backup was last put in place of the database, milliseconds.
+const RESTORED_AT: &str = "restored_at";
+
+/// A backup was put in place of the database, or was noticed to have been.
+pub async fn set_restored(tx: &mut Tx, at: protocol::Instant) -> Result<(), Error> {
+    set_fact(tx, RESTORED_AT, &at.0.to_string()).await
+}
+
+/// When a backup was last put in place of the database.
+pub async fn restored(tx: &mut Tx) -> Result<Option<protocol::Instant>, Error> {
+    Ok(fact(tx, RESTORED_AT).await?.and_then(|at| at.parse().ok()).map(protocol::Instant))
+}
+
 /// A fact.
 pub async fn fact(tx: &mut Tx, key: &str) -> Result<Option<String>, Error> {
     tx.row("SELECT value FROM board WHERE key = $1", crate::args![key]).await?.map(|row| row.text("value")).transpose()

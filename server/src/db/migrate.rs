@@ -39,6 +39,12 @@ const ALL: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../migrations/sqlite/0004_bounds.sql"),
         include_str!("../../../migrations/postgres/0004_bounds.sql"),
     ),
+    (
+        5,
+        "damage",
+        include_str!("../../../migrations/sqlite/0005_damage.sql"),
+        include_str!("../../../migrations/postgres/0005_damage.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -15,7 +15,7 @@ use super::{Error, Tx};
 /// Connections; writing has one of its own.
 const READERS: usize = 6;
 /// How long a reader may take to become free.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// The readers of a database.
 pub(super) struct Readers {

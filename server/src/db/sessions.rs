@@ -49,7 +49,8 @@ pub async fn list(
     let sql = concat!(
         "SELECT ",
         columns!(),
-        ", v.name AS viber_name, v.contact, v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
+        ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
+         v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
          CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
          FROM sessions s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
          LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \

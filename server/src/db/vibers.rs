@@ -14,12 +14,16 @@ use crate::{
 
 pub use ends::*;
 
+/// Damaged files of a viber that are kept.
+const MAX_DAMAGE: usize = 64;
+
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
-             v.skills, v.jobs, v.providers, v.drained, v.conn_epoch, v.contact, v.contact_since, v.seen_at, \
-             v.cloned_at, v.created_at, \
+             v.skills, v.jobs, v.providers, v.drained, v.conn_epoch, \
+             CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since, v.seen_at, \
+             v.cloned_at, v.damage, v.created_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
               AND t.state = 'running') AS running, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
@@ -65,6 +69,7 @@ fn viber(row: &Row) -> Result<Viber, Error> {
         skills: row.json("skills")?,
         jobs: row.json("jobs")?,
         providers: row.json("providers")?,
+        damage: row.json("damage")?,
         drained: row.flag("drained")?,
         conn_epoch: row.count("conn_epoch")?,
         contact: contact(row)?,
@@ -190,7 +195,7 @@ pub async fn set_drained(tx: &mut Tx, team: &TeamId, id: &ViberId, drained: bool
 
 /// Its credential is no good any more.
 pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant) -> Result<bool, Error> {
-    let sql = "UPDATE vibers SET revoked_at = $3, contact = 'disconnected', contact_since = $3 \
+    let sql = "UPDATE vibers SET revoked_at = $3, contact = 'disconnected', unheard = 0, contact_since = $3 \
                WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
     Ok(tx.execute(sql, args![team, id, now]).await? > 0)
 }
@@ -250,7 +255,8 @@ pub async fn connect(
 ) -> Result<(), Error> {
     let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
                capabilities = $8, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
-               contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected' \
+               contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected', \
+               unheard = 0 \
                WHERE team_id = $1 AND viber_id = $2";
     let short = |text: &str| name::clean(text, 200).unwrap_or_default();
     let args = args![
@@ -278,12 +284,15 @@ pub fn boot(text: &str) -> Option<BootId> {
 /// Whole lists as the daemon told them; an absent one stays.
 pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState) -> Result<(), Error> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
-               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers) WHERE team_id = $1 AND viber_id = $2";
+               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage) \
+               WHERE team_id = $1 AND viber_id = $2";
     let agents = state.agents.as_ref().map(super::json::<Vec<AgentInfo>>).transpose()?;
     let skills = state.skills.as_ref().map(super::json::<Vec<SkillInfo>>).transpose()?;
     let jobs = state.jobs.as_ref().map(super::json::<Vec<JobInfo>>).transpose()?;
     let providers = state.providers.as_ref().map(super::json::<Vec<ProviderInfo>>).transpose()?;
-    tx.execute(sql, args![team, id, agents, skills, jobs, providers]).await.map(drop)
+    let damage =
+        state.damage.as_ref().map(|damage| super::json(&damage[..damage.len().min(MAX_DAMAGE)])).transpose()?;
+    tx.execute(sql, args![team, id, agents, skills, jobs, providers, damage]).await.map(drop)
 }
 
 /// The connection `epoch` ended. Answers whether contact was lost by it: a newer one keeps it.
@@ -291,6 +300,13 @@ pub async fn disconnect(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, no
     let sql = "UPDATE vibers SET contact = 'disconnected', contact_since = $4 \
                WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 AND contact = 'connected'";
     Ok(tx.execute(sql, args![team, id, epoch, now]).await? > 0)
+}
+
+/// The Board starts: whoever was connected when it ended was not heard since. Answers how many were changed, at most `limit`.
+pub async fn forget_contact(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Result<u64, Error> {
+    let sql = "UPDATE vibers SET contact = 'disconnected', unheard = 1, contact_since = $2 WHERE team_id = $1 \
+               AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 AND contact = 'connected' LIMIT $3)";
+    tx.execute(sql, args![team, now, limit]).await
 }
 
 /// The next command's number.
@@ -301,7 +317,7 @@ pub async fn next_cmd_seq(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Op
 /// The same with the viber's contact, to be asked with others.
 pub fn next_cmd_seq_ask(team: &TeamId, id: &ViberId) -> Ask<Option<(u64, Contact)>> {
     let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
-               RETURNING cmd_seq, contact, contact_since";
+               RETURNING cmd_seq, CASE WHEN unheard <> 0 THEN 'unheard' ELSE contact END AS contact, contact_since";
     Ask::new(sql, args![team, id], |answer| {
         answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose()
     })

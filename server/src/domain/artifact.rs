@@ -76,7 +76,7 @@ impl Artifact {
             (Some(at), ..) => (Place::Stored, at),
             (None, Some(at), _) => (Place::Gone, at),
             (None, None, ContactState::Connected) => (Place::Viber, self.created_at),
-            (None, None, ContactState::Disconnected) => (Place::Offline, self.contact.since),
+            (None, None, ContactState::Disconnected | ContactState::Unheard) => (Place::Offline, self.contact.since),
         }
     }
 

@@ -117,7 +117,8 @@ impl Assembler {
             }
             AgentStreamEvent::Gap { from, to, bytes, reason } => {
                 let events = to.saturating_sub(*from).saturating_add(1);
-                let text = format!("{events} events ({bytes} bytes){GAP}{reason}");
+                let size = if *bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
+                let text = format!("{events} events{size}{GAP}{reason}");
                 self.whole(Part::Notice { level: NoticeLevel::Warning, text, folded: None }, report.seq);
             }
             AgentStreamEvent::Step { state: StepState::Started, .. } => {

@@ -51,6 +51,8 @@ crate::words! {
     ContactState {
         Connected = "connected",
         Disconnected = "disconnected",
+        /// It was connected when the Board ended, and was not heard since the Board's start.
+        Unheard = "unheard",
     }
 }
 

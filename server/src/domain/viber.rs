@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId};
+use protocol::{AgentInfo, DamageInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId};
 
 use super::Contact;
 
@@ -21,6 +21,8 @@ pub struct Viber {
     pub skills: Vec<SkillInfo>,
     pub jobs: Vec<JobInfo>,
     pub providers: Vec<ProviderInfo>,
+    /// Files of the daemon's own that it found damaged.
+    pub damage: Vec<DamageInfo>,
     pub drained: bool,
     pub conn_epoch: u64,
     pub contact: Contact,

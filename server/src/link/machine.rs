@@ -169,6 +169,8 @@ impl Identified {
             window: Window { events: limits::WINDOW_EVENTS, bytes: limits::WINDOW_BYTES },
             acked: welcomed.acked.clone(),
             fence: welcomed.fence.clone(),
+            over: welcomed.over.clone(),
+            stopped: welcomed.stopped.clone(),
             cmds_from: hello.last_cmd_seq + 1,
         };
         let durable = |one: &Running| {

@@ -280,7 +280,7 @@ impl Follower {
     /// it is not connected, or never had the task.
     fn settled(&self) -> bool {
         self.shown.as_ref().is_some_and(|task| {
-            let silent = task.contact.state == ContactState::Disconnected || task.offered_at.is_none();
+            let silent = task.contact.state != ContactState::Connected || task.offered_at.is_none();
             task.state.is_final() && (task.state != TaskState::Stopped || task.stop_confirmed_at.is_some() || silent)
         })
     }

@@ -3,6 +3,7 @@
 
 mod away;
 mod children;
+mod damage;
 mod ends;
 mod full;
 mod output;

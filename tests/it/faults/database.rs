@@ -5,6 +5,7 @@ mod cluster;
 mod full;
 mod locks;
 mod races;
+mod stalled;
 mod start;
 mod talker;
 

@@ -63,15 +63,19 @@ impl Credential {
         let text = match read_plain(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         };
         if open_to_others(&path) {
             let message =
                 format!("{} can be read by others: chmod 600 it, or join again with a new token", path.display());
             return Err(io::Error::other(message));
         }
-        let read =
-            serde_json::from_str(&text).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        let read = serde_json::from_str(&text).map_err(|error| {
+            let path = path.display();
+            io::Error::other(format!(
+                "{path} is damaged ({error}): join again with a new token, or put a copy of it back"
+            ))
+        })?;
         Ok(Some(read))
     }
 

@@ -243,8 +243,11 @@ impl Session<'_> {
     async fn hand_over(&mut self, commands: Vec<Numbered>) -> Result<(), End> {
         let commands = self.due(commands);
         if !commands.is_empty() {
+            // What is known beyond them already has to be sent again before it can be acknowledged.
+            let sent = commands.last().map_or(0, |last| last.cmd_seq);
             match self.mesh.take(commands).await {
                 Ok(cmd_seq) => {
+                    let cmd_seq = cmd_seq.min(sent);
                     crate::fault::at("link::before_ack");
                     self.send(FromDaemon::AckCommand { cmd_seq }).await?;
                 }
@@ -311,7 +314,7 @@ impl Session<'_> {
                     return Err(End::Lost(format!("the journal cannot be written: {error}")));
                 }
                 self.mesh.pause(false);
-                self.mesh.welcomed(&welcome.acked, &welcome.fence).await;
+                self.mesh.welcomed(&welcome).await;
                 tracing::info!(epoch = welcome.conn_epoch, "connected to the Board");
                 self.mesh.contact(super::standing(self.mesh, true, None));
             }

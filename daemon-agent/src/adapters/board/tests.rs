@@ -49,7 +49,7 @@ fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<Snapshot>>) {
     let (sender, files) = watch::channel(Arc::new(Snapshot::read(&home, &Variables::default())));
     let clock = Clock::system();
     let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
-    let journal = Arc::new(Journal::open(home.state().join("journal")).expect("a journal"));
+    let journal = Arc::new(Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal"));
     let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
     let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
     (Mesh::new(Ground { home, clock, outbox, journal, files, fetch, carry }), sender)

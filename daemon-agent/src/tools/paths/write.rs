@@ -3,6 +3,7 @@
 use std::{fs::File, io::Write};
 
 use super::*;
+use crate::leftovers;
 
 /// A file to make or replace: its folder, held open, and its name there.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ impl Roots {
     /// or the new one; when anything fails, the old one stays.
     pub fn put(&self, target: &Target, content: &[u8]) -> Result<(), String> {
         let draft = format!(".viber-{}.tmp", uuid::Uuid::now_v7().simple());
+        let _note = leftovers::note_in(&target.folder, &draft);
         let done = write_draft(target, &draft, content)
             .and_then(|()| Ok(rustix::fs::renameat(&target.folder, &draft, &target.folder, &target.name)?));
         if let (Ok(()), Some(workspace)) = (&done, &self.told) {

@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::leftovers::{self, Note};
+
 /// What every command may know of the daemon's environment; keys of providers are not among it.
 const PASSED: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "SHELL"];
 /// Where programs are looked for when the daemon itself was started without a PATH.
@@ -38,28 +40,33 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
 
 /// The private TMPDIR of one attempt, removed with all in it when dropped.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    /// Held until the folder is gone: a kill leaves none behind.
+    _note: Note,
+}
 
 impl Scratch {
     /// Short, because programs put sockets there (108 bytes at most), and outside the home, whose place is not ours
     /// to choose.
     pub fn new() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("viber-{}", uuid::Uuid::now_v7().simple()));
+        let note = leftovers::note(&path);
         // Not recursive: it must be new.
         DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+        Ok(Self { path, _note: note })
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // At once, although it may take a moment: whoever drops it may be about to exit.
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "A task's temporary folder could not be removed");
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "A task's temporary folder could not be removed");
         }
     }
 }

@@ -163,7 +163,8 @@ fn known_schema(version: i64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a draft is whole, of a schema we know and bring up to date, with unbroken audits.
+/// Whether a draft is whole, of a schema we know, with unbroken audits. Then it is brought up to date and marked as restored:
+/// what its tasks were told after the backup is not in it.
 async fn sound(draft: &Path) -> Result<(), Failure> {
     let url = format!("sqlite://{}", draft.display());
     let db = Db::connect(&url).await?;
@@ -178,8 +179,11 @@ async fn sound(draft: &Path) -> Result<(), Failure> {
     let outcome = checked.await;
     db.close().await;
     outcome?;
-    Db::open(&url).await?.close().await;
-    Ok(())
+    let db = Db::open(&url).await?;
+    let now = Clock::System.now();
+    let marked = db.write(move |tx| Box::pin(async move { db::board::set_restored(tx, now).await })).await;
+    db.close().await;
+    Ok(marked?)
 }
 
 /// Puts a draft in the place of a SQLite database. At every moment there is the old one or the new one.

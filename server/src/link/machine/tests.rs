@@ -24,7 +24,7 @@ fn one() -> Running {
 
 fn welcomed(held: Vec<Running>) -> Welcomed {
     let acked = held.iter().map(|one| Acked { task_id: one.task_id.clone(), attempt: 1, seq: 3 }).collect();
-    Welcomed { epoch: 2, acked, fence: Vec::new(), held }
+    Welcomed { epoch: 2, acked, held, ..Welcomed::default() }
 }
 
 fn connected(running: Vec<Running>, outbox: Vec<OutboxRange>, held: Vec<Running>) -> Identified {

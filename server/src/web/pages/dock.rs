@@ -149,6 +149,13 @@ fn words(text: impl Into<String>) -> Cause {
 fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
     let heard = task.contact.state == ContactState::Connected;
     match task.state {
+        TaskState::Pending | TaskState::Running if task.contact.state == ContactState::Unheard => {
+            vec![
+                words(format!("{viber} was not heard since the Board was restarted, ")),
+                Cause::Clock(task.contact.since),
+                words(". Work goes on there meanwhile; its report comes when it has dialled in."),
+            ]
+        }
         TaskState::Pending if !heard => {
             vec![
                 words(format!("{viber} is offline since ")),
@@ -284,6 +291,10 @@ impl Failure {
             ErrorCode::DaemonRestarted => (
                 "What the agent had begun was ended with it; files keep what was written.",
                 "Look at what is there, then retry.",
+            ),
+            ErrorCode::BoardRestored => (
+                "What the viber reported after the backup was made is not here.",
+                "Look at what was done on the viber and in its session's log, then retry if it is needed.",
             ),
             ErrorCode::Lost => {
                 ("Nobody knows how far it came. A late report is still taken in.", "Bring the viber back, or retry.")

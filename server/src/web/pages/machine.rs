@@ -130,7 +130,7 @@ impl Page {
     }
 
     fn is_offline(&self) -> bool {
-        self.viber.contact.state == ContactState::Disconnected
+        self.viber.contact.state != ContactState::Connected
     }
 }
 

@@ -133,7 +133,7 @@ impl Page {
     }
 
     fn is_offline(&self) -> bool {
-        self.viber.contact.state == ContactState::Disconnected
+        self.viber.contact.state != ContactState::Connected
     }
 }
 

@@ -130,15 +130,28 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
     } else if let Some(why) = agent.and_then(|agent| agent.refuses.as_ref()) {
         facts.push(Fact::new("fail", "failed", "This agent refuses tasks.", format!(" {why}")));
     }
-    if viber.contact.state == ContactState::Disconnected {
-        let mut fact = Fact::new(
-            "wait",
-            "offline",
-            format!("{name} is offline since "),
-            ": the task waits, and starts when it is back.",
-        );
+    if viber.contact.state != ContactState::Connected {
+        let lead = match viber.contact.state {
+            ContactState::Unheard => format!("{name} was not heard since the Board was restarted, "),
+            _ => format!("{name} is offline since "),
+        };
+        let mut fact = Fact::new("wait", "offline", lead, ": the task waits, and starts when it is back.");
         fact.since = Some(viber.contact.since);
         facts.push(fact);
+    }
+    if let Some(newest) = viber.damage.last() {
+        let files = match viber.damage.len() {
+            1 => "a file".to_owned(),
+            n => format!("{n} files"),
+        };
+        let rest = format!(
+            ": {files} in its state folder, {} last. Everything sound was used and sent, what is missing is said where it \
+             is missing. The originals are kept on the machine; `daemon-agent doctor` names them.",
+            protocol::text::head(&newest.file, 200)
+        );
+        let mut fact = Fact::new("wait", "note", format!("{name} found damage on its disk at "), rest);
+        fact.since = Some(newest.at);
+        facts.push(fact.linked(page(), "Its page"));
     }
     if viber.drained {
         let rest = " a task named for it waits there until somebody lets it work again.";

@@ -84,7 +84,7 @@ impl StateView {
     }
 
     fn is_offline(&self) -> bool {
-        self.viber.contact.state == ContactState::Disconnected
+        self.viber.contact.state != ContactState::Connected
     }
 }
 

@@ -94,13 +94,13 @@ impl Row {
     }
 
     fn is_stale(&self) -> bool {
-        self.viber.contact.state == ContactState::Disconnected
+        self.viber.contact.state != ContactState::Connected
             || self.read_at.is_some_and(|at| self.now.millis() - at.millis() > STALE)
     }
 
     fn age(&self) -> String {
         match self.viber.contact.state {
-            ContactState::Disconnected => {
+            ContactState::Disconnected | ContactState::Unheard => {
                 format!("for {}", time::span((self.now.millis() - self.viber.contact.since.millis()).max(0)))
             }
             ContactState::Connected => String::new(),

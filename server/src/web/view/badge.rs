@@ -52,6 +52,7 @@ impl Badge {
     pub fn contact(state: ContactState, drained: bool) -> Self {
         match (state, drained) {
             (ContactState::Disconnected, _) => Self::new("offline", "offline", "Offline"),
+            (ContactState::Unheard, _) => Self::new("offline", "unknown", "Not heard since the restart"),
             (ContactState::Connected, true) => Self::new("draining", "draining", "Drained"),
             (ContactState::Connected, false) => Self::new("online", "online", "Online"),
         }

@@ -300,13 +300,15 @@ impl Builder {
             AgentStreamEvent::Notice { level, text } => {
                 self.push(Body::Notice { level: *level, text: head_and_tail(text, SHORT) });
             }
-            AgentStreamEvent::Gap { from, to, .. } => self.push(Body::Notice {
-                level: NoticeLevel::Warning,
-                text: format!(
-                    "{} events are missing here: the viber had no room to keep them.",
-                    to.saturating_sub(*from).saturating_add(1)
-                ),
-            }),
+            AgentStreamEvent::Gap { from, to, reason, .. } => {
+                let events = to.saturating_sub(*from).saturating_add(1);
+                let why = match reason.contains("damaged") {
+                    true => "they were damaged on the viber's disk. Everything sound was sent.",
+                    false => "the viber had no room to keep them.",
+                };
+                let text = format!("{events} events are missing here: {why}");
+                self.push(Body::Notice { level: NoticeLevel::Warning, text });
+            }
             _ => {}
         }
         self.at += 1;

@@ -9,7 +9,9 @@ use board_tests::{
     fake_daemon::{accepted, completed, progress},
     tasks::id,
 };
-use protocol::{AgentInfo, ConfigError, EventBody, FromDaemon, JobInfo, ProviderInfo, SkillInfo, ToDaemon, ViberState};
+use protocol::{
+    AgentInfo, ConfigError, DamageInfo, EventBody, FromDaemon, JobInfo, ProviderInfo, SkillInfo, ToDaemon, ViberState,
+};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
@@ -69,6 +71,7 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
         skills: Some(vec![SkillInfo { id: text(), name: text(), description: text() }]),
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
         providers: Some(vec![ProviderInfo { id: text(), api: text(), has_key: true, warning: Some(text()) }]),
+        damage: Some(vec![DamageInfo { file: text(), at: protocol::Instant(1_700_000_000_000), bytes: 7 }]),
     };
     viber.send(&FromDaemon::Hello(Box::new(hello))).await;
     viber.until("a welcome", |frame| matches!(frame, ToDaemon::Welcome(_)).then_some(())).await;

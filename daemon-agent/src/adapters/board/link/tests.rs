@@ -59,6 +59,8 @@ fn welcome(acked: Vec<(Running, u64)>, window: Window) -> ToDaemon {
         window,
         acked: acked.collect(),
         fence: vec![Fence { task_id: TaskId::new(1), min_attempt: 2 }],
+        over: Vec::new(),
+        stopped: Vec::new(),
         cmds_from: 1,
     }))
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, Instant, ProviderInfo, ViberId};
+use protocol::{AgentInfo, DamageInfo, Instant, ProviderInfo, ViberId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain;
 
-/// Whether the viber was heard within its lease, and since when it is so.
+/// Whether the viber was heard within its lease, and since when it is so. `unheard`: it was connected when the Board ended,
+/// and has not dialled in since the Board's start.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Contact {
     pub state: domain::ContactState,
@@ -37,6 +38,8 @@ pub struct Viber {
     /// The model providers it knows; keys never leave the viber.
     pub providers: Vec<ProviderInfo>,
     pub capabilities: Vec<String>,
+    /// Files of the daemon's own that it found damaged: `{file, at, bytes}`, the originals as it keeps them.
+    pub damage: Vec<DamageInfo>,
     /// Tasks that run.
     pub running: u64,
     /// Tasks that wait for it.
@@ -65,6 +68,7 @@ impl From<domain::Viber> for Viber {
             agents: viber.agents,
             providers: viber.providers,
             capabilities: viber.capabilities,
+            damage: viber.damage,
             running: viber.running,
             queued: viber.queued,
             drained: viber.drained,

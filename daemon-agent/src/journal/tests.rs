@@ -1,0 +1,153 @@
+//! What a journal promises: what was asked for and what was begun survives restarts, tears and damage.
+
+use std::fs;
+
+use protocol::{Command, SessionId, TaskId};
+use serde_json::json;
+
+use super::*;
+
+fn open(folder: &tempfile::TempDir) -> Journal {
+    Journal::open(folder.path().join("journal"), &folder.path().join("damaged"), Instant(1)).expect("a journal")
+}
+
+fn submit(cmd_seq: u64, task: &TaskId) -> Numbered {
+    let submit = serde_json::from_value(json!({"taskId": task, "attempt": 1, "sessionId": SessionId::new(1),
+        "agentId": "default", "goal": "Fix it"}));
+    Numbered { cmd_seq, command: Command::Submit(submit.expect("a submit")) }
+}
+
+fn first(task: &TaskId) -> Running {
+    Running { task_id: task.clone(), attempt: 1 }
+}
+
+#[test]
+fn what_is_not_settled_survives_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let [a, b, c, d] = [1, 2, 3, 4].map(TaskId::new);
+    let journal = open();
+    let commands = vec![
+        submit(1, &a),
+        submit(2, &b),
+        submit(3, &c),
+        submit(4, &d),
+        Numbered {
+            cmd_seq: 5,
+            command: Command::Stop { task_id: d.clone(), attempt: 1, reason: "operator".to_owned() },
+        },
+        Numbered { cmd_seq: 6, command: Command::Drain { drained: true } },
+    ];
+    assert_eq!(journal.commands(commands).expect("written").len(), 6);
+    journal.begun(&first(&a)).expect("written");
+    journal.begun(&first(&b)).expect("written");
+    journal.ended(&[first(&b)]).expect("written");
+    let held = journal.held();
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(open().held(), held, "also after it was compacted");
+    }
+    let seen: Vec<_> = held.attempts.iter().map(|held| (held.attempt(), held.begun, held.stopped.is_some())).collect();
+    assert_eq!(seen, [(first(&a), true, false), (first(&c), false, false), (first(&d), false, true)]);
+    assert_eq!((held.last_cmd_seq, held.drained), (6, true));
+}
+
+#[test]
+fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let edits = [1, 2, 3].map(EditId::new);
+    let write = |n: usize| {
+        let write = serde_json::from_value(json!({"editId": edits[n], "path": "task.md", "content": "x"}));
+        Numbered { cmd_seq: n as u64 + 1, command: Command::Write(write.expect("a write")) }
+    };
+    let written = |n: usize| WorkspaceWritten {
+        edit_id: edits[n].clone(),
+        path: "task.md".to_owned(),
+        state: protocol::WriteState::Applied,
+        hash: None,
+        reason: None,
+    };
+    let journal = open();
+    journal.commands((0..3).map(write).collect()).expect("written");
+    journal.written(written(0)).expect("written");
+    journal.written(written(1)).expect("written");
+    journal.heard(&[edits[0].clone(), edits[2].clone()]).expect("written");
+    let held = journal.held();
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(open().held(), held, "also after it was compacted");
+    }
+    let waiting: Vec<_> = held.writes.iter().map(|held| held.write.edit_id.clone()).collect();
+    assert_eq!((waiting, held.written), (vec![edits[2].clone()], vec![written(1)]));
+    assert_eq!(held.last_cmd_seq, 3);
+}
+
+#[test]
+fn duplicates_are_passed_over_and_gaps_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = open(&folder);
+    let task = TaskId::new(1);
+    assert_eq!(journal.commands(vec![submit(1, &task), submit(1, &task)]).expect("written").len(), 1);
+    assert!(journal.commands(vec![submit(1, &task)]).expect("nothing new").is_empty());
+    assert!(matches!(journal.commands(vec![submit(3, &task)]), Err(Refused::Gap { expected: 2, got: 3 })));
+    journal.skip_to(10).expect("written");
+    assert_eq!(journal.commands(vec![submit(10, &task)]).expect("written").len(), 1);
+}
+
+#[test]
+fn a_torn_end_is_forgotten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let [a, b] = [1, 2].map(TaskId::new);
+    let journal = open(&folder);
+    journal.commands(vec![submit(1, &a), submit(2, &b)]).expect("written");
+    let bytes = fs::read(&path).expect("there");
+    fs::write(&path, &bytes[..bytes.len() - 5]).expect("torn");
+    let held = open(&folder).held();
+    assert_eq!((held.last_cmd_seq, held.attempts.len()), (1, 1));
+}
+
+#[test]
+fn damage_takes_only_what_it_hit_and_missing_commands_are_asked_for_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let tasks = [1, 2, 3, 4].map(TaskId::new);
+    let journal = open(&folder);
+    let start = fs::read(&path).expect("there").len();
+    for (n, task) in tasks.iter().enumerate() {
+        journal.commands(vec![submit(n as u64 + 1, task)]).expect("written");
+    }
+    journal.begun(&first(&tasks[3])).expect("written");
+    drop(journal);
+    let mut bytes = fs::read(&path).expect("there");
+    let size = (bytes.len() - start) / 5;
+    bytes[start + size + size / 2] ^= 1;
+    fs::write(&path, &bytes).expect("damaged");
+    let journal = open(&folder);
+    let held = journal.held();
+    let known: Vec<_> = held.attempts.iter().map(|held| (held.attempt(), held.begun)).collect();
+    assert_eq!(known, [(first(&tasks[0]), false), (first(&tasks[2]), false), (first(&tasks[3]), true)]);
+    assert_eq!((held.last_cmd_seq, held.ahead.len()), (1, 2));
+    assert_eq!(fs::read_dir(folder.path().join("damaged")).expect("kept").count(), 1);
+    // Also after one more start the Board is asked from there on, and only what was lost is new.
+    drop(journal);
+    let journal = open(&folder);
+    assert_eq!(journal.held(), held);
+    let again = (2..=4).map(|n| submit(n, &tasks[n as usize - 1])).chain([submit(5, &TaskId::new(5))]).collect();
+    let fresh: Vec<u64> = journal.commands(again).expect("written").iter().map(|one| one.cmd_seq).collect();
+    assert_eq!((fresh, journal.last_cmd_seq()), (vec![2, 5], 5));
+    assert!(journal.held().ahead.is_empty());
+}
+
+#[test]
+fn a_stop_of_everything_that_comes_late_does_not_mean_what_came_after_it() {
+    let mut held = Held::default();
+    let [a, b] = [1, 2].map(TaskId::new);
+    held.add(Entry::Command(submit(1, &a)));
+    held.add(Entry::Command(submit(3, &b)));
+    let stop = Command::StopAll { reason: "operator".to_owned() };
+    held.add(Entry::Command(Numbered { cmd_seq: 2, command: stop }));
+    let stopped: Vec<bool> = held.attempts.iter().map(|held| held.stopped.is_some()).collect();
+    assert_eq!((stopped, held.newer_than(2), held.last_cmd_seq), (vec![true, false], vec![first(&b)], 3));
+}

@@ -1,0 +1,166 @@
+//! Files and folders that exist only for a moment: drafts beside their place, temporary folders of tasks. A note in `state/`
+//! names each while it is there, so that the next start removes what a kill left behind: ours alone, whatever other daemons
+//! have beside it, and without searching the disk.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+
+use crate::home::{Home, open_plain, private_folder};
+
+/// Where notes lie, below `state/`.
+const FOLDER: &str = "leftovers";
+/// A note is no longer than a path, bytes.
+const MAX_NOTE: u64 = 8 * 1024;
+
+/// The folder of this process's notes: one daemon serves one home.
+static NOTES: OnceLock<PathBuf> = OnceLock::new();
+
+/// While it lives, something that may be left behind is noted.
+#[derive(Debug)]
+pub struct Note(Option<PathBuf>);
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        if let Some(note) = &self.0 {
+            let _ = fs::remove_file(note);
+        }
+    }
+}
+
+/// Removes what a former process of this home left, and notes from now on. Called once the home's lock is held. Blocks.
+pub fn begin(home: &Home) {
+    let folder = home.state().join(FOLDER);
+    if let Err(error) = private_folder(&folder) {
+        tracing::warn!(folder = %folder.display(), %error, "what a kill leaves behind will not be removed");
+        return;
+    }
+    sweep(&folder);
+    let _ = NOTES.set(folder);
+}
+
+/// Notes the file or folder at `path`, which is about to be made.
+pub fn note(path: &Path) -> Note {
+    Note(NOTES.get().and_then(|folder| write(folder, path)))
+}
+
+/// Notes the file `name` in an open folder.
+pub fn note_in(folder: impl AsFd, name: &str) -> Note {
+    let link = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
+    match NOTES.get().map(|_| fs::read_link(link)) {
+        Some(Ok(folder)) => note(&folder.join(name)),
+        _ => Note(None),
+    }
+}
+
+fn write(folder: &Path, path: &Path) -> Option<PathBuf> {
+    let note = folder.join(uuid::Uuid::now_v7().simple().to_string());
+    // Nothing depends on it: without a note something is left behind after a kill.
+    fs::write(&note, path.as_os_str().as_bytes()).ok().map(|()| note)
+}
+
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let note = entry.path();
+        if let Err(error) = read(&note).and_then(|path| remove(&path)) {
+            tracing::warn!(note = %note.display(), %error, "something that was left behind could not be removed");
+        }
+        let _ = fs::remove_file(&note).or_else(|_| fs::remove_dir_all(&note));
+    }
+}
+
+fn read(note: &Path) -> io::Result<PathBuf> {
+    let mut bytes = Vec::new();
+    open_plain(note, OFlags::NOFOLLOW)?.take(MAX_NOTE).read_to_end(&mut bytes)?;
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+/// Removes what a note names, if it is what we make: nothing else has such a name. No link is followed.
+fn remove(path: &Path) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent().filter(|_| path.is_absolute()), path.file_name()) else {
+        return Ok(());
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = match rustix::fs::openat2(CWD, above, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Ok(above) => above,
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let stat = match rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory if is_scratch(name) => {
+            // The folder itself, wherever its path leads by now; what is in it is removed without following links.
+            fs::remove_dir_all(format!("/proc/self/fd/{}/{}", above.as_raw_fd(), name.display()))
+        }
+        FileType::Directory => Ok(()),
+        _ if is_draft(name) => Ok(rustix::fs::unlinkat(&above, name, AtFlags::empty())?),
+        _ => Ok(()),
+    }
+}
+
+fn is_draft(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".viber-") && name.as_bytes().ends_with(b".tmp")
+}
+
+fn is_scratch(name: &OsStr) -> bool {
+    let id = name.as_bytes().strip_prefix(b"viber-");
+    id.is_some_and(|id| id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_and_ours_goes_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let at = |name: &str| root.join(name);
+        let notes = at("notes");
+        let scratch = format!("viber-{}", "a".repeat(32));
+        for made in ["notes", "work", "elsewhere", &scratch, "viber-mine"] {
+            fs::create_dir(at(made)).expect("made");
+        }
+        let files = [
+            "work/.viber-1.tmp",
+            "work/.viber-2.tmp",
+            "work/kept.txt",
+            "elsewhere/.viber-3.tmp",
+            "viber-mine/x",
+            "elsewhere/precious",
+        ];
+        for file in files {
+            fs::write(at(file), "x").expect("written");
+        }
+        std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("linked");
+        std::os::unix::fs::symlink(at("elsewhere"), at(&scratch).join("out")).expect("linked");
+        let noted = ["work/.viber-1.tmp", "work/kept.txt", "link/.viber-3.tmp", &scratch, "viber-mine", "work/gone"];
+        for path in noted {
+            write(&notes, &at(path)).expect("noted");
+        }
+        fs::write(notes.join("garbage"), [0xff; 20_000]).expect("written");
+        fs::create_dir(notes.join("folder")).expect("made");
+        sweep(&notes);
+        for gone in ["work/.viber-1.tmp", &scratch] {
+            assert!(!at(gone).exists(), "{gone}");
+        }
+        for kept in &files[1..] {
+            assert!(at(kept).exists(), "{kept}");
+        }
+        assert_eq!(fs::read_dir(&notes).expect("notes").count(), 0);
+    }
+}
