@@ -56,6 +56,7 @@ pub struct ConfigError {
 
 /// A file of the daemon's own that was found damaged. What was sound in it was used; the original is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DamageInfo {
     /// Where the original is kept, below the home.
     pub file: String,
