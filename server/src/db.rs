@@ -94,6 +94,7 @@ pub struct Db {
     writer: Option<Arc<writer::Writer>>,
     /// Of SQLite.
     watch: Option<Arc<version::Watch>>,
+    chain: Arc<audit::AuditChain>,
 }
 
 #[derive(Clone)]
@@ -114,6 +115,7 @@ impl Db {
 
     /// Opens `url` without touching its schema.
     pub async fn connect(url: &str) -> Result<Self, Error> {
+        let chain = Arc::<audit::AuditChain>::default();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let options = PgConnectOptions::from_str(url).map_err(Error::from)?;
             let pool = PgPoolOptions::new()
@@ -135,7 +137,7 @@ impl Db {
                 }
                 Err(error) => return Err(error.into()),
             };
-            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None });
+            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None, chain });
         }
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
@@ -150,11 +152,16 @@ impl Db {
             // Nobody is woken before a result is whole: it must not wait for somebody to make room.
             .row_buffer_size(usize::MAX / 2);
         restrict(options.get_filename())?;
-        let writer = writer::Writer::start(options.clone()).await?;
+        let writer = writer::Writer::start(options.clone(), &chain).await?;
         let readers = readers::Readers::open(options.pragma("query_only", "1")).await?;
         let watch = version::Watch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
-        Ok(Self { pools, writer: Some(Arc::new(writer)), watch: Some(Arc::new(watch)) })
+        Ok(Self { pools, writer: Some(Arc::new(writer)), watch: Some(Arc::new(watch)), chain })
+    }
+
+    /// What is shared about the audit: its keys are given here before the first change.
+    pub fn audit_chain(&self) -> &audit::AuditChain {
+        &self.chain
     }
 
     /// Whether this is SQLite: for the few places where the two really differ.
@@ -194,7 +201,7 @@ impl Db {
         match &self.writer {
             Some(writer) => writer.write(work).await,
             None => match &self.pools {
-                Pools::Postgres(pool) => writer::write_postgres(pool.clone(), work).await,
+                Pools::Postgres(pool) => writer::write_postgres(pool.clone(), self.chain.clone(), work).await,
                 Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
             },
         }

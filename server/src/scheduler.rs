@@ -11,7 +11,11 @@ use futures_util::FutureExt as _;
 use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
-use crate::{actions::upkeep, error::Error, state::Board};
+use crate::{
+    actions::{audit, upkeep},
+    error::Error,
+    state::Board,
+};
 
 /// Access that was taken away by another process is noticed within this time, and so is a pause of the Board.
 const WATCH: Duration = Duration::from_secs(1);
@@ -24,6 +28,7 @@ const SWEEP: Duration = Duration::from_secs(10 * 60);
 pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), WATCH, Pulse));
     board.shutdown.spawn(every(board.clone(), WATCH, leases::Leases::default()));
+    board.shutdown.spawn(every(board.clone(), WATCH, AuditHeads));
     board.shutdown.spawn(every(board.clone(), SEEN, Seen::default()));
     board.shutdown.spawn(every(board.clone(), SWEEP, Sweep));
 }
@@ -90,6 +95,17 @@ impl Duty for Seen {
     }
 }
 
+/// The heads of the audit follow what was committed.
+struct AuditHeads;
+
+impl Duty for AuditHeads {
+    const NAME: &'static str = "audit heads";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        audit::follow(board).await
+    }
+}
+
 /// Old answers and old events.
 struct Sweep;
 
@@ -101,6 +117,8 @@ impl Duty for Sweep {
         upkeep::forget_logins(board).await?;
         upkeep::trim_events(board).await?;
         upkeep::trim_history(board).await?;
-        upkeep::sweep_artifacts(board).await
+        upkeep::sweep_artifacts(board).await?;
+        // A command beside the Board may have been killed before it wrote its own.
+        audit::follow_all(board).await
     }
 }

@@ -174,12 +174,15 @@ pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Re
 
 /// Deletes a team and all that is in it. There is no way back.
 pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
-    let id = team.id.clone();
+    let (id, now) = (team.id.clone(), board.clock.now());
     board
         .db
         .write(move |tx| {
             let id = id.clone();
-            Box::pin(async move { db::teams::delete(tx, &id).await })
+            Box::pin(async move {
+                db::teams::delete(tx, &id).await?;
+                db::audit::bury(tx, &id, now).await
+            })
         })
         .await?;
     if let Err(error) = board.store.remove_all(&team.id).await {

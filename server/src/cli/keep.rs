@@ -1,5 +1,6 @@
 //! Verbs that look after the data: bringing the schema up to date, backups, and putting one back.
 
+mod audit;
 mod doctor;
 mod postgres;
 
@@ -13,6 +14,7 @@ use clap::Args;
 
 use super::{Failure, console::say, open, serving};
 use crate::{
+    actions,
     config::Config,
     db::{self, Db},
 };
@@ -66,7 +68,12 @@ pub async fn backup(config: &Config, flags: Backup) -> Result<(), Failure> {
     fs::File::open(&draft)?.sync_all()?;
     fs::rename(&draft, path)?;
     let size = fs::metadata(path)?.len();
-    say(format_args!("{} ({size} bytes). It holds the database; the keys stay in {}", path.display(), keys(config)));
+    say(format_args!(
+        "{} ({size} bytes). It holds the database; the keys stay in {} and {}",
+        path.display(),
+        keys(config),
+        config.data.join("audit").display()
+    ));
     Ok(())
 }
 
@@ -93,9 +100,19 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
         true => restore_sqlite(config, &flags.path).await?,
         false => postgres::restore(config, &flags.path).await?,
     };
+    note_restored(config, &flags.path).await?;
     drop(mark);
     say(said);
     Ok(())
+}
+
+/// What is in the database now is what the audit's heads name, and every team's audit says why.
+async fn note_restored(config: &Config, from: &Path) -> Result<(), Failure> {
+    let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let board = open::board(config).await?;
+    let noted = actions::audit::restored(&board, &name).await;
+    open::close(&board).await;
+    Ok(noted.map(drop)?)
 }
 
 /// Checks the backup as a copy beside the database, then exchanges the two.
@@ -105,7 +122,7 @@ async fn restore_sqlite(config: &Config, backup: &Path) -> Result<String, Failur
     remove(&draft)?;
     closed_file(&draft)?;
     fs::copy(backup, &draft).map_err(|error| Failure::Failed(format!("{}: {error}", backup.display())))?;
-    if let Err(failure) = sound(&draft).await {
+    if let Err(failure) = sound(config, &draft).await {
         remove_all(&draft)?;
         return Err(Failure::Failed(format!("{}: {failure}; nothing was changed", backup.display())));
     }
@@ -127,7 +144,7 @@ async fn restore_sqlite(config: &Config, backup: &Path) -> Result<String, Failur
 }
 
 /// Whether a database file is whole, of a schema we know, with unbroken audits.
-async fn sound(file: &Path) -> Result<(), Failure> {
+async fn sound(config: &Config, file: &Path) -> Result<(), Failure> {
     let head = fs::read(file).map(|bytes| bytes.starts_with(b"SQLite format 3\0"))?;
     if !head {
         return Err(Failure::Failed("not a backup of an SQLite Board".into()));
@@ -142,7 +159,7 @@ async fn sound(file: &Path) -> Result<(), Failure> {
             )));
         }
         let wrong = db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await?;
-        match wrong.or(doctor::broken_audit(&db).await?) {
+        match wrong.or(audit::broken(config, &db).await?) {
             Some(wrong) => Err(Failure::Failed(wrong)),
             None => Ok(()),
         }

@@ -159,7 +159,7 @@ pub async fn setup_link(config: &Config) -> Result<(), Failure> {
     let code = actions::setup::new_code(&board).await?;
     let url = serving::address(&config.data).unwrap_or_else(|| config.base_url());
     say(format_args!("{url}{}", links::setup(code.reveal())));
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -216,7 +216,7 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
             }
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -256,7 +256,7 @@ pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
             actions::teams::delete(&board, &by, &team).await?;
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -288,7 +288,7 @@ pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
             }
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 

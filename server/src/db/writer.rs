@@ -3,6 +3,7 @@
 
 use std::{
     panic::AssertUnwindSafe,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use metrics::{counter, gauge, histogram};
 use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Error, Tx, Work, log::Log, turn};
+use super::{Error, Tx, Work, audit::AuditChain, log::Log, turn};
 use crate::{fault, measure};
 
 /// Changes that may wait; a caller beyond that waits for a place.
@@ -43,8 +44,8 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Opens the connection and starts to write what comes.
-    pub(super) async fn start(options: SqliteConnectOptions) -> Result<Self, Error> {
-        let tx = Tx::sqlite(options.connect().await?);
+    pub(super) async fn start(options: SqliteConnectOptions, chain: &Arc<AuditChain>) -> Result<Self, Error> {
+        let tx = Tx::sqlite(options.connect().await?).writing(chain);
         let log = Log::of(options.get_filename());
         let (orders, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(rest(orders.downgrade()));
@@ -202,6 +203,7 @@ async fn commit(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Resul
         // Whatever failed, no transaction is left open for the next batch. There may be none: a full disk ends it.
         drop(tx.execute("ROLLBACK", &[]).await);
     }
+    tx.tell_audit();
     outcome
 }
 
@@ -222,7 +224,7 @@ async fn changes(tx: &mut Tx, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Resu
 }
 
 /// Runs `work` in a transaction of its own, to its end even when the caller goes away.
-pub(super) async fn write_postgres<T, E, F>(pool: PgPool, work: F) -> Result<T, E>
+pub(super) async fn write_postgres<T, E, F>(pool: PgPool, chain: Arc<AuditChain>, work: F) -> Result<T, E>
 where
     F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
     T: Send + 'static,
@@ -232,7 +234,7 @@ where
         let mut tries = 1;
         let began = Instant::now();
         loop {
-            let mut tx = Tx::postgres(pool.acquire().await.map_err(Error::from)?);
+            let mut tx = Tx::postgres(pool.acquire().await.map_err(Error::from)?).writing(&chain);
             if let Err(error) = tx.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await {
                 tx.forsake();
                 return Err(error.into());
@@ -247,6 +249,7 @@ where
             if keep {
                 fault::at("db::after_commit");
             }
+            tx.tell_audit();
             let raced = tx.raced;
             if ended.is_err() {
                 tx.forsake();

@@ -122,7 +122,7 @@ async fn before(board: &Board, team: &TeamId, actor: &str, once: &Once) -> Resul
         Earlier::No => Ok(None),
         Earlier::Other => Err(mismatch()),
         Earlier::Same(kept) => {
-            let answer = seal::open(&board.guard.keys, &once.key, &kept.answer).ok_or_else(|| {
+            let answer = seal::open(&board.guard.keys(), &once.key, &kept.answer, now).ok_or_else(|| {
                 Error::conflict("idempotency_lost", "this call was made before, and its answer can no longer be read")
             })?;
             Ok(Some(again(kept.status, answer)))
@@ -155,7 +155,7 @@ async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, response: 
     let (parts, body) = response.into_parts();
     let bytes: Bytes = to_bytes(body, 4 * MAX_BODY).await.map_err(|error| Error::Internal(error.to_string()))?;
     let text = std::str::from_utf8(&bytes).map_err(|error| Error::Internal(error.to_string()))?;
-    let answer = seal::seal(&board.guard.keys, &once.key, text);
+    let answer = seal::seal(&board.guard.keys(), &once.key, text);
     let kept = Kept { status: parts.status.as_u16(), answer, at: board.clock.now() };
     if let Err(error) = answers::keep(board, team, actor, once, kept).await {
         tracing::warn!(%error, "the answer of a call with an Idempotency-Key could not be kept");
