@@ -6,9 +6,11 @@ mod console;
 mod file;
 mod fleet;
 mod keep;
+mod keys;
 mod open;
 mod people;
 mod quota;
+mod reload;
 mod serve;
 mod serving;
 
@@ -74,6 +76,12 @@ enum Verb {
     /// Vibers
     #[command(subcommand)]
     Viber(fleet::ViberVerb),
+    /// Keys, and what to do when somebody may have got hold of one
+    #[command(subcommand)]
+    Keys(keys::KeysVerb),
+    /// The audit
+    #[command(subcommand)]
+    Audit(keys::AuditVerb),
     /// Bring the database up to date, without serving
     Migrate,
     /// Write a copy of the database to a file, while the Board runs; or verify one
@@ -199,21 +207,37 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Verb::Serve(flags) => (flags, None),
         verb => (Serve::default(), Some(verb)),
     };
-    let (config, log) = settle(cli.store, flags)?;
+    let source = Source { store: cli.store, flags };
+    let (config, log) = source.settle()?;
     console::log(log.unwrap_or(LogForm::Text), verb.is_none());
-    let Some(verb) = verb else { return serve::run(config).await };
+    let Some(verb) = verb else { return serve::run(config, source).await };
     match verb {
-        Verb::Serve(_) => serve::run(config).await,
+        Verb::Serve(_) => serve::run(config, source).await,
         Verb::SetupLink => people::setup_link(&config).await,
         Verb::Operator(verb) => people::operator(&config, verb).await,
         Verb::Team(verb) => people::team(&config, verb).await,
         Verb::Token(verb) => people::token(&config, verb).await,
         Verb::JoinToken(flags) => fleet::join_token(&config, flags).await,
         Verb::Viber(verb) => fleet::viber(&config, verb).await,
+        Verb::Keys(verb) => keys::keys(&config, verb).await,
+        Verb::Audit(verb) => keys::audit(&config, verb).await,
         Verb::Migrate => keep::migrate(&config).await,
         Verb::Backup(flags) => keep::backup(&config, flags).await,
         Verb::Restore(flags) => keep::restore(&config, flags).await,
         Verb::Doctor => keep::doctor(&config).await,
+    }
+}
+
+/// Where the configuration comes from. It can be asked again: the file may say something else then.
+#[derive(Clone, Debug)]
+pub struct Source {
+    store: Store,
+    flags: Serve,
+}
+
+impl Source {
+    fn settle(&self) -> Result<(Config, Option<LogForm>), Failure> {
+        settle(self.store.clone(), self.flags.clone())
     }
 }
 

@@ -33,6 +33,14 @@ pub struct Config {
     pub artifacts: Option<String>,
 }
 
+/// What a running Board changes when it reads its configuration again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reloadable {
+    pub trusted_proxies: Vec<Cidr>,
+    pub metrics_token: Option<String>,
+    pub daemon_binary: Option<PathBuf>,
+}
+
 /// Why a configuration is refused: exit code 78.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -54,6 +62,30 @@ impl Config {
             daemon_binary: None,
             artifacts: None,
         }
+    }
+
+    /// The part that a running Board can change.
+    pub fn reloadable(&self) -> Reloadable {
+        Reloadable {
+            trusted_proxies: self.trusted_proxies.clone(),
+            metrics_token: self.metrics_token.clone(),
+            daemon_binary: self.daemon_binary.clone(),
+        }
+    }
+
+    /// The settings, by flag, that differ in `new` and that only a new start changes.
+    pub fn fixed_differences(&self, new: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("--listen", self.listen != new.listen),
+            ("--database-url", self.database_url != new.database_url),
+            ("--data", self.data != new.data),
+            ("--public-url", self.public_url != new.public_url),
+            ("--tls-cert", self.tls.is_some() != new.tls.is_some()),
+            ("--signing-key-file", self.signing_key_file.is_some() != new.signing_key_file.is_some()),
+            ("--metrics-listen", self.metrics_listen != new.metrics_listen),
+            ("--artifacts", self.artifacts != new.artifacts),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
     /// Refuses what would expose passwords or cannot work.

@@ -115,6 +115,7 @@ pub struct Db {
     fence: Option<Arc<ownership::Fence>>,
     /// Of long work one change at a time is under way, however much of it there is.
     lane: Arc<Semaphore>,
+    chain: Arc<audit::AuditChain>,
 }
 
 #[derive(Clone)]
@@ -135,6 +136,7 @@ impl Db {
 
     /// Opens `url` without touching its schema.
     pub async fn connect(url: &str) -> Result<Self, Error> {
+        let chain = Arc::<audit::AuditChain>::default();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let options = PgConnectOptions::from_str(url).map_err(Error::from)?;
             let pool = PgPoolOptions::new()
@@ -156,7 +158,8 @@ impl Db {
                 }
                 Err(error) => return Err(error.into()),
             };
-            return Ok(Self { pools: Pools::Postgres(pool), writer: None, watch: None, fence: None, lane: lane() });
+            let pools = Pools::Postgres(pool);
+            return Ok(Self { pools, writer: None, watch: None, fence: None, lane: lane(), chain });
         }
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
@@ -171,12 +174,17 @@ impl Db {
             // Nobody is woken before a result is whole: it must not wait for somebody to make room.
             .row_buffer_size(usize::MAX / 2);
         restrict(options.get_filename())?;
-        let writer = writer::Writer::start(options.clone()).await?;
+        let writer = writer::Writer::start(options.clone(), &chain).await?;
         let readers = readers::Readers::open(options.pragma("query_only", "1")).await?;
         let watch = version::Watch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
         let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));
-        Ok(Self { pools, writer, watch, fence: None, lane: lane() })
+        Ok(Self { pools, writer, watch, fence: None, lane: lane(), chain })
+    }
+
+    /// What is shared about the audit: its keys are given here before the first change.
+    pub fn audit_chain(&self) -> &audit::AuditChain {
+        &self.chain
     }
 
     /// Changes nothing any more once another Board has taken the database.
@@ -226,7 +234,10 @@ impl Db {
             match &self.writer {
                 Some(writer) => writer.write(work, from).await,
                 None => match &self.pools {
-                    Pools::Postgres(pool) => writer::write_postgres(pool.clone(), self.fence.clone(), work, from).await,
+                    Pools::Postgres(pool) => {
+                        let of = writer::PostgresChange { pool: pool.clone(), fence: self.fence.clone(), chain: self.chain.clone(), from };
+                        of.write(work).await
+                    }
                     Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
                 },
             }

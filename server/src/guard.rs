@@ -2,8 +2,10 @@
 //!
 //! Knows neither SQL nor HTTP.
 
+pub mod audit_files;
 pub mod cache;
 pub mod jwt;
+pub mod key_files;
 pub mod keys;
 pub mod passwords;
 pub mod seal;

@@ -12,7 +12,7 @@ use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    actions::{machine, purge, upkeep},
+    actions::{audit, machine, purge, upkeep},
     error::Error,
     state::Board,
 };
@@ -31,6 +31,7 @@ const GO_ON: Duration = Duration::from_secs(5);
 pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), WATCH, Pulse));
     board.shutdown.spawn(every(board.clone(), WATCH, leases::Leases::default()));
+    board.shutdown.spawn(every(board.clone(), WATCH, AuditHeads));
     board.shutdown.spawn(every(board.clone(), SEEN, Seen::default()));
     board.shutdown.spawn(every(board.clone(), SWEEP, Sweep));
     board.shutdown.spawn(every(board.clone(), GO_ON, Purge));
@@ -121,6 +122,17 @@ impl Duty for Logs {
     }
 }
 
+/// The heads of the audit follow what was committed.
+struct AuditHeads;
+
+impl Duty for AuditHeads {
+    const NAME: &'static str = "audit heads";
+
+    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+        audit::follow(board).await
+    }
+}
+
 /// Old answers and old events.
 struct Sweep;
 
@@ -132,6 +144,8 @@ impl Duty for Sweep {
         upkeep::forget_logins(board).await?;
         upkeep::trim_events(board).await?;
         upkeep::trim_history(board).await?;
-        upkeep::sweep_artifacts(board).await
+        upkeep::sweep_artifacts(board).await?;
+        // A command beside the Board may have been killed before it wrote its own.
+        audit::follow_all(board).await
     }
 }

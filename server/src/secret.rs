@@ -1,5 +1,7 @@
 //! Secrets that the Board hands out once and keeps only as hashes: API and join tokens, invitations, credentials.
 
+pub mod mac;
+
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use protocol::{LoginId, OperatorId};
 
 use crate::{
     artifacts::{Address, Store},
     clock::Clock,
-    config::Config,
+    config::{Config, Reloadable},
     db::Db,
     domain::{Login, Operator, Role, Team, Token},
     guard::{Cache, Keys, Passwords, Throttle},
@@ -21,7 +22,9 @@ pub struct Board {
     pub db: Db,
     pub hub: Hub,
     pub clock: Clock,
+    /// As it was at the start. What SIGHUP changes is in `reloadable`.
     pub config: Arc<Config>,
+    pub reloadable: Arc<ArcSwap<Reloadable>>,
     pub guard: Arc<Guard>,
     pub store: Arc<Store>,
     pub shutdown: Lifecycle,
@@ -30,7 +33,7 @@ pub struct Board {
 /// What signing in needs, and what was just read about who is signed in.
 #[derive(Debug)]
 pub struct Guard {
-    pub keys: Keys,
+    keys: ArcSwap<Keys>,
     pub passwords: Passwords,
     pub throttle: Throttle,
     /// Standing logins; `None` for one that does not stand.
@@ -45,13 +48,23 @@ impl Guard {
     /// With nothing read yet.
     pub fn new(keys: Keys) -> Self {
         Self {
-            keys,
+            keys: ArcSwap::from_pointee(keys),
             passwords: Passwords::new(),
             throttle: Throttle::default(),
             logins: Cache::default(),
             members: Cache::default(),
             tokens: Cache::default(),
         }
+    }
+
+    /// The keys as they are now.
+    pub fn keys(&self) -> Arc<Keys> {
+        self.keys.load_full()
+    }
+
+    /// Other keys from now on; requests under way end with those they began with.
+    pub fn use_keys(&self, keys: Keys) {
+        self.keys.store(Arc::new(keys));
     }
 
     /// A login, membership, role, team or token changed: everybody is read again.
@@ -73,6 +86,7 @@ impl Board {
             db,
             hub: Hub::default(),
             clock,
+            reloadable: Arc::new(ArcSwap::from_pointee(config.reloadable())),
             config: Arc::new(config),
             guard: Arc::new(Guard::new(keys)),
             shutdown: Lifecycle::default(),

@@ -5,6 +5,7 @@ mod content;
 mod files;
 mod http;
 mod input;
+mod keys;
 mod login;
 mod teams;
 mod viber;

@@ -45,7 +45,7 @@ const ATTACKS: &[(u32, u32)] = &[
     (102, 112),
     (130, 135),
     (138, 141),
-    (156, 162),
+    (146, 162),
 ];
 
 /// Numbers without a test, because what they are about does not exist yet.
@@ -119,5 +119,5 @@ fn the_register_reads_names() {
     let text = "async fn f01_a(e: Engine) {}\n    fn a100_b() {}\nfn about_it() {}\nmod long {\n    fn f02_c() {}\n}\nfn f03_d() {}";
     let numbers: Vec<String> = functions(text).into_iter().map(|(number, _)| number).collect();
     assert_eq!(numbers, ["f01", "a100", "f03"]);
-    assert_eq!((due().len(), due().contains("f53"), due().contains("a99")), (56 + 103, true, true));
+    assert_eq!((due().len(), due().contains("f53"), due().contains("a99")), (56 + 113, true, true));
 }

@@ -169,6 +169,11 @@ impl Board {
         self.process.as_ref().expect("a running Board").signal(Signal::CONT);
     }
 
+    /// SIGHUP: read configuration and keys again.
+    pub fn hang_up(&self) {
+        self.process.as_ref().expect("a running Board").signal(Signal::HUP);
+    }
+
     /// SIGTERM; answers how it ended.
     pub async fn stop(&mut self) -> ExitStatus {
         self.process.take().expect("a running Board").terminate(Duration::from_secs(20)).await
@@ -292,6 +297,11 @@ impl Board {
             db.write(move |tx| Box::pin(async move { tx.execute(statement, &[]).await })).await;
         db.close().await;
         done.expect("a good statement")
+    }
+
+    /// The same for a statement that the test puts together.
+    pub async fn sql_text(&self, statement: String) -> u64 {
+        self.sql(Box::leak(statement.into_boxed_str())).await
     }
 
     /// The path of the one-use link that makes the first owner.

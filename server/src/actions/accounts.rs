@@ -6,15 +6,17 @@ use protocol::{Instant, LoginId, OperatorId, TeamId};
 
 use crate::{
     db::{self, Tx},
-    domain::{By, Login, Operator},
+    domain::{By, CookieState, Login, Operator},
     error::{Error, Result},
-    guard::passwords,
+    guard::{jwt, passwords},
     hub::{News, Revoked},
     state::Board,
 };
 
-/// An unused login stands so long: 30 days, milliseconds.
-pub const LOGIN_MS: i64 = 30 * 24 * 3600 * 1000;
+/// An unused login stands so long, milliseconds.
+pub const LOGIN_MS: i64 = jwt::LIFE_MS;
+/// However much it is used, it stands no longer, milliseconds: 90 days.
+pub const LONGEST_LOGIN_MS: i64 = 90 * 24 * 3600 * 1000;
 
 /// What somebody types who makes an account.
 #[derive(Clone, Debug)]
@@ -89,7 +91,9 @@ pub fn new_login(now: Instant, operator: &OperatorId, address: String, user_agen
         created_at: now,
         seen_at: now,
         expires_at: Instant(now.0 + LOGIN_MS),
+        ends_at: Instant(now.0 + LONGEST_LOGIN_MS),
         ended_at: None,
+        cookie: CookieState::first(now),
     }
 }
 

@@ -175,7 +175,13 @@ pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
     let (id, now) = (team.id.clone(), board.clock.now());
     let hidden = board.db.write(move |tx| {
         let id = id.clone();
-        Box::pin(async move { db::purge::hide_team(tx, &id, now).await })
+        Box::pin(async move {
+            let hidden = db::purge::hide_team(tx, &id, now).await?;
+            if hidden {
+                db::audit::bury(tx, &id, now).await?;
+            }
+            Ok::<_, Error>(hidden)
+        })
     });
     if !hidden.await? {
         return Err(Error::NotFound);

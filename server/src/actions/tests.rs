@@ -38,6 +38,7 @@ impl Lab {
         let folder = tempfile::tempdir().expect("a folder");
         let now = Arc::new(AtomicI64::new(START));
         let db = db::Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
+        db.audit_chain().use_keys(crate::secret::mac::AuditKeys::new(&[7; 32], &[]));
         let keys = Keys::kept(&folder.path().join("keys"), START).expect("keys");
         let config = crate::config::Config::local(folder.path().into());
         let board = Board::new(config, db, keys, Clock::Manual(now.clone()));

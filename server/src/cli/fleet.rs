@@ -65,14 +65,14 @@ pub async fn join_token(config: &Config, flags: JoinToken) -> Result<(), Failure
         let found = board.db.read(move |tx| Box::pin(async move { db::join_tokens::by_hash(tx, &id, &hash).await }));
         let found = found.await?.ok_or_else(|| Failure::Failed("the team has no such join token".into()))?;
         actions::vibers::revoke_join_token(&board, &team.id, &By::console(), &found).await?;
-        board.db.close().await;
+        open::close(&board).await;
         return Ok(());
     }
     let labels: BTreeMap<_, _> = flags.labels.into_iter().collect();
     let (secret, token) = actions::vibers::join_token(&board, &team.id, &By::console(), &labels).await?;
     remark(format_args!("works once, until {}", token.expires_at));
     say(secret.reveal());
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -99,7 +99,7 @@ pub async fn viber(config: &Config, verb: ViberVerb) -> Result<(), Failure> {
             actions::vibers::revoke(&board, &team.id, &By::console(), &viber.id).await?;
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Verbs that look after the data: bringing the schema up to date, backups, and putting one back.
 
 mod archive;
+mod audit;
 mod backup;
 mod doctor;
 mod restore;

@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use super::Failure;
+use super::{Failure, console::remark};
 use crate::{
+    actions,
     artifacts::{Address, Store},
     clock::Clock,
     config::Config,
     db::{self, Db, Ownership, TakeError},
-    guard::Keys,
+    guard::{Keys, audit_files::AuditFolder},
     state::Board,
 };
 
@@ -41,6 +42,13 @@ pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, Failure> {
         let setting = if config.signing_key_file.is_some() { "--signing-key-file: " } else { "" };
         Failure::Config(format!("{setting}{bad}"))
     })
+}
+
+/// The audit's keys, where every change of the database finds them.
+pub fn audit_keys(config: &Config, db: &Db, clock: &Clock) -> Result<(), Failure> {
+    let keys = AuditFolder::of(&config.data).keys_or_first(clock.now().0);
+    db.audit_chain().use_keys(keys.map_err(|bad| Failure::Config(bad.to_string()))?);
+    Ok(())
 }
 
 /// A look at a database before it is served may take so long: a restarted Board is to be ready within two seconds.
@@ -122,5 +130,19 @@ pub async fn board(config: &Config) -> Result<Board, Failure> {
     data_folder(&config.data)?;
     let clock = Clock::System;
     let keys = keys(config, &clock)?;
-    Ok(Board::new(config.clone(), database(config).await?, keys, clock))
+    let db = database(config).await?;
+    audit_keys(config, &db, &clock)?;
+    let board = Board::new(config.clone(), db, keys, clock);
+    actions::audit::begin(&board).await?;
+    Ok(board)
+}
+
+/// Ends a verb: what it added to the audit is known to its heads, and the database is closed.
+pub async fn close(board: &Board) {
+    let followed = actions::audit::follow(board).await;
+    board.db.close().await;
+    if let Err(error) = followed {
+        // The verb did what it was told; a Board finds the rows when it starts.
+        remark(format_args!("viber-board: the head of the audit could not be written: {error}"));
+    }
 }

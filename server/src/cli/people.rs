@@ -161,7 +161,7 @@ pub async fn setup_link(config: &Config) -> Result<(), Failure> {
     let code = actions::setup::new_code(&board).await?;
     let url = serving::address(&config.data).unwrap_or_else(|| config.base_url());
     say(format_args!("{url}{}", links::setup(code.reveal())));
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -218,7 +218,7 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
             }
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -259,7 +259,7 @@ pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
             actions::teams::delete(&board, &by, &team).await?;
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 
@@ -291,7 +291,7 @@ pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
             }
         }
     }
-    board.db.close().await;
+    open::close(&board).await;
     Ok(())
 }
 

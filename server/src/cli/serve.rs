@@ -8,10 +8,13 @@ use axum_server::{
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
 use hyper_util::rt::TokioTimer;
-use tokio::net::TcpSocket;
+use tokio::{
+    net::TcpSocket,
+    signal::unix::{SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, console, open, serving};
+use super::{Failure, Source, console, open, reload::Reload, serving};
 use crate::{
     actions,
     artifacts::Address,
@@ -35,11 +38,13 @@ const BACKLOG: u32 = 4096;
 /// Most headers of a request.
 const HEADERS: usize = 100;
 
-/// Runs the Board until it is asked to stop.
-pub async fn run(mut config: Config) -> Result<(), Failure> {
+/// Runs the Board until it is asked to stop. `source` is where `config` came from: SIGHUP asks it again.
+pub async fn run(mut config: Config, source: Source) -> Result<(), Failure> {
+    // From here on nobody ends it by a signal that means something else.
+    let hangups = signal(SignalKind::hangup())?;
     config.check()?;
     open::data_folder(&config.data)?;
-    let mut mark = serving::take(&config.data)?;
+    let mark = serving::take(&config.data)?;
     let clock = Clock::System;
     let keys = open::keys(&config, &clock)?;
     let tls = tls(&config).await?;
@@ -47,12 +52,19 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
         Address::parse(url).map_err(|bad| Failure::Config(format!("--artifacts {bad}")))?;
     }
     let (db, mut owner) = open::owned_database(&config, "serve").await?;
+    open::audit_keys(&config, &db, &clock)?;
+    let asked = config.clone();
     let listener =
         bind(config.listen).map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
     prepare(&listener)?;
     config.listen = listener.local_addr()?;
-    mark.tell(&config.base_url())?;
+    mark.tell(&config.base_url(), &keys.signing().kid, config.signing_key_file.is_some())?;
     let board = Board::new(config, db, keys, clock);
+    actions::audit::begin(&board).await?;
+    if let Err(error) = actions::audit::follow_all(&board).await {
+        // Whatever is wrong with the audit, people can work.
+        tracing::error!(%error, "the audit could not be looked at");
+    }
     board.store.open().map_err(|error| Failure::Config(format!("--artifacts: {error}")))?;
     tokio::spawn({
         let lifecycle = board.shutdown.clone();
@@ -78,6 +90,9 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
             (owner, taken)
         }
     });
+    board
+        .shutdown
+        .spawn(Reload { source, asked, board: board.clone(), tls: tls.clone(), mark: mark.clone() }.watch(hangups));
     measure::handle();
     if let Some(address) = board.config.metrics_listen {
         metrics(&board, address).await?;
@@ -91,11 +106,12 @@ pub async fn run(mut config: Config) -> Result<(), Failure> {
     let served = listen(&board, listener, tls).await;
     board.shutdown.soft.cancel();
     board.shutdown.drained().await;
-    board.db.close().await;
+    open::close(&board).await;
     owned.cancel();
     // Given back last: the next Board is to find everything written.
     let (owner, taken) = keeping.await.map_err(std::io::Error::other)?;
     owner.release().await;
+    drop(mark);
     tracing::info!("stopped");
     match taken {
         Some(who) => Err(Failure::Config(format!("the database was taken: {who}. One Board serves a database"))),
@@ -131,7 +147,8 @@ async fn greet(board: &Board) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn tls(config: &Config) -> Result<Option<RustlsConfig>, Failure> {
+/// The certificate and its key, if it has any.
+pub async fn tls(config: &Config) -> Result<Option<RustlsConfig>, Failure> {
     let Some((cert, key)) = &config.tls else { return Ok(None) };
     let (cert_name, key_name) = (cert.display(), key.display());
     let wrong = |error| Failure::Config(format!("--tls-cert {cert_name} --tls-key {key_name}: {error}"));

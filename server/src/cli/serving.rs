@@ -1,22 +1,29 @@
 //! The mark that a Board serves from a data folder: a lock that ends with its process.
 
-use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::Path,
+    sync::Arc,
+};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
 
 use super::Failure;
-use crate::clock::Clock;
 
 /// Held as long as a Board serves, or as long as nobody may.
-#[derive(Debug)]
-pub struct Mark(fs::File);
+#[derive(Clone, Debug)]
+pub struct Mark(Arc<fs::File>);
 
 /// Takes the mark; fails when another process has it.
 pub fn take(data: &Path) -> Result<Mark, Failure> {
     let path = data.join("serve.lock");
     let wrong = |error: std::io::Error| Failure::Failed(format!("{}: {error}", path.display()));
     let open = fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let mut file = open.map_err(wrong)?;
+    let file = open.map_err(wrong)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let data = data.display();
         return Err(Failure::Config(format!(
@@ -24,30 +31,82 @@ pub fn take(data: &Path) -> Result<Mark, Failure> {
             said(&path)
         )));
     }
-    file.set_len(0).map_err(wrong)?;
-    writeln!(file, "process {}, since {}", std::process::id(), Clock::System.now()).map_err(wrong)?;
-    Ok(Mark(file))
+    let mark = Mark(Arc::new(file));
+    mark.write("").map_err(wrong)?;
+    Ok(mark)
 }
 
-/// Who left the mark.
+/// Who left the mark, and when.
 fn said(path: &Path) -> String {
-    fs::read_to_string(path).ok().and_then(|text| text.lines().next().map(str::to_owned)).unwrap_or_default()
+    let pid = fs::read_to_string(path).ok().and_then(|text| text.lines().next().map(str::to_owned)).unwrap_or_default();
+    let since = fs::metadata(path).and_then(|mark| mark.modified()).ok();
+    let since = since.and_then(|at| jiff::Timestamp::try_from(at).ok());
+    let since = since.map_or_else(String::new, |at| format!(", since {at:.0}"));
+    format!("process {pid}{since}")
 }
 
 impl Mark {
-    /// Leaves the Board's address for verbs that print links.
-    pub fn tell(&mut self, url: &str) -> Result<(), Failure> {
-        Ok(writeln!(self.0, "{url}")?)
+    /// Leaves what verbs beside a running Board want to know: its address, the key that signs, and where that comes from.
+    pub fn tell(&self, url: &str, kid: &str, outside: bool) -> Result<(), Failure> {
+        let source = if outside { "outside" } else { "own" };
+        Ok(self.write(&format!("{url}\n{kid} {source}\n"))?)
+    }
+
+    /// All of it in one write: nobody reads a half.
+    fn write(&self, rest: &str) -> std::io::Result<()> {
+        let text = format!("{}\n{rest}", std::process::id());
+        self.0.write_all_at(text.as_bytes(), 0)?;
+        self.0.set_len(text.len() as u64)
     }
 }
 
-/// The address of the Board that serves from a data folder now.
-pub fn address(data: &Path) -> Option<String> {
+/// A Board that serves from a data folder now, as it tells itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningBoard {
+    pub pid: i32,
+    pub url: String,
+    /// Of the key that signs; empty before it serves.
+    pub kid: String,
+    /// The signing key is a file that others gave.
+    pub outside: bool,
+}
+
+/// The Board that serves from a data folder now.
+pub fn running(data: &Path) -> Option<RunningBoard> {
     let path = data.join("serve.lock");
     let file = fs::File::open(&path).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
         return None;
     }
-    let url = fs::read_to_string(&path).ok()?.lines().nth(1)?.to_owned();
-    url.starts_with("http").then_some(url)
+    let text = fs::read_to_string(&path).ok()?;
+    let mut lines = text.lines();
+    let pid = lines.next()?.parse().ok()?;
+    let url = lines.next().unwrap_or_default().to_owned();
+    let (kid, source) = lines.next().and_then(|line| line.split_once(' ')).unwrap_or_default();
+    Some(RunningBoard { pid, url, kid: kid.to_owned(), outside: source == "outside" })
+}
+
+impl RunningBoard {
+    /// Asks it to read keys and configuration again. `false`: the process of that number is not it (it may run in
+    /// another container), or belongs to somebody else.
+    pub fn reload(&self, data: &Path) -> bool {
+        let pid = Pid::from_raw(self.pid).filter(|_| self.pid != std::process::id() as i32 && self.holds(data));
+        pid.is_some_and(|pid| kill_process(pid, Signal::HUP).is_ok())
+    }
+
+    /// Whether the process has the mark open. Where nobody can look, the number is believed.
+    fn holds(&self, data: &Path) -> bool {
+        let Ok(mark) = fs::metadata(data.join("serve.lock")) else { return false };
+        if !Path::new("/proc/self/fd").exists() {
+            return true;
+        }
+        let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return false };
+        let mut files = open.flatten().filter_map(|entry| fs::metadata(entry.path()).ok());
+        files.any(|file| (file.dev(), file.ino()) == (mark.dev(), mark.ino()))
+    }
+}
+
+/// The address of the Board that serves from a data folder now.
+pub fn address(data: &Path) -> Option<String> {
+    running(data).map(|board| board.url).filter(|url| url.starts_with("http"))
 }

@@ -1,10 +1,24 @@
-//! The audit: who did what, from where, on what. Each row's hash covers the row before it, so that a row changed or
-//! taken out by hand is found.
+//! The audit: who did what, from where, on what. Each row is sealed with a key that is not in the database, and its seal
+//! covers the row before it: a row that was changed, moved, taken out or made by hand is found. That the last ones were
+//! taken away is found by the head, which is kept outside (`guard::audit_files`).
+
+mod chain;
+mod verify;
 
 use protocol::{Instant, TeamId};
 
 use super::{Ask, Error, Row, Tx};
-use crate::{args, domain::By, secret};
+use crate::{
+    args,
+    domain::By,
+    secret::{
+        self,
+        mac::{AuditKeys, SealCheck},
+    },
+};
+
+pub use chain::AuditChain;
+pub use verify::{ChainFault, ChainReport, RESTORED, verify};
 
 /// What `prev_hash` of the first row is.
 const START: &str = "";
@@ -25,12 +39,13 @@ pub struct Entry {
     pub before_hash: String,
     pub after_hash: String,
     pub prev_hash: String,
+    /// `key id.HMAC-SHA256` of the row, which covers `prev_hash`; of Boards that had no key the bare SHA-256.
     pub hash: String,
 }
 
 impl Entry {
     /// Every field with its length, so that no two rows read the same.
-    fn digest(&self, team: &TeamId) -> String {
+    fn text(&self, team: &TeamId) -> String {
         let (seq, at) = (self.seq.to_string(), self.at.0.to_string());
         let fields = [
             team.as_str(),
@@ -46,7 +61,21 @@ impl Entry {
             &self.after_hash,
             &self.prev_hash,
         ];
-        secret::hash(&fields.map(|field| format!("{}:{field}", field.len())).join("\n"))
+        fields.map(|field| format!("{}:{field}", field.len())).join("\n")
+    }
+
+    /// Whether a Board without a key wrote it: its hash is the SHA-256 of its text.
+    pub fn is_unsealed(&self, team: &TeamId) -> bool {
+        self.hash == secret::hash(&self.text(team))
+    }
+
+    /// What its seal is worth; `None` when it has none.
+    pub fn sealed(&self, team: &TeamId, keys: Option<&AuditKeys>) -> Option<SealCheck> {
+        let (key, _) = self.hash.split_once('.')?;
+        Some(match keys {
+            Some(keys) => keys.check(&self.text(team), &self.hash),
+            None => SealCheck::UnknownKey(key.to_owned()),
+        })
     }
 }
 
@@ -118,7 +147,8 @@ pub async fn add(
         prev_hash,
         hash: String::new(),
     };
-    entry.hash = entry.digest(team);
+    entry.hash = tx.audit_chain().keys()?.seal(&entry.text(team));
+    tx.audit_grows(team);
     let sql = "INSERT INTO audit (team_id, seq, at, actor, actor_name, address, action, object, detail, before_hash, \
                after_hash, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     let args = args![
@@ -146,24 +176,39 @@ pub async fn page(tx: &mut Tx, team: &TeamId, before: Option<u64>, limit: u64) -
     tx.rows(sql, args![team, before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
 }
 
-/// Where the chain of a team breaks: the seq of the first row that is not what was written, or `None`.
-pub async fn verify(tx: &mut Tx, team: &TeamId) -> Result<Option<u64>, Error> {
-    let (mut seq, mut prev) = (0, START.to_owned());
-    loop {
-        let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, \
-                   prev_hash, hash FROM audit WHERE team_id = $1 AND seq > $2 ORDER BY seq LIMIT 500";
-        let rows = tx.rows(sql, args![team, seq]).await?;
-        if rows.is_empty() {
-            return Ok(None);
-        }
-        for row in &rows {
-            let entry = entry(row)?;
-            if entry.seq != seq + 1 || entry.prev_hash != prev || entry.hash != entry.digest(team) {
-                return Ok(Some(seq + 1));
-            }
-            (seq, prev) = (entry.seq, entry.hash);
-        }
-    }
+/// The newest row of a team.
+pub async fn newest(tx: &mut Tx, team: &TeamId) -> Result<Option<Entry>, Error> {
+    Ok(page(tx, team, None, 1).await?.pop())
+}
+
+/// The hash of one row.
+pub async fn hash_at(tx: &mut Tx, team: &TeamId, seq: u64) -> Result<Option<String>, Error> {
+    let row = tx.row("SELECT hash FROM audit WHERE team_id = $1 AND seq = $2", args![team, seq]).await?;
+    row.map(|row| row.text("hash")).transpose()
+}
+
+/// Leaves a sealed note that the Board itself deleted a team and its audit: whoever has the database alone cannot.
+pub async fn bury(tx: &mut Tx, team: &TeamId, now: Instant) -> Result<(), Error> {
+    let said = deletion(team, now);
+    let note = format!("{} {}", now.0, tx.audit_chain().keys()?.seal(&said));
+    tx.audit_grows(team);
+    super::board::set_fact(tx, &buried(team), &note).await
+}
+
+/// Whether the Board itself deleted a team.
+pub async fn is_buried(tx: &mut Tx, team: &TeamId, keys: &AuditKeys) -> Result<bool, Error> {
+    let note = super::board::fact(tx, &buried(team)).await?;
+    Ok(note.as_deref().and_then(|note| note.split_once(' ')).is_some_and(|(at, seal)| {
+        at.parse().is_ok_and(|at| keys.check(&deletion(team, Instant(at)), seal) == SealCheck::Good)
+    }))
+}
+
+fn buried(team: &TeamId) -> String {
+    format!("deleted_team.{team}")
+}
+
+fn deletion(team: &TeamId, at: Instant) -> String {
+    format!("team {team} was deleted at {}", at.0)
 }
 
 fn entry(row: &Row) -> Result<Entry, Error> {

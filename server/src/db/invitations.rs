@@ -28,6 +28,13 @@ pub async fn list(tx: &mut Tx, team: &TeamId) -> Result<Vec<Invitation>, Error> 
     tx.rows(sql, args![team]).await?.iter().map(invitation).collect()
 }
 
+/// The invitations that can still be taken.
+pub async fn open(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Result<Vec<InvitationId>, Error> {
+    let sql = "SELECT invitation_id FROM invitations WHERE team_id = $1 AND used_at IS NULL AND revoked_at IS NULL \
+               AND expires_at > $2 ORDER BY invitation_id LIMIT $3 + 0";
+    tx.rows(sql, args![team, now, limit]).await?.iter().map(|row| row.parse("invitation_id")).collect()
+}
+
 /// One invitation.
 pub async fn load(tx: &mut Tx, team: &TeamId, id: &InvitationId) -> Result<Option<Invitation>, Error> {
     let sql = "SELECT invitation_id, email, role, invited_by, created_at, expires_at, used_at, revoked_at \

@@ -1,11 +1,11 @@
 //! Signed-in devices. The cookie's `sid` names a row here, and the row decides.
 
-use protocol::{Instant, LoginId, OperatorId};
+use protocol::{Instant, LoginId, OperatorId, TeamId};
 
 use super::{Error, Row, Tx, operators::operator};
 use crate::{
     args,
-    domain::{Login, Operator},
+    domain::{CookieState, Login, Operator, login::GRACE_MS},
 };
 
 fn login(row: &Row) -> Result<Login, Error> {
@@ -17,6 +17,13 @@ fn login(row: &Row) -> Result<Login, Error> {
         created_at: row.instant("created_at")?,
         seen_at: row.instant("seen_at")?,
         expires_at: row.instant("expires_at")?,
+        ends_at: row.instant("ends_at")?,
+        cookie: CookieState {
+            generation: row.count("generation")?,
+            rotated_at: row.instant("rotated_at")?,
+            seen: row.count("seen_generation")?,
+            confirmed_at: row.instant("confirmed_at")?,
+        },
         ended_at: row.optional_instant("ended_at")?,
     })
 }
@@ -24,17 +31,18 @@ fn login(row: &Row) -> Result<Login, Error> {
 /// A login that stands at `now`, of an operator who may sign in.
 pub async fn standing(tx: &mut Tx, id: &LoginId, now: Instant) -> Result<Option<(Login, Operator)>, Error> {
     let sql = "SELECT l.login_id, l.operator_id, l.user_agent, l.address, l.created_at, l.seen_at, l.expires_at, \
-               l.ended_at, o.email, o.name AS operator_name, o.theme, o.disabled_at, o.created_at AS operator_created_at \
+               l.ended_at, l.ends_at, l.generation, l.rotated_at, l.seen_generation, l.confirmed_at, o.email, o.name AS operator_name, o.theme, o.disabled_at, o.created_at AS operator_created_at \
                FROM logins l JOIN operators o ON o.operator_id = l.operator_id \
-               WHERE l.login_id = $1 AND l.ended_at IS NULL AND l.expires_at > $2 AND o.disabled_at IS NULL";
+               WHERE l.login_id = $1 AND l.ended_at IS NULL AND l.expires_at > $2 AND l.ends_at > $2 AND o.disabled_at IS NULL";
     let row = tx.row(sql, args![id, now]).await?;
     row.map(|row| Ok((login(&row)?, operator(&row)?))).transpose()
 }
 
 /// The standing logins of an operator, the last seen first.
 pub async fn of_operator(tx: &mut Tx, operator: &OperatorId, now: Instant) -> Result<Vec<Login>, Error> {
-    let sql = "SELECT login_id, operator_id, user_agent, address, created_at, seen_at, expires_at, ended_at FROM logins \
-               WHERE operator_id = $1 AND ended_at IS NULL AND expires_at > $2 ORDER BY seen_at DESC, login_id LIMIT 200";
+    let sql = "SELECT login_id, operator_id, user_agent, address, created_at, seen_at, expires_at, ended_at, ends_at, \
+               generation, rotated_at, seen_generation, confirmed_at FROM logins WHERE operator_id = $1 \
+               AND ended_at IS NULL AND expires_at > $2 AND ends_at > $2 ORDER BY seen_at DESC, login_id LIMIT 200";
     tx.rows(sql, args![operator, now]).await?.iter().map(login).collect()
 }
 
@@ -47,8 +55,8 @@ pub async fn known_address(tx: &mut Tx, email: &str, address: &str) -> Result<bo
 
 /// A new login.
 pub async fn insert(tx: &mut Tx, login: &Login) -> Result<(), Error> {
-    let sql = "INSERT INTO logins (login_id, operator_id, user_agent, address, created_at, seen_at, expires_at) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    let sql = "INSERT INTO logins (login_id, operator_id, user_agent, address, created_at, seen_at, expires_at, ends_at, \
+               rotated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let args = args![
         &login.id,
         &login.operator_id,
@@ -56,16 +64,71 @@ pub async fn insert(tx: &mut Tx, login: &Login) -> Result<(), Error> {
         &login.address,
         login.created_at,
         login.seen_at,
-        login.expires_at
+        login.expires_at,
+        login.ends_at,
+        login.cookie.rotated_at
     ];
     tx.execute(sql, args).await.map(drop)
 }
 
-/// It was used: pushes its end away. A second write within the minute changes nothing.
+/// It was used: pushes its end away, but not beyond the last one. A second write within the minute changes nothing.
 pub async fn seen(tx: &mut Tx, id: &LoginId, now: Instant, before: Instant, expires: Instant) -> Result<(), Error> {
-    let sql = "UPDATE logins SET seen_at = $2, expires_at = $4 \
+    let sql = "UPDATE logins SET seen_at = $2, expires_at = CASE WHEN ends_at < $4 THEN ends_at ELSE $4 END \
                WHERE login_id = $1 AND ended_at IS NULL AND expires_at > $2 AND seen_at <= $3";
     tx.execute(sql, args![id, now, before, expires]).await.map(drop)
+}
+
+/// Makes the cookie after `generation` the newest, unless somebody else just did; answers the newest one's number.
+pub async fn rotate(tx: &mut Tx, id: &LoginId, generation: u64, now: Instant) -> Result<Option<u64>, Error> {
+    let sql = "UPDATE logins SET generation = $2 + 1, rotated_at = $3 \
+               WHERE login_id = $1 AND generation = $2 AND ended_at IS NULL";
+    tx.execute(sql, args![id, generation, now]).await?;
+    let sql = "SELECT generation FROM logins WHERE login_id = $1 AND ended_at IS NULL";
+    tx.row(sql, args![id]).await?.map(|row| row.count("generation")).transpose()
+}
+
+/// A cookie came back: those before it are done with.
+pub async fn confirm(tx: &mut Tx, id: &LoginId, generation: u64, now: Instant) -> Result<(), Error> {
+    let sql = "UPDATE logins SET seen_generation = $2, confirmed_at = $3 \
+               WHERE login_id = $1 AND seen_generation < $2 AND generation >= $2 AND ended_at IS NULL";
+    tx.execute(sql, args![id, generation, now]).await.map(drop)
+}
+
+/// A cookie of ours is newer than the row, which comes from a backup: the row catches up.
+pub async fn catch_up(tx: &mut Tx, id: &LoginId, generation: u64, now: Instant) -> Result<(), Error> {
+    let sql = "UPDATE logins SET generation = $2, seen_generation = $2, rotated_at = $3, confirmed_at = $3 \
+               WHERE login_id = $1 AND generation < $2 AND ended_at IS NULL";
+    tx.execute(sql, args![id, generation, now]).await.map(drop)
+}
+
+/// Ends a login of which an old cookie was used after a newer one had come back; says whether that is so and it stood.
+pub async fn end_reused(tx: &mut Tx, id: &LoginId, generation: u64, now: Instant) -> Result<bool, Error> {
+    let sql = "UPDATE logins SET ended_at = $3, end_reason = 'reused' WHERE login_id = $1 AND ended_at IS NULL \
+               AND seen_generation > $2 AND confirmed_at <= $4";
+    Ok(tx.execute(sql, args![id, generation, now, Instant(now.0 - GRACE_MS)]).await? == 1)
+}
+
+/// Why a login was ended by somebody else than its owner.
+pub async fn end_reason(tx: &mut Tx, id: &LoginId) -> Result<Option<String>, Error> {
+    let sql = "SELECT end_reason FROM logins WHERE login_id = $1 AND ended_at IS NOT NULL";
+    tx.row(sql, args![id]).await?.map_or(Ok(None), |row| row.optional_text("end_reason"))
+}
+
+/// Ends some of the standing logins of a team's members, or of everybody; answers how many.
+pub async fn revoke_some(tx: &mut Tx, team: Option<&TeamId>, limit: u64, now: Instant) -> Result<u64, Error> {
+    let sql = "UPDATE logins SET ended_at = $2, end_reason = 'revoked' WHERE login_id IN (SELECT login_id FROM logins \
+               WHERE ended_at IS NULL AND ($1 = '' OR operator_id IN (SELECT operator_id FROM members WHERE team_id = $1)) \
+               LIMIT $3 + 0)";
+    tx.execute(sql, args![team.map_or("", TeamId::as_str), now, limit]).await
+}
+
+/// How many logins of a team's members, or of everybody, stand, and of how many people.
+pub async fn count(tx: &mut Tx, team: Option<&TeamId>, now: Instant) -> Result<(u64, u64), Error> {
+    let sql = "SELECT COUNT(*) AS logins, COUNT(DISTINCT operator_id) AS people FROM logins \
+               WHERE ended_at IS NULL AND expires_at > $2 AND ends_at > $2 \
+               AND ($1 = '' OR operator_id IN (SELECT operator_id FROM members WHERE team_id = $1))";
+    let row = tx.row(sql, args![team.map_or("", TeamId::as_str), now]).await?;
+    row.map_or(Ok((0, 0)), |row| Ok((row.count("logins")?, row.count("people")?)))
 }
 
 /// Ends one login of an operator; says whether it stood.

@@ -45,6 +45,12 @@ const ALL: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../migrations/sqlite/0005_damage.sql"),
         include_str!("../../../migrations/postgres/0005_damage.sql"),
     ),
+    (
+        6,
+        "logins",
+        include_str!("../../../migrations/sqlite/0006_logins.sql"),
+        include_str!("../../../migrations/postgres/0006_logins.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -3,15 +3,21 @@
 //! What belongs together can be asked at once: on SQLite that is one turn of the connection's thread, and one waking of
 //! whoever asks. PostgreSQL runs the same statements one after the other.
 
-use std::{collections::HashMap, future::poll_fn, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::poll_fn,
+    sync::Arc,
+};
 
 use futures_util::TryStreamExt as _;
+use protocol::TeamId;
 use sqlx::{
     AssertSqlSafe, Either, Executor as _, Postgres, SqlSafeStr as _, SqlStr, SqliteConnection, pool::PoolConnection,
 };
 
 use super::{
     Error,
+    audit::AuditChain,
     bell::Bell,
     bound::Spent,
     ownership::Fence,
@@ -21,6 +27,10 @@ use super::{
 /// One connection inside (or, for reads, outside) a transaction. Stores take it as their first parameter.
 pub struct Tx {
     connection: Connection,
+    /// What all transactions of this database share about the audit.
+    chain: Arc<AuditChain>,
+    /// Teams to whose audit this transaction adds.
+    grown: BTreeSet<TeamId>,
     /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
     pub(super) raced: bool,
     /// The connection is of no use any more.
@@ -82,12 +92,39 @@ impl Tx {
     }
 
     fn over(connection: Connection) -> Self {
-        Self { connection, raced: false, broken: false, spent: Spent::new() }
+        Self {
+            connection,
+            chain: Arc::default(),
+            grown: BTreeSet::new(),
+            raced: false,
+            broken: false,
+            spent: Spent::new(),
+        }
     }
 
     /// Whether the change has written its share: what is left is for the next one.
     pub fn is_full(&self) -> bool {
         self.spent.is_enough()
+    }
+
+    /// The same for changes, which may add to the audit.
+    pub(super) fn writing(self, chain: &Arc<AuditChain>) -> Self {
+        Self { chain: chain.clone(), ..self }
+    }
+
+    /// What is shared about the audit.
+    pub(super) fn audit_chain(&self) -> &AuditChain {
+        &self.chain
+    }
+
+    /// This transaction adds to a team's audit.
+    pub(super) fn audit_grows(&mut self, team: &TeamId) {
+        self.grown.insert(team.clone());
+    }
+
+    /// The transaction was committed, or it may have been: whoever keeps the heads looks.
+    pub(super) fn tell_audit(&mut self) {
+        self.chain.grew(std::mem::take(&mut self.grown));
     }
 
     /// Runs a statement and answers how many rows it touched.

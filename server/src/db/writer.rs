@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Error, Tx, Work,
+    audit::AuditChain,
     bound::{MAX_CHANGE, Spent},
     log::Log,
     ownership::Fence,
@@ -54,8 +55,8 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Opens the connection and starts to write what comes.
-    pub(super) async fn start(options: SqliteConnectOptions) -> Result<Self, Error> {
-        let tx = Tx::sqlite(options.connect().await?);
+    pub(super) async fn start(options: SqliteConnectOptions, chain: &Arc<AuditChain>) -> Result<Self, Error> {
+        let tx = Tx::sqlite(options.connect().await?).writing(chain);
         let log = Log::of(options.get_filename());
         let (orders, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(rest(orders.downgrade()));
@@ -219,6 +220,7 @@ async fn commit(tx: &mut Tx, batch: &mut VecDeque<Change>, replies: &mut Vec<Rep
         // Whatever failed, no transaction is left open for the next batch. There may be none: a full disk ends it.
         drop(tx.execute("ROLLBACK", &[]).await);
     }
+    tx.tell_audit();
     outcome
 }
 
@@ -259,30 +261,44 @@ async fn total(tx: &mut Tx) -> Result<Option<u64>, Error> {
     tx.row("SELECT total_changes() AS n", &[]).await?.map(|row| row.count("n")).transpose()
 }
 
-/// Runs `work` in a transaction of its own, to its end even when the caller goes away.
-pub(super) async fn write_postgres<T, E, F>(
-    pool: PgPool,
-    fence: Option<Arc<Fence>>,
-    work: F,
-    from: &'static Location<'static>,
-) -> Result<T, E>
-where
-    F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
-    T: Send + 'static,
-    E: From<Error> + Send + 'static,
-{
-    let done = tokio::spawn(async move {
+/// What a change on PostgreSQL needs beside its work.
+pub(super) struct PostgresChange {
+    pub(super) pool: PgPool,
+    pub(super) fence: Option<Arc<Fence>>,
+    pub(super) chain: Arc<AuditChain>,
+    /// Where in the code it comes from.
+    pub(super) from: &'static Location<'static>,
+}
+
+impl PostgresChange {
+    /// Runs `work` in a transaction of its own, to its end even when the caller goes away.
+    pub(super) async fn write<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let done = tokio::spawn(self.run(work));
+        done.await.map_err(|_| Error::Unavailable("the change was cut off".into()))?
+    }
+
+    async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
         let mut tries = 1;
         let began = Instant::now();
         loop {
-            let mut tx = Tx::postgres(pool.acquire().await.map_err(Error::from)?);
-            if let Err(error) = tx.begin_postgres(fence.as_deref()).await {
+            let mut tx = Tx::postgres(self.pool.acquire().await.map_err(Error::from)?).writing(&self.chain);
+            if let Err(error) = tx.begin_postgres(self.fence.as_deref()).await {
                 tx.forsake();
                 return Err(error.into());
             }
             tx.spent = Spent::new();
             let outcome = attempt(&work, &mut tx).await;
-            tx.spent.judge(None, from);
+            tx.spent.judge(None, self.from);
             let keep = outcome.is_ok();
             if keep && fault::at("db::before_commit") {
                 tx.forsake();
@@ -292,6 +308,7 @@ where
             if keep {
                 fault::at("db::after_commit");
             }
+            tx.tell_audit();
             let raced = tx.raced;
             if ended.is_err() {
                 tx.forsake();
@@ -312,6 +329,5 @@ where
             }
             return outcome;
         }
-    });
-    done.await.map_err(|_| Error::Unavailable("the change was cut off".into()))?
+    }
 }

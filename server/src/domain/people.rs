@@ -1,6 +1,6 @@
 //! Teams, the people in them, and the credentials they hold.
 
-use protocol::{Instant, InvitationId, LoginId, OperatorId, TeamId, TokenId};
+use protocol::{Instant, InvitationId, OperatorId, TeamId, TokenId};
 
 crate::words! {
     /// What a member or token may do; each includes the ones before it.
@@ -45,19 +45,6 @@ pub struct Member {
     pub operator: Operator,
     pub role: Role,
     pub since: Instant,
-}
-
-/// A signed-in device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Login {
-    pub id: LoginId,
-    pub operator_id: OperatorId,
-    pub user_agent: String,
-    pub address: String,
-    pub created_at: Instant,
-    pub seen_at: Instant,
-    pub expires_at: Instant,
-    pub ended_at: Option<Instant>,
 }
 
 /// A link that makes its bearer a member, once.

@@ -50,6 +50,13 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         inner.entries.insert(key, (now + TTL_MS, value));
     }
 
+    /// One thing changed: it is read again, and nothing that is being read meanwhile is kept.
+    pub fn forget_one(&self, key: &K) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.age += 1;
+        inner.entries.remove(key);
+    }
+
     /// A revocation: everything is read again.
     pub fn forget(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,5 +87,14 @@ mod tests {
         cache.keep(begun, "b", 0, 2);
         assert!(cache.look(&"b", 0).is_err(), "the read began before the revocation");
         assert!(cache.look(&"a", 0).is_err());
+        for key in ["a", "b"] {
+            let begun = cache.look(&key, 0).expect_err("nothing yet");
+            cache.keep(begun, key, 0, 3);
+        }
+        let begun = cache.look(&"c", 0).expect_err("nothing yet");
+        cache.forget_one(&"a");
+        cache.keep(begun, "c", 0, 3);
+        assert!(cache.look(&"a", 0).is_err() && cache.look(&"c", 0).is_err());
+        assert_eq!(cache.look(&"b", 0).ok(), Some(3));
     }
 }

@@ -1,6 +1,6 @@
-//! The session cookie's token: who signed in on which device, for a quarter of an hour.
+//! The session cookie's token: who signed in on which device, and the how-manieth cookie of that login it is.
 //!
-//! It only names the login; whether that still stands is the login row's to say.
+//! It only names the login; whether that still stands, and what an older cookie of it is worth, is the login row's to say.
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use protocol::{Instant, LoginId, OperatorId};
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Keys;
 
-/// Life of a token, milliseconds.
-pub const LIFE_MS: i64 = 15 * 60 * 1000;
+/// The longest life of a token, milliseconds: as long as an unused login stands.
+pub const LIFE_MS: i64 = 30 * 24 * 3600 * 1000;
 const ISSUER: &str = "viber-board";
 const AUDIENCE: &str = "viber-board/pages";
 /// RFC 8725, 3.11: says what kind of token it is, so that no other kind passes for it.
@@ -21,6 +21,9 @@ struct Claims {
     aud: String,
     sub: String,
     sid: String,
+    /// Absent in a token of a Board that counted none: the first cookie of its login, and its `exp` said nothing.
+    #[serde(rename = "gen", default, skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
     iat: i64,
     exp: i64,
 }
@@ -30,12 +33,19 @@ struct Claims {
 pub struct Said {
     pub login: LoginId,
     pub operator: OperatorId,
-    /// Past half of its life, or expired: a good login row renews it in the same answer.
-    pub stale: bool,
+    /// Which cookie of the login it is.
+    pub generation: u64,
 }
 
-/// A token for a login.
-pub fn sign(keys: &Keys, login: &LoginId, operator: &OperatorId, now: Instant) -> String {
+/// A token for a login, good until `expires` at most.
+pub fn sign(
+    keys: &Keys,
+    login: &LoginId,
+    operator: &OperatorId,
+    generation: u64,
+    now: Instant,
+    expires: Instant,
+) -> String {
     let key = keys.signing();
     let header = Header { kid: Some(key.kid.clone()), typ: Some(TYPE.into()), ..Header::new(Algorithm::HS256) };
     let claims = Claims {
@@ -43,32 +53,36 @@ pub fn sign(keys: &Keys, login: &LoginId, operator: &OperatorId, now: Instant) -
         aud: AUDIENCE.into(),
         sub: operator.to_string(),
         sid: login.to_string(),
+        generation: Some(generation),
         iat: now.0 / 1000,
-        exp: (now.0 + LIFE_MS) / 1000,
+        exp: expires.0.min(now.0 + LIFE_MS) / 1000,
     };
     jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(&key.bytes))
         .expect("strings and numbers are JSON, and HS256 takes any key")
 }
 
-/// Reads a token. `None` when we did not make it: the reason is nobody's business.
-///
-/// An expired one is read too: `exp` ends what it says by itself, and it says nothing by itself here.
+/// Reads a token. `None` when we did not make it or it is over: the reason is nobody's business.
 pub fn read(keys: &Keys, token: &str, now: Instant) -> Option<Said> {
     let header = jsonwebtoken::decode_header(token).ok()?;
     if header.alg != Algorithm::HS256 || header.typ.as_deref() != Some(TYPE) {
         return None;
     }
-    let key = keys.named(header.kid.as_deref()?)?;
+    let key = keys.named(header.kid.as_deref()?, now.0)?;
     let mut rules = Validation::new(Algorithm::HS256);
     rules.set_issuer(&[ISSUER]);
     rules.set_audience(&[AUDIENCE]);
     rules.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
+    // By our own clock, below.
     rules.validate_exp = false;
     let claims = jsonwebtoken::decode::<Claims>(token, &DecodingKey::from_secret(&key.bytes), &rules).ok()?.claims;
+    let over = claims.exp.checked_mul(1000)? <= now.0 && claims.generation.is_some();
+    if over || claims.iat.checked_mul(1000).is_none() {
+        return None;
+    }
     Some(Said {
         login: claims.sid.parse().ok()?,
         operator: claims.sub.parse().ok()?,
-        stale: now.0 >= (claims.iat.checked_mul(1000)?).checked_add(LIFE_MS / 2)?,
+        generation: claims.generation.unwrap_or(0),
     })
 }
 
@@ -91,21 +105,36 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_back_and_grows_stale_at_half_its_life() {
+    fn a_token_is_read_back_until_it_is_over() {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = keys(&folder);
         let (login, operator) = (LoginId::new(NOW.0), OperatorId::new(NOW.0));
-        let token = sign(&keys, &login, &operator, NOW);
-        let said = |at| read(&keys, &token, Instant(NOW.0 + at)).expect("ours");
-        assert_eq!(said(0), Said { login, operator, stale: false });
-        assert!(!said(LIFE_MS / 2 - 1000).stale && said(LIFE_MS / 2).stale && said(LIFE_MS * 9).stale);
+        let until = |ms: i64| sign(&keys, &login, &operator, 7, NOW, Instant(NOW.0 + ms));
+        let short = until(60_000);
+        let said = Said { login: login.clone(), operator: operator.clone(), generation: 7 };
+        assert_eq!(read(&keys, &short, Instant(NOW.0 + 59_000)), Some(said.clone()));
+        assert_eq!(read(&keys, &short, Instant(NOW.0 + 60_000)), None);
+        let long = until(i64::MAX - NOW.0);
+        assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS - 1000)), Some(said));
+        assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS)), None);
+    }
+
+    #[test]
+    fn a_key_that_is_over_verifies_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let old = keys(&folder);
+        let token = sign(&old, &LoginId::new(NOW.0), &OperatorId::new(NOW.0), 0, NOW, Instant(i64::MAX));
+        let rotated = Keys::rotate(folder.path(), NOW.0).expect("keys");
+        assert!(read(&rotated, &token, Instant(NOW.0 + LIFE_MS - 1000)).is_some());
+        let fresh = Keys::start_over(folder.path(), NOW.0 + 1).expect("keys");
+        assert_eq!(read(&fresh, &token, NOW), None);
     }
 
     #[test]
     fn forgeries_are_not_ours() {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = keys(&folder);
-        let token = sign(&keys, &LoginId::new(NOW.0), &OperatorId::new(NOW.0), NOW);
+        let token = sign(&keys, &LoginId::new(NOW.0), &OperatorId::new(NOW.0), 0, NOW, Instant(i64::MAX));
         let kid = &keys.signing().kid;
         let unsigned = token.rsplit_once('.').expect("three parts").0;
         let cases = [

@@ -1,29 +1,26 @@
-//! The keys that sign session cookies: where they come from and which are refused.
+//! The keys that sign session cookies: where they come from, how long they count, and which are refused.
 
-use std::{
-    fs,
-    io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use rand::Rng as _;
+use super::key_files;
 
 /// The shortest key that is accepted, bytes: the output of SHA-256.
 const SHORTEST: usize = 32;
+/// How long a key verifies after another one took its place, milliseconds: a day more than the longest cookie it signed.
+pub const REST_MS: i64 = super::jwt::LIFE_MS + 24 * 3600 * 1000;
 /// What the documentation shows in place of a key; nobody may run with it.
 pub const SAMPLE: &str = "this-is-the-sample-key-of-the-documentation";
 
 /// Why there are no usable keys. Names the file, never what is in it.
 #[derive(Debug, thiserror::Error)]
 pub enum BadKey {
-    #[error("signing key {0}: {1}")]
+    #[error("key {0}: {1}")]
     Unreadable(PathBuf, std::io::Error),
-    #[error("signing key {0}: shorter than 32 bytes")]
+    #[error("key {0}: shorter than 32 bytes")]
     Short(PathBuf),
-    #[error("signing key {0}: others on this machine can read it; run chmod 600 {0}")]
+    #[error("key {0}: others on this machine can read it; run chmod 600 {0}")]
     Readable(PathBuf),
-    #[error("signing key {0}: it is the sample from the documentation; make your own with: openssl rand -hex 32")]
+    #[error("key {0}: it is the sample from the documentation; make your own with: openssl rand -hex 32")]
     Sample(PathBuf),
 }
 
@@ -33,12 +30,18 @@ pub struct Key {
     /// Derived from the key, so that replicas that share a file agree; tells nothing about it.
     pub kid: String,
     pub bytes: Vec<u8>,
+    /// Another key took its place: it verifies until then, milliseconds since the epoch.
+    until: Option<i64>,
 }
 
 impl Key {
-    fn new(bytes: Vec<u8>) -> Self {
+    fn new(bytes: Vec<u8>, until: Option<i64>) -> Self {
         let name = crate::secret::hash(&format!("kid:{}", crate::secret::hex(&bytes)));
-        Self { kid: name[..16].to_owned(), bytes }
+        Self { kid: name[..16].to_owned(), bytes, until }
+    }
+
+    fn counts(&self, now: i64) -> bool {
+        self.until.is_none_or(|until| now < until)
     }
 }
 
@@ -48,7 +51,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The keys of this Board: the first signs, all verify. Never empty.
+/// The keys of this Board: the first signs, all verify as long as they count. Never empty.
 #[derive(Clone, Debug)]
 pub struct Keys {
     keys: Vec<Key>,
@@ -60,85 +63,95 @@ impl Keys {
         &self.keys[0]
     }
 
-    /// The key that a token names.
-    pub fn named(&self, kid: &str) -> Option<&Key> {
-        self.keys.iter().find(|key| key.kid == kid)
+    /// The key that a token names, if it still counts.
+    pub fn named(&self, kid: &str, now: i64) -> Option<&Key> {
+        self.keys.iter().find(|key| key.kid == kid && key.counts(now))
+    }
+
+    /// How many keys verify without signing.
+    pub fn resting(&self, now: i64) -> usize {
+        self.keys[1..].iter().filter(|key| key.counts(now)).count()
     }
 
     /// The keys of a configured file: one key, or in a text file one a line, the newest first.
     pub fn from_file(file: &Path) -> Result<Self, BadKey> {
-        let content = read(file)?;
+        let content = key_files::read(file)?;
         let keys = match std::str::from_utf8(&content) {
             Ok(text) => {
                 text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|l| l.as_bytes().to_vec()).collect()
             }
             Err(_) => vec![content],
         };
-        Self::checked(file, keys)
-    }
-
-    /// The keys that the Board keeps in `folder` (`*.key`, the last name signs); makes the first one.
-    pub fn kept(folder: &Path, now: i64) -> Result<Self, BadKey> {
-        let unreadable = |error| BadKey::Unreadable(folder.to_owned(), error);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unreadable)?;
-        let mut files = files(folder).map_err(unreadable)?;
-        if files.is_empty() {
-            let file = folder.join(format!("{now:013}.key"));
-            make(&file).map_err(|error| BadKey::Unreadable(file, error))?;
-            files = self::files(folder).map_err(unreadable)?;
-        }
-        let mut keys = Vec::new();
-        for file in files.iter().rev() {
-            keys.extend(Self::from_file(file)?.keys);
-        }
-        Ok(Self { keys })
-    }
-
-    fn checked(file: &Path, keys: Vec<Vec<u8>>) -> Result<Self, BadKey> {
-        if keys.is_empty() || keys.iter().any(|key| key.len() < SHORTEST) {
+        if keys.is_empty() || keys.iter().any(|key: &Vec<u8>| key.len() < SHORTEST) {
             return Err(BadKey::Short(file.to_owned()));
         }
         if keys.iter().any(|key| key == SAMPLE.as_bytes()) {
             return Err(BadKey::Sample(file.to_owned()));
         }
-        Ok(Self { keys: keys.into_iter().map(Key::new).collect() })
+        Ok(Self { keys: keys.into_iter().map(|bytes| Key::new(bytes, None)).collect() })
+    }
+
+    /// The keys that the Board keeps in `folder` (`*.key`, the last name signs); makes the first one. A key counts until
+    /// [`REST_MS`] after the next one was made, which is that one's name.
+    pub fn kept(folder: &Path, now: i64) -> Result<Self, BadKey> {
+        key_files::folder(folder)?;
+        let mut files = key_files::list(folder)?;
+        if files.is_empty() {
+            key_files::make(folder, now)?;
+            files = key_files::list(folder)?;
+        }
+        let (mut keys, mut until) = (Vec::new(), None);
+        for file in files.iter().rev() {
+            let found = Self::from_file(file)?.keys;
+            keys.extend(found.into_iter().map(|key| Key { until, ..key }));
+            until = key_files::made_at(file).map(|made| made + REST_MS).or(until);
+        }
+        Ok(Self { keys })
+    }
+
+    /// A new key that signs from now on. Files of keys that count no more are removed.
+    pub fn rotate(folder: &Path, now: i64) -> Result<Self, BadKey> {
+        key_files::folder(folder)?;
+        key_files::make(folder, now)?;
+        let files = key_files::list(folder)?;
+        for pair in files.windows(2) {
+            if key_files::made_at(&pair[1]).is_some_and(|made| made + REST_MS <= now) {
+                remove(&pair[0])?;
+            }
+        }
+        Self::kept(folder, now)
+    }
+
+    /// A new key, and nothing that was signed before counts any more.
+    pub fn start_over(folder: &Path, now: i64) -> Result<Self, BadKey> {
+        key_files::folder(folder)?;
+        let old = key_files::list(folder)?;
+        key_files::make(folder, now)?;
+        old.iter().try_for_each(|file| remove(file))?;
+        Self::kept(folder, now)
+    }
+
+    /// Keys that were given from outside, after `former`: those that are no longer among them count for their rest.
+    pub fn after(mut self, former: &Self, now: i64) -> Self {
+        let gone = former.keys.iter().filter(|key| !self.keys.iter().any(|new| new.kid == key.kid)).cloned();
+        let resting = gone.map(|key| Key { until: key.until.or(Some(now + REST_MS)), ..key });
+        let resting: Vec<Key> = resting.filter(|key| key.counts(now)).collect();
+        self.keys.extend(resting);
+        self
     }
 }
 
-fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "key"));
-    files.sort();
-    Ok(files)
-}
-
-/// The file appears whole or not at all: two Boards that start at once keep the same one.
-fn make(file: &Path) -> std::io::Result<()> {
-    let mut bytes = [0u8; 32];
-    rand::rng().fill_bytes(&mut bytes);
-    let draft = file.with_extension(format!("{}", std::process::id()));
-    let mut open = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-    open.write_all(crate::secret::hex(&bytes).as_bytes())?;
-    open.sync_all()?;
-    let linked = fs::hard_link(&draft, file);
-    fs::remove_file(&draft)?;
-    match linked {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, BadKey> {
-    let unreadable = |error| BadKey::Unreadable(file.to_owned(), error);
-    if fs::metadata(file).map_err(unreadable)?.mode() & 0o077 != 0 {
-        return Err(BadKey::Readable(file.to_owned()));
-    }
-    fs::read(file).map_err(unreadable)
+fn remove(file: &Path) -> Result<(), BadKey> {
+    let removed = std::fs::remove_file(file).and_then(|()| key_files::sync_folder(file));
+    removed.map_err(|error| BadKey::Unreadable(file.to_owned(), error))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    };
 
     use super::*;
 
@@ -174,6 +187,43 @@ mod tests {
         put(&keys, "9999999999999.key", &"n".repeat(32), 0o600);
         let rotated = Keys::kept(&keys, 3).expect("keys");
         assert_eq!(rotated.signing().bytes, "n".repeat(32).as_bytes());
-        assert!(rotated.named(&first.signing().kid).is_some(), "the old key still verifies");
+        assert!(rotated.named(&first.signing().kid, 3).is_some(), "the old key still verifies");
+    }
+
+    #[test]
+    fn a_key_that_was_replaced_counts_for_its_rest_and_its_file_goes_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keys = folder.path().join("keys");
+        let files = || key_files::list(&keys).expect("a folder").len();
+        let first = Keys::kept(&keys, 1_000).expect("keys").signing().kid.clone();
+        let second = Keys::rotate(&keys, 2_000).expect("keys");
+        assert_ne!(second.signing().kid, first);
+        assert!(second.named(&first, 2_000 + REST_MS - 1).is_some() && second.resting(2_000) == 1);
+        assert!(second.named(&first, 2_000 + REST_MS).is_none() && second.resting(2_000 + REST_MS) == 0);
+        // A clock that went back.
+        let third = Keys::rotate(&keys, 500).expect("keys");
+        assert_ne!(third.signing().kid, second.signing().kid);
+        assert_eq!(files(), 3);
+        let fourth = Keys::rotate(&keys, 2_001 + REST_MS).expect("keys");
+        assert_eq!(files(), 2, "the first two are of no use any more");
+        assert!(fourth.named(&first, 0).is_none());
+        let fresh = Keys::start_over(&keys, 2_002 + REST_MS).expect("keys");
+        assert_eq!((files(), fresh.resting(0)), (1, 0));
+        assert!(fresh.named(&fourth.signing().kid, 0).is_none());
+    }
+
+    #[test]
+    fn a_key_from_outside_that_was_exchanged_counts_for_its_rest() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let old = put(folder.path(), "old", &"o".repeat(40), 0o600);
+        let both = put(folder.path(), "both", &format!("{}\n{}\n", "n".repeat(40), "o".repeat(40)), 0o600);
+        let new = put(folder.path(), "new", &"n".repeat(40), 0o600);
+        let [old, both, new] = [old, both, new].map(|file| Keys::from_file(&file).expect("keys"));
+        let kid = old.signing().kid.clone();
+        assert!(both.clone().after(&old, 5).named(&kid, i64::MAX).is_some(), "the file still has it");
+        let after = new.after(&old, 5);
+        assert!(after.named(&kid, 4 + REST_MS).is_some() && after.named(&kid, 5 + REST_MS).is_none());
+        // The time runs from the first exchange on, however often the file is read again.
+        assert!(after.clone().after(&after, 1_000).named(&kid, 5 + REST_MS).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
+use protocol::Instant;
 use rand::Rng;
 use sha2::{Digest, Sha256};
 
@@ -21,9 +22,9 @@ pub fn seal(keys: &Keys, about: &str, text: &str) -> String {
 }
 
 /// The text that was sealed, unless its key is gone or it was changed.
-pub fn open(keys: &Keys, about: &str, sealed: &str) -> Option<String> {
+pub fn open(keys: &Keys, about: &str, sealed: &str, now: Instant) -> Option<String> {
     let mut fields = sealed.splitn(3, '.');
-    let key = keys.named(fields.next()?)?;
+    let key = keys.named(fields.next()?, now.0)?;
     let nonce = BASE64_STANDARD_NO_PAD.decode(fields.next()?).ok()?;
     let mut bytes = BASE64_STANDARD_NO_PAD.decode(fields.next()?).ok()?;
     let nonce = Nonce::try_assume_unique_for_key(&nonce).ok()?;
@@ -44,6 +45,8 @@ fn cousin(key: &Key) -> LessSafeKey {
 mod tests {
     use super::*;
 
+    const NOW: Instant = Instant(1);
+
     #[test]
     fn a_seal_opens_only_whole_and_for_what_it_is_about() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -51,12 +54,19 @@ mod tests {
         let sealed = seal(&keys, "a", "vbt_secret");
         assert!(!sealed.contains("secret"));
         assert_ne!(sealed, seal(&keys, "a", "vbt_secret"));
-        assert_eq!(open(&keys, "a", &sealed).as_deref(), Some("vbt_secret"));
-        assert_eq!(open(&keys, "b", &sealed), None);
+        assert_eq!(open(&keys, "a", &sealed, NOW).as_deref(), Some("vbt_secret"));
+        assert_eq!(open(&keys, "b", &sealed, NOW), None);
         for broken in ["", "x.y.z", &sealed[..sealed.len() - 2], &format!("{sealed}AA")] {
-            assert_eq!(open(&keys, "a", broken), None, "{broken}");
+            assert_eq!(open(&keys, "a", broken, NOW), None, "{broken}");
         }
         let others = Keys::kept(&folder.path().join("others"), 1).expect("keys");
-        assert_eq!(open(&others, "a", &sealed), None);
+        assert_eq!(open(&others, "a", &sealed, NOW), None);
+        let rotated = Keys::rotate(&folder.path().join("keys"), 2).expect("keys");
+        assert_eq!(
+            open(&rotated, "a", &sealed, NOW).as_deref(),
+            Some("vbt_secret"),
+            "a former key opens what it sealed"
+        );
+        assert_ne!(seal(&rotated, "a", "x")[..16], sealed[..16]);
     }
 }

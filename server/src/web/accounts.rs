@@ -19,7 +19,6 @@ use super::{Rejection, SignedIn, cookie::Cookie, links};
 use crate::{
     db,
     domain::{Login, Operator},
-    guard::jwt,
     state::Board,
 };
 
@@ -49,8 +48,7 @@ async fn enter(State(board): State<Board>, signed_in: SignedIn) -> Result<Respon
 
 /// Sends a browser on with a fresh session cookie. Whatever it carried before is replaced.
 fn welcome(board: &Board, login: &Login, operator: &Operator, to: &str) -> Response {
-    let token = jwt::sign(&board.guard.keys, &login.id, &operator.id, board.clock.now());
-    with_cookie(Cookie::Login.set(&token, &board.config), to)
+    with_cookie(Cookie::Login.of(board, login, &operator.id, login.cookie.generation), to)
 }
 
 /// 303 to a page, with a cookie.

@@ -2,7 +2,9 @@
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-use crate::config::Config;
+use protocol::OperatorId;
+
+use crate::{config::Config, domain::Login, guard::jwt, state::Board};
 
 /// How long a browser keeps the session cookie: as long as an unused login stands.
 const LOGIN_SECONDS: i64 = crate::actions::accounts::LOGIN_MS / 1000;
@@ -41,8 +43,15 @@ impl Cookie {
         lines.flat_map(|line| line.split(';')).any(|pair| pair.trim().starts_with(&start))
     }
 
+    /// The header that sets a login's cookie of this generation.
+    pub fn of(self, board: &Board, login: &Login, operator: &OperatorId, generation: u64) -> HeaderValue {
+        let now = board.clock.now();
+        let token = jwt::sign(&board.guard.keys(), &login.id, operator, generation, now, login.ends_at);
+        self.set(&token, &board.config)
+    }
+
     /// The header that sets it. `value` is of the characters of a token.
-    pub fn set(self, value: &str, config: &Config) -> HeaderValue {
+    fn set(self, value: &str, config: &Config) -> HeaderValue {
         self.header(value, LOGIN_SECONDS, config)
     }
 

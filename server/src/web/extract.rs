@@ -5,6 +5,7 @@
 
 pub(super) mod foreign;
 pub(super) mod identity;
+mod rotation;
 
 use std::{ops::Deref, sync::Arc};
 

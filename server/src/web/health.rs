@@ -50,7 +50,8 @@ fn unready(reason: &'static str) -> Response {
 
 /// On the main listener the figures are for whoever holds the configured token; without one they are not there.
 async fn metrics_by_token(State(board): State<Board>, headers: HeaderMap) -> Response {
-    let Some(token) = &board.config.metrics_token else {
+    let now = board.reloadable.load();
+    let Some(token) = &now.metrics_token else {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
     };
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
 use crate::{
-    config::Config,
+    config::Reloadable,
     error::{Error, Result},
     state::Board,
     web::Rejection,
@@ -46,7 +46,7 @@ async fn script(State(board): State<Board>) -> Result<Response, Rejection> {
     if !origin.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:/-_[]".contains(&byte)) {
         return Err(Error::Malformed("the address of this Board cannot be written into a script".into()).into());
     }
-    let arch = match build(&board.config).await {
+    let arch = match build(&board.reloadable.load_full()).await {
         Some(build) => build.arch,
         None => "",
     };
@@ -55,7 +55,7 @@ async fn script(State(board): State<Board>) -> Result<Response, Rejection> {
 }
 
 async fn download(State(board): State<Board>, headers: HeaderMap) -> Response {
-    let Some(build) = build(&board.config).await else { return absent() };
+    let Some(build) = build(&board.reloadable.load_full()).await else { return absent() };
     let Ok(file) = tokio::fs::File::open(&build.path).await else { return absent() };
     let tag = format!("\"{}\"", build.sha256);
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
@@ -77,7 +77,7 @@ async fn download(State(board): State<Board>, headers: HeaderMap) -> Response {
 }
 
 async fn checksum(State(board): State<Board>) -> Response {
-    match build(&board.config).await {
+    match build(&board.reloadable.load_full()).await {
         Some(build) => format!("{}  daemon-agent\n", build.sha256).into_response(),
         None => absent(),
     }
@@ -103,7 +103,7 @@ struct Build {
 }
 
 /// The configured build, hashed anew only when the file changed.
-async fn build(config: &Config) -> Option<Build> {
+async fn build(config: &Reloadable) -> Option<Build> {
     static LAST: Mutex<Option<Build>> = Mutex::new(None);
     let path = match &config.daemon_binary {
         Some(path) => path.clone(),

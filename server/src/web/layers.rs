@@ -24,7 +24,7 @@ use tower_http::{catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBo
 use tracing::Instrument;
 
 use super::{cookie::Cookie, extract::foreign, respond, socket};
-use crate::{config::Config, error::Error, measure, state::Board};
+use crate::{config::Reloadable, error::Error, measure, state::Board};
 
 /// No script, style, frame or connection but our own; `manifest` and fonts are not used.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -99,7 +99,8 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         bearer: origin::is_call(request.uri(), request.headers()),
     };
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
-    let address = peer.map(|peer| client(peer, request.headers(), config).to_string()).unwrap_or_default();
+    let address =
+        peer.map(|peer| client(peer, request.headers(), &board.reloadable.load()).to_string()).unwrap_or_default();
     if origin::is_foreign(asked, &config.origins()) {
         tracing::warn!(client.address = address, "refused a request that another site may have caused");
         if request.headers().contains_key(header::UPGRADE) {
@@ -123,7 +124,7 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
 }
 
 /// The peer, unless it is a trusted proxy: then the last address that no trusted proxy has.
-fn client(peer: IpAddr, headers: &HeaderMap, config: &Config) -> IpAddr {
+fn client(peer: IpAddr, headers: &HeaderMap, config: &Reloadable) -> IpAddr {
     let trusted = |ip: IpAddr| config.trusted_proxies.iter().any(|range| range.holds(ip));
     if !trusted(peer) {
         return peer.to_canonical();
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn only_a_trusted_proxy_is_believed() {
-        let mut config = Config::local("/tmp/x".into());
+        let mut config = crate::config::Config::local("/tmp/x".into()).reloadable();
         let mut headers = HeaderMap::new();
         headers.insert("x-forwarded-for", HeaderValue::from_static("1.1.1.1, 9.9.9.9, 10.0.0.7"));
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");

@@ -2,14 +2,19 @@
 
 use protocol::{Instant, InvitationId, LoginId, OperatorId, TokenId};
 use server::{
-    db::{Error, Tx, audit, board, idempotency, invitations, logins, members, operators, purge, teams, tokens},
+    db::{
+        Error, Tx,
+        audit::{self, ChainFault, ChainReport},
+        board, idempotency, invitations, logins, members, operators, purge, teams, tokens,
+    },
     domain::{
-        By, Invitation, Login, Operator, Role, Token,
+        By, CookieState, Invitation, Login, Operator, Role, Token,
         once::{Earlier, KEPT_FOR, Kept, Once},
     },
+    secret::mac::AuditKeys,
 };
 
-use super::{NOW, after, session, stories, task, team, viber};
+use super::{NOW, after, audit_keys, session, stories, task, team, viber};
 
 stories!(
     teams_and_members_are_kept,
@@ -104,7 +109,9 @@ async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
         created_at: NOW,
         seen_at: NOW,
         expires_at: after(100),
+        ends_at: after(180),
         ended_at: None,
+        cookie: CookieState::first(NOW),
     };
     let (desk, phone, bobs) = (login(&ada), login(&ada), login(&bob));
     for login in [&desk, &phone, &bobs] {
@@ -124,7 +131,10 @@ async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
         "seen just now"
     );
     logins::seen(tx, &desk.id, after(61), after(1), after(200)).await?;
-    assert_eq!(logins::standing(tx, &desk.id, after(150)).await?.expect("stands").0.seen_at, after(61));
+    let (moved, _) = logins::standing(tx, &desk.id, after(150)).await?.expect("stands");
+    assert_eq!((moved.seen_at, moved.expires_at), (after(61), after(180)), "use moves its end, not beyond the last");
+    assert!(logins::standing(tx, &desk.id, after(180)).await?.is_none(), "over");
+    cookies_are_counted(tx, &phone).await?;
 
     assert!(!logins::end(tx, &bob.id, &desk.id, after(70)).await?, "not his");
     assert!(logins::end(tx, &ada.id, &desk.id, after(70)).await?);
@@ -137,6 +147,45 @@ async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(logins::sweep(tx, after(80), 10).await?, 2);
     assert_eq!(logins::sweep(tx, after(101), 10).await?, 1);
     Ok(())
+}
+
+async fn cookies_are_counted(tx: &mut Tx, login: &Login) -> Result<(), Error> {
+    let id = &login.id;
+    assert_eq!(logins::rotate(tx, id, 0, after(1)).await?, Some(1));
+    assert_eq!(logins::rotate(tx, id, 0, after(2)).await?, Some(1), "of two at once there is one");
+    assert!(!logins::end_reused(tx, id, 0, after(1000)).await?, "nobody has seen the newer one");
+    logins::confirm(tx, id, 2, after(3)).await?;
+    let state = CookieState { generation: 1, rotated_at: after(1), seen: 0, confirmed_at: NOW };
+    assert_eq!(logins::standing(tx, id, after(3)).await?.expect("stands").0.cookie, state, "never made");
+    logins::confirm(tx, id, 1, after(3)).await?;
+    logins::confirm(tx, id, 1, after(9)).await?;
+    let state = CookieState { seen: 1, confirmed_at: after(3), ..state };
+    assert_eq!(logins::standing(tx, id, after(9)).await?.expect("stands").0.cookie, state);
+    logins::catch_up(tx, id, 5, after(10)).await?;
+    logins::catch_up(tx, id, 4, after(11)).await?;
+    let state = CookieState { generation: 5, rotated_at: after(10), seen: 5, confirmed_at: after(10) };
+    assert_eq!(logins::standing(tx, id, after(11)).await?.expect("stands").0.cookie, state);
+
+    let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
+    members::insert(tx, &home.id, &login.operator_id, Role::Viewer, NOW).await?;
+    assert_eq!(logins::count(tx, Some(&far.id), after(1)).await?, (0, 0));
+    assert_eq!(logins::count(tx, Some(&home.id), after(1)).await?, (2, 1));
+    assert_eq!(logins::count(tx, None, after(1)).await?, (3, 2));
+    assert_eq!(logins::revoke_some(tx, Some(&far.id), 10, after(1)).await?, 0);
+    let other = Login { id: LoginId::new(NOW.0 + 9), ..login.clone() };
+    logins::insert(tx, &other).await?;
+    assert!(!logins::end_reused(tx, &other.id, 0, after(2000)).await?);
+    logins::rotate(tx, &other.id, 0, after(1)).await?;
+    logins::confirm(tx, &other.id, 1, after(1)).await?;
+    assert!(!logins::end_reused(tx, &other.id, 0, after(60)).await?, "it may have been on its way");
+    assert!(!logins::end_reused(tx, &other.id, 1, after(61)).await?, "the newest is good");
+    assert_eq!(logins::end_reason(tx, &other.id).await?, None);
+    assert!(logins::end_reused(tx, &other.id, 0, after(61)).await?);
+    assert!(!logins::end_reused(tx, &other.id, 0, after(62)).await?, "once");
+    assert_eq!(logins::end_reason(tx, &other.id).await?.as_deref(), Some("reused"));
+    // It is in nobody's way further on.
+    assert_eq!(logins::sweep(tx, after(61)).await?, 0);
+    tx.execute("DELETE FROM logins WHERE end_reason = 'reused'", &[]).await.map(drop)
 }
 
 async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), Error> {
@@ -214,10 +263,33 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(audit::page(tx, &home.id, Some(2), 10).await?.len(), 1);
     assert_eq!(page[0].prev_hash, page[1].hash);
     assert!(!page[0].detail.contains('\n') && page[0].after_hash.is_empty() && !page[0].before_hash.is_empty());
-    assert_eq!(audit::verify(tx, &home.id).await?, None);
+    let keys = audit_keys();
+    let head = page[0].hash.clone();
+    let fault = |report: ChainReport| report.fault;
+    let good = audit::verify(tx, &home.id, Some(&keys), Some((3, &head))).await?;
+    assert_eq!((good.rows, good.unknown, good.fault), (3, 0, None));
+    let other = AuditKeys::new(&[8; 32], &[]);
+    let elsewhere = audit::verify(tx, &home.id, Some(&other), None).await?;
+    assert!(matches!(elsewhere.fault, Some(ChainFault::NeverSealed { key: Some(_) })), "{elsewhere:?}");
+    assert_eq!(audit::verify(tx, &home.id, None, None).await?.fault, None, "what can be said without keys is good");
+    let replaced = audit::verify(tx, &home.id, Some(&keys), Some((2, &head))).await?;
+    assert_eq!(replaced.fault, Some(ChainFault::Replaced { seq: 2 }));
+    let cut = audit::verify(tx, &home.id, Some(&keys), Some((5, &head))).await?;
+    assert_eq!(cut.fault, Some(ChainFault::Cut { seq: 3, of: 5 }));
     tx.execute("UPDATE audit SET detail = 'nothing happened' WHERE seq = 2", &[]).await?;
-    assert_eq!(audit::verify(tx, &home.id).await?, Some(2));
-    assert_eq!(audit::verify(tx, &far.id).await?, None);
+    for keys in [Some(&keys), None] {
+        let found = fault(audit::verify(tx, &home.id, keys, None).await?);
+        assert_eq!(found, keys.map(|_| ChainFault::Changed { seq: 2 }), "without a key nobody can say");
+    }
+    assert_eq!(fault(audit::verify(tx, &far.id, Some(&keys), None).await?), None);
+    tx.execute("DELETE FROM audit WHERE seq = 2", &[]).await?;
+    let found = fault(audit::verify(tx, &home.id, Some(&keys), None).await?);
+    assert_eq!(found, Some(ChainFault::Missing { from: 2, to: 2 }));
+    teams::delete(tx, &far.id).await?;
+    assert!(!audit::is_buried(tx, &far.id, &keys).await?);
+    audit::bury(tx, &far.id, after(9)).await?;
+    assert!(audit::is_buried(tx, &far.id, &keys).await? && !audit::is_buried(tx, &home.id, &keys).await?);
+    assert!(!audit::is_buried(tx, &far.id, &other).await?);
     Ok(())
 }
 

@@ -12,15 +12,24 @@ pub type Row = Map<String, Value>;
 
 /// All rows of all tables at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Dump(pub BTreeMap<String, Vec<Row>>);
+pub struct Dump(
+    pub BTreeMap<String, Vec<Row>>,
+    /// The keys that seal the audit, which are in no table.
+    pub Vec<Vec<u8>>,
+);
 
 impl Dump {
     /// Reads a Board's database, be the Board running or not, without changing anything.
     pub async fn of(board: &Board) -> Result<Self, sqlx::Error> {
-        match board.engine {
-            Engine::Sqlite => sqlite(&board.database_url).await,
-            Engine::Postgres => postgres(&board.database_url).await,
-        }
+        let mut dump = match board.engine {
+            Engine::Sqlite => sqlite(&board.database_url).await?,
+            Engine::Postgres => postgres(&board.database_url).await?,
+        };
+        // After the rows, so that each row's key is among them.
+        let files = crate::canary::files(&board.data().join("audit"));
+        let keys = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "key"));
+        dump.1 = keys.map(|file| std::fs::read(file).expect("a key")).collect();
+        Ok(dump)
     }
 
     /// The rows of a table; none when there is no such table.

@@ -12,9 +12,10 @@ use tokio::runtime::Handle;
 
 use super::{
     archive::{self, ArchiveKind, BlobEntry, Manifest, Part},
-    beside, closed_file, doctor, is_sqlite, remove, remove_all, sqlite_file, suffixed,
+    audit, beside, closed_file, is_sqlite, remove, remove_all, sqlite_file, suffixed,
 };
 use crate::{
+    actions,
     artifacts::Store,
     cli::{Failure, console::say, open, serving},
     clock::Clock,
@@ -54,11 +55,21 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
     owner.release().await;
     match outcome {
         Ok(said) => {
+            note_restored(config, &flags.path).await?;
             say(said);
             Ok(())
         }
         Err(failure) => Err(Failure::Failed(format!("{}: {failure}; the database is as it was", flags.path.display()))),
     }
+}
+
+/// What is in the database now is what the audit's heads name, and every team's audit says why.
+async fn note_restored(config: &Config, from: &Path) -> Result<(), Failure> {
+    let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let board = open::board(config).await?;
+    let noted = actions::audit::restored(&board, &name).await;
+    open::close(&board).await;
+    Ok(noted.map(drop)?)
 }
 
 async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership) -> Result<String, Failure> {
@@ -79,7 +90,7 @@ async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership
         }
         ArchiveKind::Other => return Err(Failure::Failed("not a backup of a Board".into())),
     };
-    sound(draft).await?;
+    sound(config, draft).await?;
     let blobs = match manifest.as_ref().and_then(|manifest| manifest.blobs) {
         Some(there) => {
             bring_blobs(backup, &open::store(config)?)?;
@@ -165,13 +176,13 @@ fn known_schema(version: i64) -> Result<(), Failure> {
 
 /// Whether a draft is whole, of a schema we know, with unbroken audits. Then it is brought up to date and marked as restored:
 /// what its tasks were told after the backup is not in it.
-async fn sound(draft: &Path) -> Result<(), Failure> {
+async fn sound(config: &Config, draft: &Path) -> Result<(), Failure> {
     let url = format!("sqlite://{}", draft.display());
     let db = Db::connect(&url).await?;
     let checked = async {
         known_schema(db::version(&db).await?)?;
         let wrong = db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await?;
-        match wrong.or(doctor::broken_audit(&db).await?) {
+        match wrong.or(audit::broken(config, &db).await?) {
             Some(wrong) => Err(Failure::Failed(wrong)),
             None => Ok(()),
         }

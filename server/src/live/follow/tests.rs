@@ -33,6 +33,7 @@ impl Stage {
     async fn set() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let db = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
+        db.audit_chain().use_keys(crate::secret::mac::AuditKeys::new(&[7; 32], &[]));
         let keys = Keys::kept(&folder.path().join("keys"), 1).expect("keys");
         let board = Board::new(Config::local(folder.path().to_owned()), db, keys, Clock::default());
         let now = board.clock.now();

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::{
     Form,
     extract::{Query, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
 use serde::Deserialize;
@@ -14,7 +14,13 @@ use crate::{
     actions::accounts,
     error::Error,
     state::Board,
-    web::{Rejection, SignedIn, cookie::Cookie, extract::Device, html, html_with, respond, view::filters},
+    web::{
+        Rejection, SignedIn,
+        cookie::Cookie,
+        extract::{Device, identity},
+        html, html_with, respond,
+        view::filters,
+    },
 };
 
 #[derive(Template, Default)]
@@ -24,6 +30,8 @@ struct Page {
     email: String,
     next: String,
     error: Option<String>,
+    /// Why whoever comes here is not signed in any more.
+    notice: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -36,13 +44,22 @@ pub(super) struct Asked {
 pub(super) async fn page(
     State(board): State<Board>,
     Query(asked): Query<Asked>,
+    headers: HeaderMap,
     signed_in: Option<SignedIn>,
 ) -> Result<Response, Rejection> {
     let next = next::safe(&asked.next).to_owned();
     if signed_in.is_some() {
         return Ok(Redirect::to(&next).into_response());
     }
-    Ok(html(&Page { host: host(&board), next, ..Page::default() })?.into_response())
+    let notice = match identity::why_ended(&board, &headers).await?.as_deref() {
+        Some("reused") => Some(
+            "You were signed out: an old cookie of this sign-in was used again after a newer one had taken its place, \
+             so somebody may have copied it. If you cannot explain that, change your password.",
+        ),
+        Some("revoked") => Some("The administrator of this Board signed everybody out."),
+        _ => None,
+    };
+    Ok(html(&Page { host: host(&board), next, notice, ..Page::default() })?.into_response())
 }
 
 #[derive(Deserialize)]
@@ -71,7 +88,7 @@ pub(super) async fn sign_in(
                 other => other.to_string(),
             };
             let next = next::safe(&typed.next).to_owned();
-            let page = Page { host: host(&board), email: typed.email, next, error: Some(told) };
+            let page = Page { host: host(&board), email: typed.email, next, error: Some(told), notice: None };
             // Unknown address and wrong password are the same answer to the letter.
             let status = match respond::status(&error) {
                 StatusCode::UNPROCESSABLE_ENTITY if respond::code(&error) == "bad_credentials" => {

@@ -123,7 +123,7 @@ async fn before(board: &Board, team: &TeamId, actor: &str, once: &Once) -> Resul
         Earlier::No => Ok(None),
         Earlier::Other => Err(mismatch()),
         Earlier::Same(kept) => {
-            let answer = seal::open(&board.guard.keys, &once.key, &kept.answer).ok_or_else(|| {
+            let answer = seal::open(&board.guard.keys(), &once.key, &kept.answer, now).ok_or_else(|| {
                 Error::conflict("idempotency_lost", "this call was made before, and its answer can no longer be read")
             })?;
             Ok(Some(Replay::read(answer).answer(kept.status)))
@@ -186,7 +186,7 @@ async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, response: 
     let text = std::str::from_utf8(&bytes).map_err(|error| Error::Internal(error.to_string()))?;
     let replay = serde_json::to_string(&Replay::of(&parts.headers, text));
     let replay = replay.map_err(|error| Error::Internal(error.to_string()))?;
-    let answer = seal::seal(&board.guard.keys, &once.key, &replay);
+    let answer = seal::seal(&board.guard.keys(), &once.key, &replay);
     let kept = Kept { status: parts.status.as_u16(), answer, at: board.clock.now() };
     if let Err(error) = answers::keep(board, team, actor, once, kept).await {
         tracing::warn!(%error, "the answer of a call with an Idempotency-Key could not be kept");

@@ -59,7 +59,7 @@ async fn concerned(board: &Board, headers: &HeaderMap) -> Result<Option<(Actor, 
         }
     }
     let cookie = Cookie::Login.read(headers, &board.config);
-    let Some(said) = cookie.and_then(|token| jwt::read(&board.guard.keys, token, board.clock.now())) else {
+    let Some(said) = cookie.and_then(|token| jwt::read(&board.guard.keys(), token, board.clock.now())) else {
         return Ok(None);
     };
     let Some(login) = identity::login(board, &said.login).await? else { return Ok(None) };

@@ -16,8 +16,10 @@ use crate::{
     error::Error,
     guard::jwt,
     state::Board,
-    web::{cookie::Cookie, layers::Renewal},
+    web::cookie::Cookie,
 };
+
+use super::rotation;
 
 /// How often a use is written down, milliseconds.
 const NOTE_MS: i64 = 60_000;
@@ -36,32 +38,35 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     }
 }
 
-/// The login of a request's cookie; leaves the renewed cookie for the answer.
+/// The login of a request's cookie; leaves the next cookie for the answer when it is time.
 pub async fn signed_in(parts: &Parts, board: &Board) -> Result<Arc<(Login, Operator)>, Error> {
     let token = Cookie::Login.read(&parts.headers, &board.config).ok_or(Error::Unauthenticated)?;
-    let now = board.clock.now();
-    let said = jwt::read(&board.guard.keys, token, now).ok_or(Error::Unauthenticated)?;
+    let said = jwt::read(&board.guard.keys(), token, board.clock.now()).ok_or(Error::Unauthenticated)?;
     let found = login(board, &said.login).await?.ok_or(Error::Unauthenticated)?;
     if found.1.id != said.operator {
         return Err(Error::Unauthenticated);
     }
-    if said.stale
-        && let Some(renewal) = parts.extensions.get::<Renewal>()
-    {
-        let token = jwt::sign(&board.guard.keys, &said.login, &said.operator, now);
-        renewal.set(Cookie::Login.set(&token, &board.config));
-    }
-    Ok(found)
+    rotation::admit(parts, board, found, said.generation).await
+}
+
+/// Why the login of a request's genuine cookie was ended by somebody else than its owner.
+pub async fn why_ended(board: &Board, headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let said = Cookie::Login.read(headers, &board.config);
+    let said = said.and_then(|token| jwt::read(&board.guard.keys(), token, board.clock.now()));
+    let Some(said) = said else { return Ok(None) };
+    let read = board.db.read(move |tx| Box::pin(async move { db::logins::end_reason(tx, &said.login).await }));
+    Ok(read.await?)
 }
 
 /// A login that stands. Notes its use, at most once a minute.
 pub async fn login(board: &Board, id: &LoginId) -> Result<Option<Arc<(Login, Operator)>>, Error> {
     let cache = &board.guard.logins;
+    let now = board.clock.now();
     let begun = match cache.look(id, board.clock.monotonic()) {
-        Ok(found) => return Ok(found),
+        // Its end may have come since it was read.
+        Ok(found) => return Ok(found.filter(|found| found.0.stands(now))),
         Err(begun) => begun,
     };
-    let now = board.clock.now();
     let key = id.clone();
     let found = board.db.read(move |tx| Box::pin(async move { db::logins::standing(tx, &key, now).await })).await?;
     let found = found.map(Arc::new);

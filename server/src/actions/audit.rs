@@ -1,0 +1,203 @@
+//! Looking after the audit: its keys, the rows of before there were keys, and its heads outside of the database.
+//!
+//! The heads follow what is committed, at most a second later, and never lead: a Board that is killed in between finds
+//! rows that its heads do not know, which is no harm. They never go back either. When the row that they name is not
+//! there any more, they stay as they are, so that `doctor` finds it.
+
+use std::collections::BTreeSet;
+
+use protocol::TeamId;
+
+use crate::{
+    db::{
+        self,
+        audit::{Entry, RESTORED},
+    },
+    domain::{By, Team},
+    error::{Error, Result},
+    guard::audit_files::{AuditFolder, ChainHead, HeadLock, Heads},
+    secret::mac::{AuditKeys, SealCheck},
+    state::Board,
+};
+
+/// Teams that are looked at.
+const TEAMS: u64 = 100_000;
+
+/// To be called once before a Board changes anything, with its keys in place. At the first start with a key, the last
+/// row of before is sealed by a row of its own, and with it all that it hangs on.
+pub async fn begin(board: &Board) -> Result<()> {
+    let folder = folder(board);
+    if !folder.is_begun() {
+        return Ok(());
+    }
+    let lock = lock(&folder).await?;
+    if !folder.is_begun() {
+        return Ok(());
+    }
+    let keys = board.db.audit_chain().keys()?;
+    for team in teams(board).await? {
+        let Some(newest) = newest(board, &team.id).await? else { continue };
+        match newest.sealed(&team.id, Some(&keys)) {
+            Some(SealCheck::Good) => {}
+            Some(_) => note(board, &team.id, "audit.adopt", "rows before this one have a key that is not here").await?,
+            None => note(board, &team.id, "audit.seal", "rows before this one had no key").await?,
+        }
+    }
+    crate::fault::at("audit::sealed");
+    put_all(board, &folder, &keys, &lock).await?;
+    Ok(folder.begin_done().map_err(broken)?)
+}
+
+/// Brings the heads up to what was committed since the last call.
+pub async fn follow(board: &Board) -> Result<()> {
+    let grown = board.db.audit_chain().take_grown();
+    let followed = move_heads(board, &grown).await;
+    if followed.is_err() {
+        board.db.audit_chain().put_back(grown);
+    }
+    followed
+}
+
+/// Brings all heads up to date: after a start, because the process before may have been killed before it did.
+pub async fn follow_all(board: &Board) -> Result<()> {
+    let mut all: BTreeSet<TeamId> = teams(board).await?.into_iter().map(|team| team.id).collect();
+    let keys = board.db.audit_chain().keys()?;
+    // And of teams that are not there any more.
+    all.extend(folder(board).heads(&keys).ok().flatten().into_iter().flat_map(|heads| heads.0.into_keys()));
+    move_heads(board, &all).await
+}
+
+/// Takes the audit as it is now, with a row in every team's that says so: after a backup was put back, or when somebody
+/// knows why `doctor` complains. Answers how many teams there are.
+pub async fn accept(board: &Board, action: &str, detail: &str) -> Result<usize> {
+    let folder = folder(board);
+    let lock = lock(&folder).await?;
+    let keys = board.db.audit_chain().keys()?;
+    let teams = teams(board).await?;
+    for team in &teams {
+        note(board, &team.id, action, detail).await?;
+    }
+    put_all(board, &folder, &keys, &lock).await?;
+    folder.begin_done().map_err(broken)?;
+    Ok(teams.len())
+}
+
+/// [`accept`] for a backup that was put back.
+pub async fn restored(board: &Board, from: &str) -> Result<usize> {
+    accept(board, RESTORED, &format!("from {from}")).await
+}
+
+async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
+    if grown.is_empty() {
+        return Ok(());
+    }
+    crate::fault::at("audit::before_head");
+    let folder = folder(board);
+    let lock = lock(&folder).await?;
+    // As they are now: another process may have exchanged the key a moment ago.
+    let keys = folder.keys().map_err(|bad| Error::Internal(bad.to_string()))?;
+    let keys = keys.ok_or_else(|| Error::Internal("the audit's keys are missing".into()))?;
+    let Some(was) = folder.heads(&keys).map_err(|error| Error::Internal(error.to_string()))? else {
+        return Err(Error::Internal("the audit's head is missing: see `viber-board doctor`".into()));
+    };
+    let mut heads = was.clone();
+    for team in grown {
+        let moved = match heads.0.get(team) {
+            Some(old) => after(board, team, old, &keys).await?,
+            None => newest(board, team).await?.map_or(Moved::Gone, |row| Moved::to(row, team, &keys)),
+        };
+        match moved {
+            Moved::To(head) => drop(heads.0.insert(team.clone(), head)),
+            Moved::Gone => drop(heads.0.remove(team)),
+            Moved::Broken => tracing::error!(
+                team.id = %team,
+                "the audit of a team was changed behind the Board's back: see `viber-board doctor`"
+            ),
+        }
+    }
+    if heads != was {
+        folder.put(&heads, &keys, &lock).map_err(broken)?;
+    }
+    Ok(())
+}
+
+/// Where a head goes.
+enum Moved {
+    To(ChainHead),
+    /// The Board itself deleted the team, or it never had a row.
+    Gone,
+    /// Nowhere: what it names is not there any more.
+    Broken,
+}
+
+impl Moved {
+    fn to(row: Entry, team: &TeamId, keys: &AuditKeys) -> Self {
+        match row.sealed(team, Some(keys)) {
+            Some(SealCheck::Good) => Self::To(ChainHead { seq: row.seq, hash: row.hash }),
+            _ => Self::Broken,
+        }
+    }
+}
+
+/// What comes after a head.
+async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) -> Result<Moved> {
+    // Its rows go one after the other from then on.
+    let (id, of) = (team.clone(), keys.clone());
+    if board.db.read(move |tx| Box::pin(async move { db::audit::is_buried(tx, &id, &of).await })).await? {
+        return Ok(Moved::Gone);
+    }
+    let (id, seq) = (team.clone(), old.seq);
+    let at = board.db.read(move |tx| Box::pin(async move { db::audit::hash_at(tx, &id, seq).await })).await?;
+    if at.as_ref() != Some(&old.hash) {
+        return Ok(Moved::Broken);
+    }
+    let newest = newest(board, team).await?;
+    Ok(newest.map_or(Moved::Broken, |row| Moved::to(row, team, keys)))
+}
+
+async fn put_all(board: &Board, folder: &AuditFolder, keys: &AuditKeys, lock: &HeadLock) -> Result<()> {
+    let mut heads = Heads::default();
+    for team in teams(board).await? {
+        if let Some(row) = newest(board, &team.id).await? {
+            heads.0.insert(team.id, ChainHead { seq: row.seq, hash: row.hash });
+        }
+    }
+    Ok(folder.put(&heads, keys, lock).map_err(broken)?)
+}
+
+async fn teams(board: &Board) -> Result<Vec<Team>> {
+    Ok(board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?)
+}
+
+async fn newest(board: &Board, team: &TeamId) -> Result<Option<Entry>> {
+    let id = team.clone();
+    Ok(board.db.read(move |tx| Box::pin(async move { db::audit::newest(tx, &id).await })).await?)
+}
+
+async fn note(board: &Board, team: &TeamId, action: &str, detail: &str) -> Result<()> {
+    let now = board.clock.now();
+    let args = (team.clone(), action.to_owned(), detail.to_owned());
+    let noted = board.db.write(move |tx| {
+        let (team, action, detail) = args.clone();
+        Box::pin(async move {
+            db::audit::append(tx, &team, now, &By::console(), &action, team.as_str(), &detail, None, None).await
+        })
+    });
+    Ok(noted.await?)
+}
+
+fn folder(board: &Board) -> AuditFolder {
+    AuditFolder::of(&board.config.data)
+}
+
+/// Waits for the lock where nobody else has to wait for that.
+async fn lock(folder: &AuditFolder) -> Result<HeadLock> {
+    let folder = folder.clone();
+    let taken = tokio::task::spawn_blocking(move || folder.lock()).await;
+    let taken = taken.map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(taken.map_err(broken)?)
+}
+
+fn broken(error: std::io::Error) -> Error {
+    Error::Internal(format!("the audit's head: {error}"))
+}

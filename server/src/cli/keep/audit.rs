@@ -1,0 +1,131 @@
+//! What `doctor` and `restore` look at in the audit: every row with its seal, and the heads that are kept outside.
+
+use std::collections::BTreeMap;
+
+use protocol::TeamId;
+
+use super::doctor::Findings;
+use crate::{
+    config::Config,
+    db::{self, Db, audit::ChainReport},
+    guard::audit_files::{AuditFolder, Heads},
+    secret::mac::AuditKeys,
+};
+
+/// Teams that are looked at.
+const TEAMS: u64 = 100_000;
+
+/// Looks at the audits of all teams.
+pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+    let folder = AuditFolder::of(&config.data);
+    let keys = match folder.keys() {
+        Ok(Some(keys)) => keys,
+        Ok(None) => return without_keys(&folder, db, found).await,
+        Err(bad) => {
+            found.bad("audit", bad);
+            return Ok(());
+        }
+    };
+    // Before the rows, which only grow: what is written meanwhile is behind the head.
+    let heads = match folder.heads(&keys) {
+        Ok(heads) => heads,
+        Err(bad) => {
+            found.bad("audit", bad);
+            Some(Heads::default())
+        }
+    };
+    let begun = folder.is_begun();
+    let all = read(db, Some(&keys), heads.as_ref()).await?;
+    let sealed = all.values().any(|(_, report)| report.rows > 0) && !begun;
+    if heads.is_none() && sealed {
+        found.bad(
+            "audit",
+            format_args!(
+                "its head, {}, is missing: nobody can tell whether its end was cut off",
+                folder.path().join("head").display()
+            ),
+        );
+    }
+    let mut good = true;
+    for (slug, report) in all.values() {
+        if let Some(fault) = report.fault.as_ref().filter(|_| !begun) {
+            found.bad("audit", format_args!("of team {slug}: {fault}"));
+            good = false;
+            continue;
+        }
+        if report.unknown > 0 {
+            found.odd(
+                "audit",
+                format_args!("of team {slug}: rows 1 to {} were sealed with a key that is not here", report.unknown),
+            );
+        }
+        if let Some((at, seq)) = report.restored {
+            found.odd(
+                "audit",
+                format_args!("of team {slug}: a backup was put back at {at} (row {seq}); what was written after it was made is not in it"),
+            );
+        }
+    }
+    for team in heads.iter().flat_map(|heads| heads.0.keys()).filter(|team| !all.contains_key(team)) {
+        let (id, keys) = (team.clone(), keys.clone());
+        let read = db.read(move |tx| Box::pin(async move { db::audit::is_buried(tx, &id, &keys).await }));
+        if !read.await? {
+            found.bad(
+                "audit",
+                format_args!("of team {team}: the team is gone with its audit, and this Board did not delete it"),
+            );
+            good = false;
+        }
+    }
+    if good && (heads.is_some() || !sealed) {
+        let rows: u64 = all.values().map(|(_, report)| report.rows).sum();
+        found.good("audit", format_args!("every row is as it was written, {rows} rows sealed with {}", keys.sealing()));
+    }
+    Ok(())
+}
+
+async fn without_keys(folder: &AuditFolder, db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+    let all = read(db, None, None).await?;
+    if let Some((slug, fault)) = all.values().find_map(|(slug, report)| Some((slug, report.fault.as_ref()?))) {
+        found.bad("audit", format_args!("of team {slug}: {fault}"));
+    } else if all.values().any(|(_, report)| report.unknown > 0) {
+        found.bad("audit", format_args!("the keys that sealed it are not in {}", folder.path().display()));
+    } else {
+        found.odd("audit", "not sealed yet; serve makes a key and does it");
+    }
+    Ok(())
+}
+
+/// The first audit that is not as it was written, in words: of a database that may come from elsewhere, so that unknown
+/// keys and an older end are no fault.
+pub async fn broken(config: &Config, db: &Db) -> Result<Option<String>, db::Error> {
+    let keys = AuditFolder::of(&config.data).keys().ok().flatten();
+    let own = read(db, keys.as_ref(), None).await?;
+    let fault = own.into_values().find_map(|(slug, report)| {
+        let fault = report.fault.filter(|fault| !matches!(fault, db::audit::ChainFault::NeverSealed { .. }))?;
+        Some(format!("the audit of team {slug}: {fault}"))
+    });
+    Ok(fault)
+}
+
+/// What reading each team's chain found, with the team's slug.
+async fn read(
+    db: &Db,
+    keys: Option<&AuditKeys>,
+    heads: Option<&Heads>,
+) -> Result<BTreeMap<TeamId, (String, ChainReport)>, db::Error> {
+    let teams = db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    let mut all = BTreeMap::new();
+    for team in teams {
+        let head = heads.and_then(|heads| heads.0.get(&team.id)).map(|head| (head.seq, head.hash.clone()));
+        let (id, keys) = (team.id.clone(), keys.cloned());
+        let report = db.read(move |tx| {
+            Box::pin(async move {
+                let head = head.as_ref().map(|(seq, hash)| (*seq, hash.as_str()));
+                db::audit::verify(tx, &id, keys.as_ref(), head).await
+            })
+        });
+        all.insert(team.id, (team.slug, report.await?));
+    }
+    Ok(all)
+}

@@ -1,0 +1,162 @@
+//! Reading a team's chain from its first row to its last, and saying what is wrong with it.
+
+use std::fmt;
+
+use protocol::{Instant, TeamId};
+
+use super::{Entry, Error, START, Tx, entry};
+use crate::{
+    args,
+    secret::mac::{AuditKeys, SealCheck},
+};
+
+/// The action of the row that is written when a backup was put back.
+pub const RESTORED: &str = "board.restore";
+
+/// What is wrong with a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChainFault {
+    /// The row is not as it was written, or not in its place.
+    Changed { seq: u64 },
+    /// Rows from `from` to `to` are not there.
+    Missing { from: u64, to: u64 },
+    /// A row without a key stands behind rows that have one.
+    Unsealed { seq: u64 },
+    /// A row with a key that is not here stands behind rows of keys that are.
+    UnknownKey { seq: u64, key: String },
+    /// No row was sealed with a key that is here.
+    NeverSealed { key: Option<String> },
+    /// The rows behind `seq` are gone; there were `of`.
+    Cut { seq: u64, of: u64 },
+    /// The row that was once the newest is another one now.
+    Replaced { seq: u64 },
+}
+
+impl fmt::Display for ChainFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { seq } => write!(f, "row {seq} was changed"),
+            Self::Missing { from, to } if from == to => write!(f, "row {from} is missing"),
+            Self::Missing { from, to } => write!(f, "rows {from} to {to} are missing"),
+            Self::Unsealed { seq } => write!(f, "row {seq} was added by somebody without the Board's audit key"),
+            Self::UnknownKey { seq, key } => {
+                write!(f, "row {seq} was added with the audit key {key}, which is not this Board's")
+            }
+            Self::NeverSealed { key: Some(key) } => {
+                write!(f, "it was sealed with the audit key {key}, which is not here: none of its rows can be checked")
+            }
+            Self::NeverSealed { key: None } => f.write_str("none of its rows was sealed with an audit key"),
+            Self::Cut { seq, of } => write!(f, "its end was cut off: rows {} to {of} are gone", seq + 1),
+            Self::Replaced { seq } => write!(f, "row {seq} was replaced, and with it whatever hangs on it"),
+        }
+    }
+}
+
+/// What reading a chain found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChainReport {
+    pub rows: u64,
+    /// The first rows, which a key sealed that is not here: they hang together, and no more can be said.
+    pub unknown: u64,
+    /// When a backup was put back last, and in which row that stands.
+    pub restored: Option<(Instant, u64)>,
+    /// The first thing that is wrong.
+    pub fault: Option<ChainFault>,
+}
+
+/// Which rows were read so far, by who can check them: a chain goes through these in order and never back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stretch {
+    /// Of Boards that had no key.
+    Unsealed,
+    Unknown,
+    Known,
+}
+
+/// Reads a team's chain. `head` is the newest row that it is known to have had, read before. `keys` may be absent where
+/// a database is only looked at: then the hashes are compared with each other.
+pub async fn verify(
+    tx: &mut Tx,
+    team: &TeamId,
+    keys: Option<&AuditKeys>,
+    head: Option<(u64, &str)>,
+) -> Result<ChainReport, Error> {
+    let mut chain = Reading { report: ChainReport::default(), prev: START.to_owned(), stretch: Stretch::Unsealed };
+    let mut last_key = None;
+    loop {
+        let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, \
+                   prev_hash, hash FROM audit WHERE team_id = $1 AND seq > $2 ORDER BY seq LIMIT 500";
+        let rows = tx.rows(sql, args![team, chain.report.rows]).await?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in &rows {
+            let entry = entry(row)?;
+            let seq = entry.seq;
+            let found = chain.next(team, entry, keys, &mut last_key);
+            let replaced = head.is_some_and(|(at, hash)| at == seq && hash != chain.prev);
+            let fault = found.or(replaced.then_some(ChainFault::Replaced { seq }));
+            if fault.is_some() {
+                chain.report.fault = fault;
+                return Ok(chain.report);
+            }
+        }
+    }
+    let mut report = chain.report;
+    report.fault = match head {
+        Some((of, _)) if of > report.rows => Some(ChainFault::Cut { seq: report.rows, of }),
+        _ if keys.is_some() && report.rows > 0 && chain.stretch != Stretch::Known => {
+            Some(ChainFault::NeverSealed { key: last_key })
+        }
+        _ => None,
+    };
+    Ok(report)
+}
+
+struct Reading {
+    report: ChainReport,
+    /// The hash of the row that was read last.
+    prev: String,
+    stretch: Stretch,
+}
+
+impl Reading {
+    fn next(
+        &mut self,
+        team: &TeamId,
+        entry: Entry,
+        keys: Option<&AuditKeys>,
+        last_key: &mut Option<String>,
+    ) -> Option<ChainFault> {
+        let (seq, due) = (entry.seq, self.report.rows + 1);
+        if seq > due {
+            return Some(ChainFault::Missing { from: due, to: seq - 1 });
+        }
+        let stretch = match entry.sealed(team, keys) {
+            None if entry.is_unsealed(team) => Stretch::Unsealed,
+            None | Some(SealCheck::Bad) => return Some(ChainFault::Changed { seq }),
+            Some(SealCheck::Good) => Stretch::Known,
+            Some(SealCheck::UnknownKey(key)) => {
+                *last_key = Some(key);
+                Stretch::Unknown
+            }
+        };
+        if seq != due || entry.prev_hash != self.prev {
+            return Some(ChainFault::Changed { seq });
+        }
+        if stretch < self.stretch {
+            return Some(match stretch {
+                Stretch::Unsealed => ChainFault::Unsealed { seq },
+                _ => ChainFault::UnknownKey { seq, key: last_key.clone().unwrap_or_default() },
+            });
+        }
+        self.stretch = stretch;
+        self.report.rows = seq;
+        self.report.unknown += u64::from(stretch == Stretch::Unknown);
+        if entry.action == RESTORED {
+            self.report.restored = Some((entry.at, seq));
+        }
+        self.prev = entry.hash;
+        None
+    }
+}

@@ -1,0 +1,140 @@
+//! Signed-in devices, and what a cookie of one is worth that may not be the newest.
+//!
+//! A login's cookie is exchanged every few minutes. Each has a number, its generation. Whoever uses an older cookie than
+//! one that has already come back holds a copy: the thief or the owner, and nobody can say which. That ends the login.
+//! A newer cookie that never came back may have been lost on its way, so until it does the older one goes on.
+
+use protocol::{Instant, LoginId, OperatorId};
+
+/// A cookie is exchanged when it is this old, milliseconds.
+pub const ROTATE_MS: i64 = 450_000;
+/// Requests that were sent with the older cookie may still arrive for so long after the newer one did, milliseconds.
+pub const GRACE_MS: i64 = 60_000;
+
+/// A signed-in device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    pub id: LoginId,
+    pub operator_id: OperatorId,
+    pub user_agent: String,
+    pub address: String,
+    pub created_at: Instant,
+    pub seen_at: Instant,
+    /// Unused, it ends then; each use moves it, but not beyond `ends_at`.
+    pub expires_at: Instant,
+    /// It ends then however much it is used.
+    pub ends_at: Instant,
+    pub ended_at: Option<Instant>,
+    pub cookie: CookieState,
+}
+
+/// Where the exchange of a login's cookies stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CookieState {
+    /// Of the newest cookie that was made.
+    pub generation: u64,
+    pub rotated_at: Instant,
+    /// Of the newest cookie that came back.
+    pub seen: u64,
+    pub confirmed_at: Instant,
+}
+
+impl CookieState {
+    /// One cookie, the first, made at `now`.
+    pub fn first(now: Instant) -> Self {
+        Self { generation: 0, rotated_at: now, seen: 0, confirmed_at: now }
+    }
+}
+
+/// What a cookie of a standing login is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CookieWorth {
+    /// The newest.
+    Newest {
+        /// It comes back for the first time: older ones are done with.
+        first: bool,
+        /// It is old enough to be exchanged.
+        stale: bool,
+    },
+    /// A newer one was made and never came back: it may have been lost.
+    Unanswered,
+    /// A newer one came back a moment ago: this request was on its way.
+    Late,
+    /// A newer one came back long ago: somebody kept a copy.
+    Reused,
+    /// Newer than the row knows: the row comes from a backup.
+    Ahead,
+}
+
+impl Login {
+    /// Whether it stands at `now`, as far as its row tells.
+    pub fn stands(&self, now: Instant) -> bool {
+        self.ended_at.is_none() && now < self.expires_at && now < self.ends_at
+    }
+
+    /// What its cookie of this generation is worth at `now`.
+    pub fn judge(&self, generation: u64, now: Instant) -> CookieWorth {
+        let cookie = self.cookie;
+        if generation > cookie.generation {
+            CookieWorth::Ahead
+        } else if generation == cookie.generation {
+            let stale = now.0 - cookie.rotated_at.0 >= ROTATE_MS;
+            CookieWorth::Newest { first: cookie.seen < generation, stale }
+        } else if generation >= cookie.seen {
+            CookieWorth::Unanswered
+        } else if now.0 - cookie.confirmed_at.0 < GRACE_MS {
+            CookieWorth::Late
+        } else {
+            CookieWorth::Reused
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant(1_800_000_000_000);
+
+    fn login(cookie: CookieState) -> Login {
+        Login {
+            id: LoginId::new(NOW.0),
+            operator_id: OperatorId::new(NOW.0),
+            user_agent: String::new(),
+            address: String::new(),
+            created_at: NOW,
+            seen_at: NOW,
+            expires_at: Instant(NOW.0 + 1000),
+            ends_at: Instant(NOW.0 + 2000),
+            ended_at: None,
+            cookie,
+        }
+    }
+
+    #[test]
+    fn it_stands_until_either_end() {
+        let mut login = login(CookieState::first(NOW));
+        assert!(login.stands(Instant(NOW.0 + 999)) && !login.stands(Instant(NOW.0 + 1000)));
+        login.expires_at = Instant(NOW.0 + 9000);
+        assert!(login.stands(Instant(NOW.0 + 1999)) && !login.stands(Instant(NOW.0 + 2000)));
+        login.ended_at = Some(NOW);
+        assert!(!login.stands(NOW));
+    }
+
+    #[test]
+    fn an_older_cookie_is_good_until_a_newer_one_came_back() {
+        let later = |ms: i64| Instant(NOW.0 + ms);
+        let fresh = login(CookieState::first(NOW));
+        assert_eq!(fresh.judge(0, NOW), CookieWorth::Newest { first: false, stale: false });
+        assert_eq!(fresh.judge(0, later(ROTATE_MS)), CookieWorth::Newest { first: false, stale: true });
+        assert_eq!(fresh.judge(1, NOW), CookieWorth::Ahead);
+        let lost = login(CookieState { generation: 4, rotated_at: NOW, seen: 3, confirmed_at: NOW });
+        assert_eq!(lost.judge(4, NOW), CookieWorth::Newest { first: true, stale: false });
+        assert_eq!(lost.judge(3, later(i64::from(u32::MAX))), CookieWorth::Unanswered, "however late");
+        assert_eq!(lost.judge(2, later(GRACE_MS - 1)), CookieWorth::Late);
+        assert_eq!(lost.judge(2, later(GRACE_MS)), CookieWorth::Reused);
+        let back = login(CookieState { seen: 4, ..lost.cookie });
+        assert_eq!(back.judge(4, NOW), CookieWorth::Newest { first: false, stale: false });
+        assert_eq!(back.judge(3, later(GRACE_MS)), CookieWorth::Reused);
+    }
+}

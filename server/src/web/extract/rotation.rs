@@ -1,0 +1,80 @@
+//! What a request's cookie is worth among those of its login, and the next one for the answer.
+//!
+//! A write happens when a cookie is made and when it first comes back, every few minutes of use, and never otherwise.
+
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+
+use super::{address, identity};
+use crate::{
+    actions::cookies,
+    domain::{CookieWorth, Login, Operator},
+    error::Error,
+    state::Board,
+    web::{cookie::Cookie, layers::Renewal},
+};
+
+/// Lets a request with the cookie of this generation in, or ends the login of which somebody kept a copy.
+pub async fn admit(
+    parts: &Parts,
+    board: &Board,
+    found: Arc<(Login, Operator)>,
+    generation: u64,
+) -> Result<Arc<(Login, Operator)>, Error> {
+    let mut found = found;
+    let mut worth = found.0.judge(generation, board.clock.now());
+    if matches!(worth, CookieWorth::Reused | CookieWorth::Ahead) {
+        // What was read may be two seconds old, and this is not to be judged by that.
+        board.guard.logins.forget_one(&found.0.id);
+        found = identity::login(board, &found.0.id).await?.ok_or(Error::Unauthenticated)?;
+        worth = found.0.judge(generation, board.clock.now());
+    }
+    let done = match worth {
+        CookieWorth::Newest { first, stale } => newest(parts, board, &found, first, stale).await,
+        CookieWorth::Unanswered => {
+            give(parts, board, &found, found.0.cookie.generation);
+            Ok(())
+        }
+        CookieWorth::Late => Ok(()),
+        CookieWorth::Ahead => cookies::catch_up(board, &found.0.id, generation).await,
+        CookieWorth::Reused => {
+            return match cookies::end_reused(board, &found, generation, &address(parts)).await? {
+                true => Err(Error::Unauthenticated),
+                // It ended otherwise meanwhile, or the database knows better.
+                false => identity::login(board, &found.0.id).await?.ok_or(Error::Unauthenticated),
+            };
+        }
+    };
+    if let Err(error) = done {
+        // The cookie is good. A database that is away exchanges it later.
+        tracing::warn!(%error, login.id = %found.0.id, "a cookie could not be exchanged; it is tried again");
+    }
+    Ok(found)
+}
+
+async fn newest(
+    parts: &Parts,
+    board: &Board,
+    found: &(Login, Operator),
+    first: bool,
+    stale: bool,
+) -> Result<(), Error> {
+    if first {
+        cookies::confirm(board, &found.0.id, found.0.cookie.generation).await?;
+    }
+    if stale
+        && parts.extensions.get::<Renewal>().is_some()
+        && let Some(next) = cookies::rotate(board, &found.0).await?
+    {
+        give(parts, board, found, next);
+    }
+    Ok(())
+}
+
+/// The answer will carry the cookie of this generation.
+fn give(parts: &Parts, board: &Board, (login, operator): &(Login, Operator), generation: u64) {
+    if let Some(renewal) = parts.extensions.get::<Renewal>() {
+        renewal.set(Cookie::Login.of(board, login, &operator.id, generation));
+    }
+}
