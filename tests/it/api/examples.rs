@@ -96,7 +96,7 @@ async fn a158_each_documented_example_works(engine: Engine) {
         let refused = ["spaces.diff", "spaces.file"].contains(&operation.id.as_str()) && answer.status == 422;
         assert!(good || refused, "{} {body:?}: {answer:#?}", operation.id);
     }
-    assert!(examples >= 20, "only {examples} examples");
+    assert!(examples >= 15, "only {examples} examples");
     world.board.sound().await;
 }
 

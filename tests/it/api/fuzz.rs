@@ -103,7 +103,16 @@ fn query(make: &mut Generator<'_>, spec: &Spec, operation: &Operation) -> (Strin
             continue;
         }
         let mut value = make.value(&schema);
-        if make.dice.chance() < 0.25 {
+        if ["cursor", "before"].iter().any(|place| parameter["name"] == *place) && make.dice.chance() < 0.3 {
+            value = json!(*make.pick(&[
+                "",
+                "0",
+                "+5",
+                "18446744073709551615",
+                "99999999999999999999",
+                "9223372036854775808"
+            ]));
+        } else if make.dice.chance() < 0.25 {
             make.spoil(&mut value);
         }
         let text = match &value {
@@ -259,7 +268,7 @@ async fn fuzz(engine: Engine, seed: u64, calls: usize) {
     let told = wrong.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(wrong.is_empty(), "{} of {calls} calls, seed {seed}:\n{told}", wrong.len());
     let good: u32 = seen.iter().filter(|(status, _)| **status < 300).map(|(_, count)| count).sum();
-    assert!(good as usize > calls / 4, "hardly anything worked, so hardly anything was tried: {seen:?}");
+    assert!(good as usize > calls / 5, "hardly anything worked, so hardly anything was tried: {seen:?}");
     assert!(seen.len() >= 8, "{seen:?}");
     world.board.sound().await;
 }

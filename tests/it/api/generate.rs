@@ -133,7 +133,9 @@ impl<'a> Generator<'a> {
         if let Some(known) = prefix.and_then(|prefix| self.known.get(&prefix)).filter(|known| !known.is_empty())
             && self.dice.chance() < 0.85
         {
-            return self.pick(known).clone();
+            // The first ones are of things that stay; of the others some are gone by now.
+            let some = if self.dice.chance() < 0.5 { &known[..known.len().min(4)] } else { known.as_slice() };
+            return self.pick(some).clone();
         }
         if !pattern.is_empty() {
             return self.matching(&pattern);

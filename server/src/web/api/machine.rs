@@ -12,6 +12,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     json::MaybeBody,
+    page,
     path::Id,
     query::StrictQuery,
     shapes::{self, EmptyBody, List},
@@ -33,7 +34,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 #[into_params(parameter_in = Query)]
 pub struct ListLoggedSessionsQuery {
     /// The `next` of the page before.
-    #[param(pattern = "^[0-9]{1,20}$")]
+    #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
 }
 
@@ -76,8 +77,7 @@ async fn list(
     Id(id): Id<ViberId>,
     StrictQuery(which): StrictQuery<ListLoggedSessionsQuery>,
 ) -> Result<Json<List<LoggedSession>>, Rejection> {
-    let from = which.cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse::<u64>()).transpose();
-    let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
+    let from = page::number_of(which.cursor.as_deref())?;
     let (found, next) = machine::list(&board, &caller.team.id, &id, from).await?;
     let items = found.into_iter().map(LoggedSession::from).collect();
     Ok(Json(List { items, next: next.map(|next| next.to_string()) }))

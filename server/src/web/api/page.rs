@@ -95,6 +95,20 @@ pub fn limit_of(text: Option<&str>) -> Result<u32> {
     limit.ok_or_else(|| Error::unacceptable("bad_limit", "limit is a number from 1 to 200"))
 }
 
+/// The cursor of a list that a viber tells: a number, from the start when it is absent or empty.
+pub fn number_of(cursor: Option<&str>) -> Result<u64> {
+    match cursor {
+        None | Some("") => Ok(0),
+        Some(text) => number(text).ok_or_else(bad_cursor),
+    }
+}
+
+/// A number as it is written, without a sign.
+pub fn number(text: &str) -> Option<u64> {
+    let digits = text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
 /// Separates a cursor's fields; in no id, number or word.
 const SEPARATOR: char = '\u{1f}';
 
@@ -157,6 +171,16 @@ mod tests {
             ));
         }
         assert_eq!(page(Some(String::new()), None).after("seqs").expect("no cursor"), None);
+    }
+
+    #[test]
+    fn a_place_is_a_number_without_a_sign() {
+        for (text, place) in [(None, 0), (Some(""), 0), (Some("0"), 0), (Some("42"), 42)] {
+            assert_eq!(number_of(text).expect("a place"), place);
+        }
+        for nonsense in ["+5", "-1", "1.0", " 1", "x", "99999999999999999999", "000000000000000000000"] {
+            assert!(number_of(Some(nonsense)).is_err(), "{nonsense:?}");
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ async fn messages(
     let limit = limit_of(which.limit.as_deref())?;
     let before = match which.before.as_deref() {
         None | Some("") => None,
-        Some(text) => Some(text.parse::<u64>().map_err(|_| super::page::bad_cursor())?),
+        Some(text) => Some(super::page::number(text).ok_or_else(super::page::bad_cursor)?),
     };
     let team = caller.team.id.clone();
     let found = board

@@ -14,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answers,
-    page::limit_of,
+    page::{limit_of, number_of},
     path::Id,
     query::StrictQuery,
     shapes::List,
@@ -231,7 +231,7 @@ pub struct ListCommitsQuery {
     #[param(value_type = Option<SessionId>)]
     session: Option<String>,
     /// The `next` of the page before.
-    #[param(pattern = "^[0-9]{1,20}$")]
+    #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
@@ -246,7 +246,7 @@ pub struct ListSpaceFolderQuery {
     #[param(max_length = 1024)]
     path: Option<String>,
     /// The `next` of the page before.
-    #[param(pattern = "^[0-9]{1,20}$")]
+    #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
 }
 
@@ -257,13 +257,6 @@ pub struct ListSpaceFolderQuery {
 pub struct SpaceFileQuery {
     #[param(min_length = 1, max_length = 1024)]
     path: String,
-}
-
-fn cursor(cursor: Option<String>) -> Result<u64> {
-    let number = cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse()).transpose();
-    number
-        .map(Option::unwrap_or_default)
-        .map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))
 }
 
 /// The spaces that a viber's agents declare.
@@ -320,10 +313,10 @@ async fn log(
 ) -> Result<Json<SpaceCommits>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
-    let from = cursor(asked.cursor)?;
+    let from = number_of(asked.cursor.as_deref())?;
     let limit = limit_of(asked.limit.as_deref())? as usize;
     let log = at.log(&board, session.as_ref(), (from, limit)).await?;
-    let next = log.more.then(|| (from + log.commits.len() as u64).to_string());
+    let next = log.more.then(|| from.saturating_add(log.commits.len() as u64).to_string());
     let items = log.commits.into_iter().map(SpaceCommit::from).collect();
     Ok(Json(SpaceCommits { items, next, since: log.since.map(WorkStart::from) }))
 }
@@ -339,7 +332,7 @@ async fn tree(
     StrictQuery(asked): StrictQuery<ListSpaceFolderQuery>,
 ) -> Result<Json<Folder>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
-    let from = cursor(asked.cursor)?;
+    let from = number_of(asked.cursor.as_deref())?;
     Ok(Json(Folder::of(at.list(&board, &asked.path.unwrap_or_default(), from).await?, None)))
 }
 

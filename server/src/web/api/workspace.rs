@@ -15,6 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     json::{Body, MAX_BODY},
+    page,
     path::Id,
     query::StrictQuery,
     shapes::WriteOutcome,
@@ -86,7 +87,7 @@ pub struct ListFolderQuery {
     #[param(max_length = 1024)]
     path: Option<String>,
     /// The `next` of the page before.
-    #[param(pattern = "^[0-9]{1,20}$")]
+    #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
 }
 
@@ -103,7 +104,7 @@ pub struct Folder {
 
 impl Folder {
     pub(super) fn of(listing: Listing, as_of: Option<Instant>) -> Self {
-        let end = listing.from + listing.entries.len() as u64;
+        let end = listing.from.saturating_add(listing.entries.len() as u64);
         let next = (listing.omitted > 0 && as_of.is_none()).then(|| end.to_string());
         let items = listing.entries.into_iter().map(FolderEntry::from).collect();
         Self { path: listing.path, items, next, as_of }
@@ -136,8 +137,7 @@ async fn list(
     Id(id): Id<ViberId>,
     StrictQuery(asked): StrictQuery<ListFolderQuery>,
 ) -> Result<Json<Folder>, Rejection> {
-    let from = asked.cursor.filter(|cursor| !cursor.is_empty()).map(|cursor| cursor.parse::<u64>()).transpose();
-    let from = from.map_err(|_| Error::unacceptable("bad_cursor", "this is no cursor of this list"))?.unwrap_or(0);
+    let from = page::number_of(asked.cursor.as_deref())?;
     let path = asked.path.unwrap_or_default();
     let folder = files::list(&board, &caller.team.id, &id, &path, from).await?;
     Ok(Json(Folder::of(folder.listing, folder.as_of)))
