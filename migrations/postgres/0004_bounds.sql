@@ -20,6 +20,7 @@ CREATE INDEX imports_wanted ON imports (taken_at) WHERE wanted_by IS NOT NULL;
 
 -- What sweeps look for, a few at a time.
 CREATE INDEX logins_expires ON logins (expires_at);
+CREATE INDEX logins_ended ON logins (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX attempts_stale ON attempts (team_id, ended_at) WHERE trimmed_at IS NULL AND ended_at IS NOT NULL;
 
 -- What is not over is found without reading what is: a session may have a great many tasks.

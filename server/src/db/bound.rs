@@ -13,7 +13,7 @@ pub const MAX_CHANGE_ROWS: u64 = 200;
 /// How long one change may take.
 pub const MAX_CHANGE: Duration = Duration::from_millis(20);
 /// A change that goes on piece by piece ends when so much is written: the piece at hand still fits.
-const ENOUGH_ROWS: u64 = MAX_CHANGE_ROWS / 2;
+const ENOUGH_ROWS: u64 = 130;
 const ENOUGH: Duration = Duration::from_millis(12);
 /// Rows that one statement of such a change takes away.
 pub const PIECE: u64 = 25;

@@ -87,7 +87,7 @@ async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert!(purge::hide_team(tx, &home.id, NOW).await?);
     assert!(!purge::hide_team(tx, &home.id, NOW).await?);
     assert!(teams::load(tx, &home.id).await?.is_none() && teams::by_slug(tx, "den").await?.is_none());
-    assert_eq!(purge::teams(tx).await?, [home.id.clone()]);
+    assert_eq!(purge::teams(tx).await?, std::slice::from_ref(&home.id));
     while !purge::sessions_of_team(tx, &home.id, NOW).await? {}
     for (team, id) in purge::sessions(tx, 10).await? {
         while !purge::session(tx, &team, &id).await? {}

@@ -112,6 +112,9 @@ pub fn refusal(status: StatusCode, versions: Option<(Option<String>, Option<Stri
         status: status.as_u16(),
         detail: Some(detail.to_owned()),
         code: code.to_owned(),
+        what: None,
+        used: None,
+        limit: None,
         request_id: number.0.clone(),
     };
     (status, headers, Json(VersionProblem { problem, current, base })).into_response()

@@ -151,7 +151,7 @@ impl Call {
     pub(super) fn weight(&self) -> usize {
         let changes: usize = self.changes.iter().map(|change| 60 + escaped(&change.line)).sum();
         let names = 4 * escaped(self.shown_id()) + escaped(&self.tool) + escaped(&self.brief) + escaped(&self.cause);
-        1_500 + names + changes + self.asked.as_deref().map_or(0, escaped) + escaped(&self.output)
+        1_000 + names + changes + self.asked.as_deref().map_or(0, escaped) + escaped(&self.output)
     }
 
     /// Its id, unless that is longer than a name: then live output does not find it before its lane is sent anew.

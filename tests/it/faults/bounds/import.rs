@@ -106,6 +106,14 @@ mod long {
     async fn sixty_thousand_lines_beside_somebody_elses_submits(engine: Engine) {
         let stage = Stage::set(engine, &log(30_000)).await;
         let neighbour = Neighbour::of(&stage.board).await;
+        let mut alone = Vec::new();
+        for _ in 0..200 {
+            let asked = Instant::now();
+            neighbour.person.submit(neighbour.viber.id.as_str(), "alone").await;
+            alone.push(asked.elapsed());
+        }
+        alone.sort();
+        println!("{engine:?}: submits alone: p50 {:?}, p99 {:?}, max {:?}", alone[100], alone[197], alone[199]);
         let began = Instant::now();
         stage.operator.post(&stage.import_path(), &json!({})).await.expect(200);
         let mut waits = Vec::new();
