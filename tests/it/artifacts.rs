@@ -5,6 +5,7 @@ mod deltas;
 mod fetch;
 mod hostile;
 mod pages;
+mod quota;
 mod s3;
 
 use std::time::Duration;

@@ -26,6 +26,8 @@ const FLOORS: &[&[&str]] = &[
 /// Queries that may look across teams, with the reason: everything else takes the team first and names `team_id`.
 const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("board::", "facts about the Board as a whole"),
+    ("copy::", "a copy of the whole database"),
+    ("ownership::", "who has the whole database"),
     ("operators::", "an account belongs to a person, not to a team"),
     ("logins::", "a device belongs to a person, not to a team"),
     ("migrate::", "the schema's own tables"),

@@ -190,6 +190,11 @@ impl Board {
         self.process.take().expect("a started Board").wait(Duration::from_secs(20)).await
     }
 
+    /// Whether its process ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.ended().is_some())
+    }
+
     /// Starts it again on the same port, data and database.
     pub async fn restart(&mut self) {
         assert!(self.process.is_none(), "stop or kill it first");

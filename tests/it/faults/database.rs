@@ -1,10 +1,12 @@
-//! Faults of the database and of what lies below it (F43–F56): locks, full disks, damage, restarts, backups.
+//! Faults of the database and of what lies below it (F43–F56, F82–F87): locks, full disks, damage, restarts, backups.
 
 mod backup;
 mod cluster;
 mod full;
 mod locks;
+mod owner;
 mod races;
+mod restore;
 mod stalled;
 mod start;
 mod talker;

@@ -25,7 +25,6 @@ pub struct Backup {
     #[command(subcommand)]
     verb: Option<BackupVerb>,
     /// File to write; it must not exist yet
-    #[arg(required = true)]
     path: Option<PathBuf>,
     /// The blobs of artifacts too: what people attached is nowhere else
     #[arg(long)]
