@@ -2,6 +2,7 @@
 
 mod commands;
 mod config;
+mod confined;
 mod models;
 mod sandbox;
 
