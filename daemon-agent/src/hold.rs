@@ -6,17 +6,22 @@
 //! it went as JSON lines. Refuses to know tasks, tools and models.
 
 mod held;
+mod init;
 mod kin;
+mod limits;
 mod options;
 mod supervise;
 mod tree;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sandbox::{self, Layers};
+
 pub use held::{Command, Held};
 pub use kin::Kin;
+pub use limits::MAX_PROCESSES;
 pub use options::Options;
 
 /// What a supervisor tells the daemon, one JSON line each.
@@ -25,12 +30,22 @@ pub use options::Options;
 pub enum Report {
     /// The command runs.
     Started {
+        /// The command, or the first process of its namespace.
         pid: i32,
         confined: bool,
+        /// What confines it, as `--layers` takes it.
+        #[serde(default)]
+        layers: String,
+        /// Whether sockets of others are out of sight wherever they lie.
+        #[serde(default)]
+        overlays: bool,
     },
     /// The command could not be started.
     Failed {
         message: String,
+        /// It was not the sandbox that could not be made.
+        #[serde(default)]
+        confined: bool,
     },
     Ended(Ended),
 }
@@ -48,6 +63,9 @@ pub struct Ended {
     pub killed: u32,
     /// Processes that survived even SIGKILL for ten seconds (stuck in the kernel).
     pub left: u32,
+    /// Why the supervisor ended it by itself: it took too much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excess: Option<String>,
 }
 
 /// The program to start as `… hold`: the running one, also after an upgrade has replaced its file.
@@ -66,13 +84,51 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    close_inherited();
+    if options.init {
+        return init::main(&options);
+    }
+    let wanted = options.rules.is_some() && options.layers.namespaces;
+    // Now, because a process with several threads may not.
+    let namespaces = wanted && sandbox::enter(supervise::network(&options)).is_ok();
     // One thread: a supervisor per running command has to be small.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(supervise::run(options))) {
+    let run = |runtime: tokio::runtime::Runtime| runtime.block_on(supervise::run(&options, namespaces));
+    match runtime.map_err(anyhow::Error::from).and_then(run) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
+            if error.is::<supervise::NoNamespaces>() {
+                return without_namespaces(&options, &error);
+            }
             eprintln!("daemon-agent hold: {error:#}");
             ExitCode::from(127)
         }
+    }
+}
+
+/// Begins again with the layers that are left, or does not, where every one is required.
+fn without_namespaces(options: &Options, error: &anyhow::Error) -> ExitCode {
+    if options.require {
+        supervise::report(&Report::Failed {
+            message: format!("the sandbox cannot be made: {error:#}"),
+            confined: false,
+        });
+    } else {
+        let options = Options { layers: Layers { namespaces: false, ..options.layers }, ..options.clone() };
+        let failed =
+            std::process::Command::new(own_program()).arg0("daemon-agent").arg("hold").args(options.to_args()).exec();
+        supervise::report(&Report::Failed { message: failed.to_string(), confined: false });
+    }
+    eprintln!("daemon-agent hold: {error:#}");
+    ExitCode::from(127)
+}
+
+/// Closes what whoever started the daemon left open in it: a command gets its three standard streams and nothing else.
+fn close_inherited() {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<i32> = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // The one that listed them is closed by now.
+        let _ = nix::unistd::close(descriptor);
     }
 }

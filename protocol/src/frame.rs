@@ -8,6 +8,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     agent::{AgentInfo, JobInfo, ProviderInfo, SkillInfo},
     command::Command,
+    confinement::Confinement,
     event::Event,
     files::WorkspaceWritten,
     ids::{BootId, EditId, TaskId, ViberId},
@@ -189,6 +190,9 @@ pub struct ViberState {
     pub jobs: Option<Vec<JobInfo>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub providers: Option<Vec<ProviderInfo>>,
+    /// Absent from daemons that say no more than a word among their capabilities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
 }
 
 /// An attempt that runs on the machine.

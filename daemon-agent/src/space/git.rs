@@ -127,8 +127,8 @@ impl Git {
         let mut argv: Vec<OsString> =
             vec![self.program.clone().into(), "--no-pager".into(), "--no-optional-locks".into()];
         argv.extend(args.iter().map(OsString::from));
-        let rules = Rules { home: self.home.clone(), write: Vec::new() };
-        let options = Options { quiet, cwd: Some(self.cwd.clone()), scratch: None, rules: Some(rules), argv };
+        let rules = Rules { home: self.home.clone(), ..Rules::default() };
+        let options = Options { quiet, cwd: Some(self.cwd.clone()), rules: Some(rules), argv, ..Options::default() };
         let command = Command { supervisor: hold::own_program(), options, env: self.environment() };
         let started = timeout_at(self.until, Held::start(command)).await.map_err(|_| Trouble::Slow)?;
         let (mut held, mut pipe) = started.map_err(|error| Trouble::Git(error.to_string()))?;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, BootId, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState};
+use protocol::{
+    AgentInfo, BootId, Confinement, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState,
+};
 
 use super::{Ask, Error, Row, Tx};
 use crate::{
@@ -14,7 +16,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
-             v.skills, v.jobs, v.providers, v.drained, v.conn_epoch, v.contact, v.contact_since, v.seen_at, \
+             v.skills, v.jobs, v.providers, v.confinement, v.drained, v.conn_epoch, v.contact, v.contact_since, v.seen_at, \
              v.cloned_at, v.created_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
               AND t.state = 'running') AS running, \
@@ -61,6 +63,7 @@ fn viber(row: &Row) -> Result<Viber, Error> {
         skills: row.json("skills")?,
         jobs: row.json("jobs")?,
         providers: row.json("providers")?,
+        confinement: row.optional_json("confinement")?,
         drained: row.flag("drained")?,
         conn_epoch: row.count("conn_epoch")?,
         contact: contact(row)?,
@@ -245,7 +248,7 @@ pub async fn connect(
     now: Instant,
 ) -> Result<(), Error> {
     let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
-               capabilities = $8, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
+               capabilities = $8, confinement = NULL, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
                contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected' \
                WHERE team_id = $1 AND viber_id = $2";
     let short = |text: &str| name::clean(text, 200).unwrap_or_default();
@@ -274,12 +277,14 @@ pub fn boot(text: &str) -> Option<BootId> {
 /// Whole lists as the daemon told them; an absent one stays.
 pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState) -> Result<(), Error> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
-               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers) WHERE team_id = $1 AND viber_id = $2";
+               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), \
+               confinement = COALESCE($7, confinement) WHERE team_id = $1 AND viber_id = $2";
     let agents = state.agents.as_ref().map(super::json::<Vec<AgentInfo>>).transpose()?;
     let skills = state.skills.as_ref().map(super::json::<Vec<SkillInfo>>).transpose()?;
     let jobs = state.jobs.as_ref().map(super::json::<Vec<JobInfo>>).transpose()?;
     let providers = state.providers.as_ref().map(super::json::<Vec<ProviderInfo>>).transpose()?;
-    tx.execute(sql, args![team, id, agents, skills, jobs, providers]).await.map(drop)
+    let confinement = state.confinement.as_ref().map(super::json::<Confinement>).transpose()?;
+    tx.execute(sql, args![team, id, agents, skills, jobs, providers, confinement]).await.map(drop)
 }
 
 /// The connection `epoch` ended. Answers whether contact was lost by it: a newer one keeps it.

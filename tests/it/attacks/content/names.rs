@@ -9,7 +9,10 @@ use board_tests::{
     fake_daemon::{accepted, completed, progress},
     tasks::id,
 };
-use protocol::{AgentInfo, ConfigError, EventBody, FromDaemon, JobInfo, ProviderInfo, SkillInfo, ToDaemon, ViberState};
+use protocol::{
+    AgentInfo, ConfigError, ConfinedSubject, Confinement, EventBody, FromDaemon, Granted, HiddenSecret, JobInfo,
+    ProviderInfo, SkillInfo, ToDaemon, ViberState,
+};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
@@ -69,6 +72,12 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
         skills: Some(vec![SkillInfo { id: text(), name: text(), description: text() }]),
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
         providers: Some(vec![ProviderInfo { id: text(), api: text(), has_key: true, warning: Some(text()) }]),
+        confinement: Some(Confinement {
+            layers: vec![text()],
+            subjects: vec![ConfinedSubject { name: text(), sentence: text(), ..ConfinedSubject::default() }],
+            granted: Granted { write: vec![text()], network: text(), ..Granted::default() },
+            hidden: vec![HiddenSecret { word: text(), places: vec![text()] }],
+        }),
     };
     viber.send(&FromDaemon::Hello(Box::new(hello))).await;
     viber.until("a welcome", |frame| matches!(frame, ToDaemon::Welcome(_)).then_some(())).await;

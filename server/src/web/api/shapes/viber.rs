@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, Instant, ProviderInfo, ViberId};
+use protocol::{AgentInfo, Confinement, Instant, ProviderInfo, ViberId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -48,8 +48,12 @@ pub struct Viber {
     pub queued: u64,
     /// Takes no new task until it is taken back.
     pub drained: bool,
-    /// Whether commands of agents are confined by the kernel (Landlock).
+    /// Whether commands of agents are confined by the kernel.
     pub confined: bool,
+    /// What commands reach there, subject by subject, in words; absent when the daemon does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub confinement: Option<Confinement>,
     /// When two machines took turns on its credential: the home may have been copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -61,7 +65,7 @@ pub struct Viber {
 impl From<domain::Viber> for Viber {
     fn from(viber: domain::Viber) -> Self {
         Self {
-            confined: viber.capabilities.iter().any(|capability| capability == "landlock"),
+            confined: viber.is_confined() == Some(true),
             id: viber.id,
             name: viber.name,
             labels: viber.labels,
@@ -72,6 +76,7 @@ impl From<domain::Viber> for Viber {
             agents: viber.agents,
             providers: viber.providers,
             capabilities: viber.capabilities,
+            confinement: viber.confinement,
             running: viber.running,
             queued: viber.queued,
             drained: viber.drained,
