@@ -16,6 +16,7 @@ use std::{
 use anyhow::Context;
 use rustix::{
     fs::FileType,
+    net::{RecvFlags, recv},
     process::{self, Pid, Signal, WaitOptions, WaitStatus},
 };
 use tokio::{
@@ -265,16 +266,13 @@ impl Children {
             self.exit = Some(Exit { code: status.exit_status(), signal: status.terminating_signal() });
             return;
         }
-        // It may have told just before it ended.
-        let mut line = Vec::new();
-        while let Some(init) = &self.init {
-            let mut chunk = [0; 1024];
-            match init.try_read(&mut chunk) {
-                Ok(length) if length > 0 => line.extend_from_slice(&chunk[..length]),
-                _ => break,
-            }
+        // It may have told just before it ended, and nobody has waited for it: past the runtime, which knows only of what
+        // somebody waited for.
+        let mut line = [0; 1024];
+        let told = self.init.as_ref().map(|init| recv(init, &mut line, RecvFlags::DONTWAIT));
+        if let Some(Ok((length, _))) = told {
+            self.take(&line[..length]);
         }
-        self.take(&line);
     }
 
     fn take(&mut self, line: &[u8]) {

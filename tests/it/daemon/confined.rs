@@ -266,11 +266,13 @@ fn a124_secrets_are_hidden_until_one_is_opened() {
             assert!(!ran.text.contains("SECRET") && !ran.text.contains("made"), "{layers}: {ran:?}");
         }
         // A space that holds the user's home: names cannot be taken away from under what is hidden.
-        let ran = desk.run(
-            &["--write", &desk.path("user")],
-            "mv ~/.ssh ~/moved; mv ~/viber ~/v; cat ~/moved/id ~/v/state/credential; echo x > ~/new && echo made",
-        );
-        assert!(!ran.text.contains("SECRET") && ran.text.contains("made"), "{ran:?}");
+        for layers in ["namespaces,landlock,seccomp", "namespaces", "landlock"] {
+            let script = "mv ~/.ssh ~/moved; mv ~/viber ~/v; rm -rf ~/.ssh ~/viber/state; cat ~/.ssh/id ~/moved/id \
+                ~/v/state/credential ~/viber/state/credential; echo x > ~/space/new && echo made";
+            let ran = desk.run(&["--layers", layers, "--write", &desk.path("user")], script);
+            assert!(!ran.text.contains("SECRET") && ran.text.contains("made"), "{layers}: {ran:?}");
+            assert_eq!(fs::read_to_string(desk.at("user/.ssh/id")).expect("there"), "SECRET\n", "{layers}");
+        }
     }
 }
 
