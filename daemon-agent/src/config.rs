@@ -186,7 +186,7 @@ impl Snapshot {
         ViberState {
             agents: Some(agents.collect()),
             providers: Some(providers.collect()),
-            confinement: Some(self.config.sandbox.confinement()),
+            confinement: Some(Box::new(self.config.sandbox.confinement())),
             ..ViberState::default()
         }
     }

@@ -13,11 +13,11 @@ mod options;
 mod supervise;
 mod tree;
 
-use std::{ffi::OsString, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::{self, Layers};
+use crate::sandbox;
 
 pub use held::{Command, Held};
 pub use kin::Kin;
@@ -43,9 +43,6 @@ pub enum Report {
     /// The command could not be started.
     Failed {
         message: String,
-        /// It was not the sandbox that could not be made.
-        #[serde(default)]
-        confined: bool,
     },
     Ended(Ended),
 }
@@ -88,8 +85,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if options.init {
         return init::main(&options);
     }
-    let wanted = options.rules.is_some() && options.layers.namespaces;
+    let mut options = options;
+    if options.rules.is_some() && options.layers.namespaces && !options.require {
+        // Once they are entered there is no way back: whoever does not insist on them hears first whether they can be.
+        options.layers.namespaces = sandbox::can_have_namespaces(&own_program());
+    }
     // Now, because a process with several threads may not.
+    let wanted = options.rules.is_some() && options.layers.namespaces;
     let namespaces = wanted && sandbox::enter(supervise::network(&options)).is_ok();
     // One thread: a supervisor per running command has to be small.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -97,30 +99,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match runtime.map_err(anyhow::Error::from).and_then(run) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            if error.is::<supervise::NoNamespaces>() {
-                return without_namespaces(&options, &error);
-            }
             eprintln!("daemon-agent hold: {error:#}");
             ExitCode::from(127)
         }
     }
-}
-
-/// Begins again with the layers that are left, or does not, where every one is required.
-fn without_namespaces(options: &Options, error: &anyhow::Error) -> ExitCode {
-    if options.require {
-        supervise::report(&Report::Failed {
-            message: format!("the sandbox cannot be made: {error:#}"),
-            confined: false,
-        });
-    } else {
-        let options = Options { layers: Layers { namespaces: false, ..options.layers }, ..options.clone() };
-        let failed =
-            std::process::Command::new(own_program()).arg0("daemon-agent").arg("hold").args(options.to_args()).exec();
-        supervise::report(&Report::Failed { message: failed.to_string(), confined: false });
-    }
-    eprintln!("daemon-agent hold: {error:#}");
-    ExitCode::from(127)
 }
 
 /// Closes what whoever started the daemon left open in it: a command gets its three standard streams and nothing else.

@@ -23,7 +23,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 pub use layers::{Layers, Network};
 pub use namespaces::{enter, enter_processes};
 pub use places::Places;
-pub use probe::{Found, found, look};
+pub use probe::{Found, can_have_namespaces, found, look};
 pub use secrets::PRIVATE;
 pub use view::{Plan, View};
 

@@ -192,7 +192,7 @@ pub struct ViberState {
     pub providers: Option<Vec<ProviderInfo>>,
     /// Absent from daemons that say no more than a word among their capabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub confinement: Option<Confinement>,
+    pub confinement: Option<Box<Confinement>>,
 }
 
 /// An attempt that runs on the machine.

@@ -21,21 +21,20 @@ pub const GO: &[u8] = b"go\n";
 
 /// Runs until no process is left in the namespace.
 pub fn main(options: &Options) -> ExitCode {
-    let mut confined = false;
-    match begin(options, &mut confined) {
+    match begin(options) {
         Ok(command) => {
             reap(command);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            report(&Report::Failed { message: format!("{error:#}"), confined });
+            report(&Report::Failed { message: format!("{error:#}") });
             ExitCode::FAILURE
         }
     }
 }
 
-/// Starts the command. `confined` tells, when it fails, that the sandbox was not why.
-fn begin(options: &Options, confined: &mut bool) -> anyhow::Result<i32> {
+/// Starts the command.
+fn begin(options: &Options) -> anyhow::Result<i32> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The supervisor may have died before that: then nobody says go.
     let mut line = String::new();
@@ -51,8 +50,7 @@ fn begin(options: &Options, confined: &mut bool) -> anyhow::Result<i32> {
         memory: limits::memory(rules.memory),
         processes: MAX_PROCESSES,
     };
-    let view = View::enter(&plan).context("no file tree of its own")?;
-    *confined = true;
+    let view = View::enter(&plan).context("the sandbox cannot be made: no file tree of its own")?;
     let (command, layers) = start(options, Some(&view))?;
     let layers = Layers { namespaces: true, ..layers };
     report(&Report::Started { pid: command, confined: true, layers: layers.to_string(), overlays: view.overlays });

@@ -16,6 +16,7 @@ use std::{
 use anyhow::Context;
 use rustix::{
     fs::FileType,
+    net::{RecvFlags, recv},
     process::{self, Pid, Signal, WaitOptions, WaitStatus},
 };
 use tokio::{
@@ -46,11 +47,6 @@ enum Because {
     Excess(limits::Excess),
 }
 
-/// The command was not started because its namespaces could not be made; nothing is running.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NoNamespaces(String);
-
 pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     // Fails when it is a group's leader already: started by hand from a shell.
     let alone = process::setsid().is_ok();
@@ -65,9 +61,7 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     let mut children = match begin(options, namespaces) {
         Ok(children) => children,
         Err(error) => {
-            if !error.is::<NoNamespaces>() {
-                report(&Report::Failed { message: format!("{error:#}"), confined: true });
-            }
+            report(&Report::Failed { message: format!("{error:#}") });
             return Err(error);
         }
     };
@@ -125,28 +119,26 @@ fn begin(options: &Options, namespaces: bool) -> anyhow::Result<Children> {
 
 /// Starts the first process of a process namespace, which makes the file tree and starts the command.
 fn begin_in_namespaces(options: &Options) -> anyhow::Result<Children> {
-    let lacking = |error: std::io::Error| NoNamespaces(format!("no process namespace: {error}"));
-    sandbox::enter_processes().map_err(lacking)?;
+    sandbox::enter_processes().context("no process namespace")?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut init = Command::new(own_program());
     let args = Options { init: true, ..options.clone() }.to_args();
     // From the main thread: the process ends with the thread that it was started from.
     let init =
         init.arg0("daemon-agent").arg("hold").args(args).process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
-    let pid = init.spawn().map_err(lacking)?.id() as i32;
-    (&ours).write_all(init::GO).map_err(lacking)?;
+    let pid = init.spawn().context("cannot start the first process")?.id() as i32;
+    (&ours).write_all(init::GO)?;
     let mut line = String::new();
     // Not buffered further than the line: what comes after it is read later.
     let mut reader = std::io::BufReader::with_capacity(1, &ours);
-    reader.read_line(&mut line).map_err(lacking)?;
+    reader.read_line(&mut line)?;
     match serde_json::from_str(&line) {
         Ok(Report::Started { layers, overlays, .. }) => {
             // The number that the command has in its namespace means something else out here.
             report(&Report::Started { pid, confined: true, layers, overlays });
         }
-        Ok(Report::Failed { message, confined: true }) => anyhow::bail!(message),
-        Ok(Report::Failed { message, .. }) => return Err(NoNamespaces(message).into()),
-        Ok(Report::Ended(_)) | Err(_) => return Err(NoNamespaces("the namespace ended at once".to_owned()).into()),
+        Ok(Report::Failed { message }) => anyhow::bail!(message),
+        Ok(Report::Ended(_)) | Err(_) => anyhow::bail!("its process namespace ended at once"),
     }
     ours.set_nonblocking(true)?;
     Ok(Children { child: pid, init: Some(tokio::net::UnixStream::from_std(ours)?), exit: None })
@@ -274,16 +266,13 @@ impl Children {
             self.exit = Some(Exit { code: status.exit_status(), signal: status.terminating_signal() });
             return;
         }
-        // It may have told just before it ended.
-        let mut line = Vec::new();
-        while let Some(init) = &self.init {
-            let mut chunk = [0; 1024];
-            match init.try_read(&mut chunk) {
-                Ok(length) if length > 0 => line.extend_from_slice(&chunk[..length]),
-                _ => break,
-            }
+        // It may have told just before it ended, and nobody has waited for it: past the runtime, which knows only of what
+        // somebody waited for.
+        let mut line = [0; 1024];
+        let told = self.init.as_ref().map(|init| recv(init, &mut line, RecvFlags::DONTWAIT));
+        if let Some(Ok((length, _))) = told {
+            self.take(&line[..length]);
         }
-        self.take(&line);
     }
 
     fn take(&mut self, line: &[u8]) {

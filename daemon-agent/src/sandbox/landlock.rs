@@ -70,7 +70,10 @@ pub fn confine(places: &Places, network: Network) -> anyhow::Result<()> {
     // Programs that share memory between their own processes do it there.
     ruleset = grant(ruleset, Path::new("/dev/shm"), write())?;
     for path in &places.read {
-        ruleset = grant(ruleset, path, read())?;
+        let holes: Vec<PathBuf> = places.closed().filter(|hole| hole.starts_with(path)).cloned().collect();
+        for path in grants::around(path, &holes) {
+            ruleset = grant(ruleset, &path, read())?;
+        }
     }
     for path in &places.write {
         // What lies in the home is granted by name only, never because a space holds the whole home.

@@ -27,10 +27,12 @@ impl Places {
     /// Looks at every path of `rules`. What is not there is skipped.
     pub fn find(rules: &Rules) -> anyhow::Result<Self> {
         let home = rules.home.canonicalize().with_context(|| format!("no home at {}", rules.home.display()))?;
-        let write = real(&rules.write, &rules.write);
-        let read = real(&rules.read, &rules.write);
-        let opened: Vec<PathBuf> = write.iter().chain(&read).cloned().collect();
         let private = secrets::private(&home);
+        let is_private = |path: &PathBuf| private.iter().any(|private| path.starts_with(private));
+        let (mut write, mut read) = (real(&rules.write, &rules.write), real(&rules.read, &rules.write));
+        write.retain(|path| !is_private(path));
+        read.retain(|path| !is_private(path));
+        let opened: Vec<PathBuf> = write.iter().chain(&read).cloned().collect();
         let mut hidden = secrets::hidden(&home, &opened);
         hidden.retain(|place| !private.contains(place));
         let protect = rules.protect.iter().filter_map(|path| nearest(path)).collect();

@@ -68,17 +68,31 @@ pub fn look(program: &Path) -> Found {
     }
 }
 
-/// Confines a command that does nothing and hears with what.
+/// Confines commands that do nothing, by each layer alone.
 fn probe(program: &Path) -> Found {
-    let (layers, overlays) = confine_nothing(program).unwrap_or((Layers::NONE, false));
-    let landlock = layers.landlock;
-    Found { layers, overlays, scopes: landlock && landlock::has_scopes(), sockets: landlock && landlock::has_sockets() }
+    let alone = |layers| confine_nothing(program, layers);
+    let namespaces = alone(Layers { namespaces: true, ..Layers::NONE });
+    let landlock = alone(Layers { landlock: true, ..Layers::NONE }).is_some();
+    let seccomp = alone(Layers { seccomp: true, ..Layers::NONE }).is_some();
+    Found {
+        layers: Layers { namespaces: namespaces.is_some(), landlock, seccomp },
+        overlays: namespaces.unwrap_or(false),
+        scopes: landlock && landlock::has_scopes(),
+        sockets: landlock && landlock::has_sockets(),
+    }
 }
 
-fn confine_nothing(program: &Path) -> Option<(Layers, bool)> {
+/// Whether a command can have namespaces here, with the program that understands `hold`.
+pub fn can_have_namespaces(program: &Path) -> bool {
+    confine_nothing(program, Layers { namespaces: true, ..Layers::NONE }).is_some()
+}
+
+/// Starts nothing in exactly these layers: `None` where that fails, else whether its file tree hides sockets of others.
+fn confine_nothing(program: &Path, layers: Layers) -> Option<bool> {
     let (ours, theirs) = UnixStream::pair().ok()?;
     let mut hold = Command::new(program);
-    hold.arg0("daemon-agent").args(["hold", "--home", "/usr", "--", "sh", "-c", ":"]).current_dir("/");
+    hold.arg0("daemon-agent").args(["hold", "--require", "--layers", &layers.to_string(), "--home", "/usr"]);
+    hold.args(["--", "sh", "-c", ":"]).current_dir("/");
     hold.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
     let mut supervisor = hold.spawn().ok()?;
     // Holds the other end open.
@@ -86,7 +100,7 @@ fn confine_nothing(program: &Path) -> Option<(Layers, bool)> {
     ours.set_read_timeout(Some(TIMEOUT)).ok()?;
     let mut lines = BufReader::new(&ours).lines().map_while(Result::ok);
     let told = lines.find_map(|line| match serde_json::from_str(&line) {
-        Ok(Report::Started { layers, overlays, .. }) => Some(Layers::parse(&layers).map(|layers| (layers, overlays))),
+        Ok(Report::Started { overlays, .. }) => Some(Some(overlays)),
         Ok(Report::Failed { .. }) => Some(None),
         Ok(Report::Ended(_)) | Err(_) => None,
     });

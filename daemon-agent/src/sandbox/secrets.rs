@@ -152,11 +152,6 @@ impl Secret {
         });
         places.filter(|place| place.symlink_metadata().is_ok()).collect()
     }
-
-    /// All its places, there or not; only the part before a `*` of those that have one.
-    pub fn all(&self, user_home: &Path) -> Vec<PathBuf> {
-        self.places.iter().map(|place| user_home.join(place.trim_end_matches('*'))).collect()
-    }
 }
 
 fn beginning(user_home: &Path, begin: &str) -> Vec<PathBuf> {

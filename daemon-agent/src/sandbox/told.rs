@@ -116,7 +116,7 @@ fn network_of(found: Found, network: Network) -> (ConfinedState, &'static str) {
         Network::Open => (
             Open,
             "Commands use this machine's network as its user does, services that listen on this machine included. \
-             `network: none` takes it from them.",
+             The setting network: none takes it from them.",
         ),
         Network::None if layers.namespaces => (Kept, "Commands have no network but a loopback of their own."),
         Network::None if layers.seccomp => (Kept, "Commands have no network."),
@@ -130,7 +130,7 @@ fn network_of(found: Found, network: Network) -> (ConfinedState, &'static str) {
 /// An amount of memory as people say it.
 pub fn amount(bytes: u64) -> String {
     match bytes >> 20 {
-        mib if mib >= 10 << 10 => format!("{} GiB", mib >> 10),
+        mib if mib >= 10 << 10 || mib % (1 << 10) == 0 && mib > 0 => format!("{} GiB", mib >> 10),
         mib if mib >= 1 << 10 => format!("{:.1} GiB", mib as f64 / 1024.0),
         mib => format!("{mib} MiB"),
     }
@@ -179,6 +179,6 @@ mod tests {
 
     #[test]
     fn amounts_are_short() {
-        assert_eq!([4 << 30, 512 << 20, 24 << 30].map(amount), ["4.0 GiB", "512 MiB", "24 GiB"]);
+        assert_eq!([4 << 30, 512 << 20, 24 << 30].map(amount), ["4 GiB", "512 MiB", "24 GiB"]);
     }
 }

@@ -110,6 +110,11 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         let before = fields.get("note").and_then(Value::as_str).map(|before| format!("{before}; ")).unwrap_or_default();
         fields.insert("note".into(), format!("{before}{note}").into());
     }
+    if !sandbox::look(&toolbox.hold).layers.namespaces {
+        for path in toolbox.context.home.close_again() {
+            tracing::warn!(path = %path.display(), "A command opened this to others; it is closed again");
+        }
+    }
     let ok = cut.is_none() && ended.code == Some(0);
     Outcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }
 }

@@ -112,9 +112,22 @@ impl Machine {
     /// namespace a command knows others.
     pub async fn pids(&self, file: &str) -> Vec<u32> {
         let said = self.said(file).await;
-        let numbers: HashMap<u32, u32> = self.living().into_iter().map(|pid| (own_number(pid), pid)).collect();
-        let pids = said.split_whitespace().map(|pid| pid.parse().expect("a process id"));
-        pids.map(|pid| numbers.get(&pid).copied().unwrap_or(pid)).collect()
+        let said: Vec<u32> = said.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect();
+        let begin = Instant::now();
+        loop {
+            let numbers: HashMap<u32, u32> = self.living().into_iter().map(|pid| (own_number(pid), pid)).collect();
+            let found: Vec<u32> = said.iter().filter_map(|pid| numbers.get(pid).copied()).collect();
+            // Nothing of this task: it was started otherwise, and numbered by the machine.
+            if numbers.is_empty() {
+                return said;
+            }
+            // One that starts a program at this moment shows nothing of itself.
+            if found.len() == said.len() {
+                return found;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "{said:?} are not among {numbers:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// The processes of commands of this machine's task that live.

@@ -27,6 +27,12 @@ const ALL: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../migrations/sqlite/0002_workspace.sql"),
         include_str!("../../../migrations/postgres/0002_workspace.sql"),
     ),
+    (
+        3,
+        "confinement",
+        include_str!("../../../migrations/sqlite/0003_confinement.sql"),
+        include_str!("../../../migrations/postgres/0003_confinement.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

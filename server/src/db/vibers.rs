@@ -283,7 +283,7 @@ pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState)
     let skills = state.skills.as_ref().map(super::json::<Vec<SkillInfo>>).transpose()?;
     let jobs = state.jobs.as_ref().map(super::json::<Vec<JobInfo>>).transpose()?;
     let providers = state.providers.as_ref().map(super::json::<Vec<ProviderInfo>>).transpose()?;
-    let confinement = state.confinement.as_ref().map(super::json::<Confinement>).transpose()?;
+    let confinement = state.confinement.as_deref().map(super::json::<Confinement>).transpose()?;
     tx.execute(sql, args![team, id, agents, skills, jobs, providers, confinement]).await.map(drop)
 }
 

@@ -220,8 +220,10 @@ fn a123_terminals_and_devices_are_its_own() {
         return;
     }
     for desk in Desk::each() {
-        let ran = desk
-            .run(&[], "ls -x /dev/pts | tr -d '\\n'; echo; ls /dev | sort | tr '\\n' ' '; : > /dev/tty && echo typed");
+        let ran = desk.run(
+            &[],
+            "ls -x /dev/pts | tr -d '\\n'; echo; ls /dev | sort | tr '\\n' ' '; echo; : > /dev/tty && echo typed",
+        );
         assert!(!ran.text.contains("typed"), "{ran:?}");
         let lines: Vec<&str> = ran.text.lines().collect();
         assert_eq!(lines[0].trim(), "ptmx", "{ran:?}");
@@ -256,13 +258,21 @@ fn a124_secrets_are_hidden_until_one_is_opened() {
             // The daemon's own is opened by nothing.
             let ran = desk.run(&["--layers", layers, "--read", &desk.path("user/viber/state")], all);
             assert!(!ran.text.contains("SECRET"), "{layers}: {ran:?}");
+            let state = desk.path("user/viber/state");
+            let ran = desk.run(
+                &["--layers", layers, "--write", &state],
+                "cat ~/viber/state/credential; echo x > ~/viber/state/new && echo made",
+            );
+            assert!(!ran.text.contains("SECRET") && !ran.text.contains("made"), "{layers}: {ran:?}");
         }
         // A space that holds the user's home: names cannot be taken away from under what is hidden.
-        let ran = desk.run(
-            &["--write", &desk.path("user")],
-            "mv ~/.ssh ~/moved; mv ~/viber ~/v; cat ~/moved/id ~/v/state/credential; echo x > ~/new && echo made",
-        );
-        assert!(!ran.text.contains("SECRET") && ran.text.contains("made"), "{ran:?}");
+        for layers in ["namespaces,landlock,seccomp", "namespaces", "landlock"] {
+            let script = "mv ~/.ssh ~/moved; mv ~/viber ~/v; rm -rf ~/.ssh ~/viber/state; cat ~/.ssh/id ~/moved/id \
+                ~/v/state/credential ~/viber/state/credential; echo x > ~/space/new && echo made";
+            let ran = desk.run(&["--layers", layers, "--write", &desk.path("user")], script);
+            assert!(!ran.text.contains("SECRET") && ran.text.contains("made"), "{layers}: {ran:?}");
+            assert_eq!(fs::read_to_string(desk.at("user/.ssh/id")).expect("there"), "SECRET\n", "{layers}");
+        }
     }
 }
 

@@ -72,12 +72,12 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
         skills: Some(vec![SkillInfo { id: text(), name: text(), description: text() }]),
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
         providers: Some(vec![ProviderInfo { id: text(), api: text(), has_key: true, warning: Some(text()) }]),
-        confinement: Some(Confinement {
+        confinement: Some(Box::new(Confinement {
             layers: vec![text()],
             subjects: vec![ConfinedSubject { name: text(), sentence: text(), ..ConfinedSubject::default() }],
             granted: Granted { write: vec![text()], network: text(), ..Granted::default() },
             hidden: vec![HiddenSecret { word: text(), places: vec![text()] }],
-        }),
+        })),
     };
     viber.send(&FromDaemon::Hello(Box::new(hello))).await;
     viber.until("a welcome", |frame| matches!(frame, ToDaemon::Welcome(_)).then_some(())).await;
