@@ -5,6 +5,7 @@
 mod agents;
 mod machine;
 mod providers;
+mod sandbox;
 mod variables;
 pub mod watch;
 mod yaml;
@@ -14,6 +15,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use protocol::{AgentInfo, ConfigError, Limits, Mode, ProviderInfo, Stream, ViberState};
 
 use crate::home::Home;
+pub use sandbox::Sandbox;
 pub use variables::Variables;
 
 /// `config.yaml`, with `${VAR}` replaced.
@@ -26,8 +28,8 @@ pub struct Config {
     /// Tasks at once on this machine.
     pub max_tasks: usize,
     pub on_disconnect: OnDisconnect,
-    /// Extra folders that commands may write to.
-    pub sandbox_write: Vec<PathBuf>,
+    /// What commands reach beside where their agent works.
+    pub sandbox: Sandbox,
     /// Whether every task has an entry in the log of its day.
     pub daily_log: bool,
     /// `provider/model` that makes vectors of what is remembered; `None`: memory is searched by words.
@@ -181,7 +183,12 @@ impl Snapshot {
             info
         });
         let providers = self.config.shown.iter().filter_map(|id| Some(self.config.providers.get(id)?.info(id)));
-        ViberState { agents: Some(agents.collect()), providers: Some(providers.collect()), ..ViberState::default() }
+        ViberState {
+            agents: Some(agents.collect()),
+            providers: Some(providers.collect()),
+            confinement: Some(Box::new(self.config.sandbox.confinement())),
+            ..ViberState::default()
+        }
     }
 }
 

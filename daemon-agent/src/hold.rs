@@ -6,7 +6,9 @@
 //! it went as JSON lines. Refuses to know tasks, tools and models.
 
 mod held;
+mod init;
 mod kin;
+mod limits;
 mod options;
 mod supervise;
 mod tree;
@@ -15,8 +17,11 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sandbox;
+
 pub use held::{Command, Held};
 pub use kin::Kin;
+pub use limits::MAX_PROCESSES;
 pub use options::Options;
 
 /// What a supervisor tells the daemon, one JSON line each.
@@ -25,8 +30,15 @@ pub use options::Options;
 pub enum Report {
     /// The command runs.
     Started {
+        /// The command, or the first process of its namespace.
         pid: i32,
         confined: bool,
+        /// What confines it, as `--layers` takes it.
+        #[serde(default)]
+        layers: String,
+        /// Whether sockets of others are out of sight wherever they lie.
+        #[serde(default)]
+        overlays: bool,
     },
     /// The command could not be started.
     Failed {
@@ -48,6 +60,9 @@ pub struct Ended {
     pub killed: u32,
     /// Processes that survived even SIGKILL for ten seconds (stuck in the kernel).
     pub left: u32,
+    /// Why the supervisor ended it by itself: it took too much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excess: Option<String>,
 }
 
 /// The program to start as `… hold`: the running one, also after an upgrade has replaced its file.
@@ -66,13 +81,36 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    close_inherited();
+    if options.init {
+        return init::main(&options);
+    }
+    let mut options = options;
+    if options.rules.is_some() && options.layers.namespaces && !options.require {
+        // Once they are entered there is no way back: whoever does not insist on them hears first whether they can be.
+        options.layers.namespaces = sandbox::can_have_namespaces(&own_program());
+    }
+    // Now, because a process with several threads may not.
+    let wanted = options.rules.is_some() && options.layers.namespaces;
+    let namespaces = wanted && sandbox::enter(supervise::network(&options)).is_ok();
     // One thread: a supervisor per running command has to be small.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(supervise::run(options))) {
+    let run = |runtime: tokio::runtime::Runtime| runtime.block_on(supervise::run(&options, namespaces));
+    match runtime.map_err(anyhow::Error::from).and_then(run) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("daemon-agent hold: {error:#}");
             ExitCode::from(127)
         }
+    }
+}
+
+/// Closes what whoever started the daemon left open in it: a command gets its three standard streams and nothing else.
+fn close_inherited() {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<i32> = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // The one that listed them is closed by now.
+        let _ = nix::unistd::close(descriptor);
     }
 }

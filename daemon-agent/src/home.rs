@@ -73,6 +73,15 @@ impl Home {
         Ok(())
     }
 
+    /// Closes again what a command opened to others where the kernel does not keep modes: else the daemon would refuse
+    /// its credential at the next start. Names what was open.
+    pub fn close_again(&self) -> Vec<PathBuf> {
+        let closed = [(self.state(), 0o700), (self.secrets(), 0o700), (self.credential(), 0o600)];
+        let open = closed.into_iter().filter(|(path, _)| open_to_others(path));
+        let done = open.filter(|(path, mode)| fs::set_permissions(path, Permissions::from_mode(*mode)).is_ok());
+        done.map(|(path, _)| path).collect()
+    }
+
     /// Takes the lock of this home, or `None` when another daemon holds it.
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.state().join("lock");
@@ -242,6 +251,12 @@ mod tests {
         }
         let held = home.lock().expect("lockable").expect("free");
         assert!(home.lock().expect("lockable").is_none());
+        fs::write(home.credential(), "secret").expect("written");
+        for (path, mode) in [(home.state(), 0o755), (home.credential(), 0o604)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+        }
+        assert_eq!(home.close_again(), [home.state(), home.credential()]);
+        assert!(home.close_again().is_empty() && !open_to_others(&home.credential()));
         drop(held);
         assert!(home.lock().expect("lockable").is_some());
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     agent::{AgentInfo, DamageInfo, JobInfo, ProviderInfo, SkillInfo},
     command::Command,
+    confinement::Confinement,
     event::Event,
     files::WorkspaceWritten,
     ids::{BootId, EditId, TaskId, ViberId},
@@ -191,6 +192,9 @@ pub struct ViberState {
     pub providers: Option<Vec<ProviderInfo>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<Vec<DamageInfo>>,
+    /// Absent from daemons that say no more than a word among their capabilities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Box<Confinement>>,
 }
 
 /// An attempt that runs on the machine.

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod command;
+pub mod confinement;
 pub mod event;
 pub mod files;
 pub mod frame;
@@ -25,6 +26,7 @@ pub use command::{
     ApprovalResponse, Attachment, Command, Decision, Injection, Limits, Mode, Policy, Stream, TaskSubmit, Turn,
     TurnPart, TurnRole,
 };
+pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
     ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, Pause,
     PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,

@@ -3,6 +3,7 @@
 mod closed;
 mod commands;
 mod config;
+mod confined;
 mod escape;
 mod models;
 mod sandbox;

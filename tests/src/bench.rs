@@ -21,6 +21,7 @@ mod idle;
 mod kill;
 mod page;
 mod round_trip;
+mod sandbox;
 mod stalled;
 mod workspace;
 
@@ -44,6 +45,7 @@ const MEASURES: &[Measure] = &[
     ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
     ("workspace", |scale| Box::pin(workspace::measure(scale))),
     ("memory", |scale| Box::pin(workspace::remember(scale))),
+    ("sandbox", |scale| Box::pin(sandbox::measure(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

@@ -58,7 +58,7 @@ pub struct Identity {
 impl Identity {
     fn hello(&self, mesh: &Mesh) -> Hello {
         let files = mesh.files().borrow().clone();
-        let mut capabilities = vec![crate::sandbox::status().as_str().to_owned()];
+        let mut capabilities = crate::sandbox::found().words();
         if self.credential.insecure {
             capabilities.push("insecure".to_owned());
         }

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
+use protocol::ConfinedState;
+
 use super::{Failure, console::remark, enrol, open};
 use crate::{
     adapters::{
         board::{Credential, address, credential},
         cli::{Ask, ask},
     },
-    config::{Snapshot, Variables},
+    config::{Sandbox, Snapshot, Variables},
     damaged,
-    home::{Home, open_to_others},
-    sandbox::{self, Confinement},
+    home::{Home, open_to_others, user_home},
 };
 
 /// Checks config.yaml and all agents.
@@ -32,6 +33,9 @@ pub fn validate(home: &Home) -> Result<(), Failure> {
         if let Some(warning) = &read.config.providers[id].warning {
             say!("config.yaml: warning: provider {id}: {warning}");
         }
+    }
+    for warning in warnings(&read.config.sandbox) {
+        say!("config.yaml: warning: {warning}");
     }
     let errors = read.errors();
     for error in &errors {
@@ -80,10 +84,7 @@ pub async fn doctor(home: &Home) -> Result<(), Failure> {
         found.warn("there is no agent: `daemon-agent join` writes a default one");
     }
     agents(home, &read, &mut found);
-    match sandbox::status() {
-        Confinement::Landlock => found.good("commands are confined by Landlock"),
-        Confinement::Unconfined => found.warn("the kernel has no Landlock: commands may do what this user may do"),
-    }
+    confinement(&read.config.sandbox, &mut found);
     let damage = damaged::list(home);
     for one in &damage {
         let (file, at, bytes) = (&one.file, one.at, one.bytes);
@@ -120,6 +121,39 @@ fn permissions(home: &Home, found: &mut Findings) {
     if open_to_others(&config) && std::fs::read_to_string(&config).is_ok_and(|text| text.contains("apiKey")) {
         found.warn(&format!("{} names keys and can be read by others", config.display()));
     }
+}
+
+/// What commands reach, what they were given, and what is hidden from them.
+fn confinement(sandbox: &Sandbox, found: &mut Findings) {
+    let told = sandbox.confinement();
+    for subject in &told.subjects {
+        let text = format!("{}: {}", subject.name, subject.sentence);
+        match subject.state {
+            ConfinedState::Kept => found.good(&text),
+            // A choice, not a finding.
+            ConfinedState::Open if subject.name == "network" => found.good(&text),
+            ConfinedState::Partly | ConfinedState::Open => found.warn(&text),
+        }
+    }
+    let granted = &told.granted;
+    for (what, list) in [("write to", &granted.write), ("read", &granted.read), ("use the sockets", &granted.sockets)] {
+        if !list.is_empty() {
+            found.good(&format!("commands may {what} {}", list.join(", ")));
+        }
+    }
+    for secret in &told.hidden {
+        found.good(&format!("hidden ({}): {}", secret.word, secret.places.join(", ")));
+    }
+    for warning in warnings(sandbox) {
+        found.warn(&warning);
+    }
+}
+
+/// Grants that reach further than they look.
+fn warnings(sandbox: &Sandbox) -> Vec<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path: Vec<_> = std::env::split_paths(&path).collect();
+    user_home().map_or_else(Vec::new, |home| sandbox.warnings(&home, &path))
 }
 
 fn agents(home: &Home, read: &Snapshot, found: &mut Findings) {

@@ -42,7 +42,10 @@ pub async fn status(home: &Home, json: bool) -> Result<(), Failure> {
     if answer["drained"] == true {
         say!("Drained: no new tasks are begun.");
     }
-    say!("Commands are {}.", if answer["confinement"] == "landlock" { "confined by Landlock" } else { "not confined" });
+    say!(
+        "Commands are {}.",
+        if answer["confinement"].as_str().is_some_and(|layers| layers != "none") { "confined" } else { "not confined" }
+    );
     for error in answer["errors"].as_array().into_iter().flatten() {
         say!(
             "{} line {}: {}",

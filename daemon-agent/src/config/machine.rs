@@ -9,6 +9,7 @@ use serde_saphyr::Spanned;
 use super::{
     Api, Config, OnDisconnect, Provider,
     providers::{listens, take_key, usual, well_known},
+    sandbox,
     variables::Variables,
     yaml::Source,
 };
@@ -24,7 +25,7 @@ struct Written {
     defaults: Defaults,
     max_tasks: Option<Spanned<u32>>,
     on_disconnect: Option<Spanned<String>>,
-    sandbox: Sandbox,
+    sandbox: sandbox::Written,
     daily_log: Option<bool>,
     memory: WrittenMemory,
 }
@@ -47,12 +48,6 @@ struct WrittenProvider {
 #[serde(deny_unknown_fields, default)]
 struct Defaults {
     model: Option<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Sandbox {
-    write: Vec<Spanned<String>>,
 }
 
 /// What holds without a file.
@@ -89,10 +84,7 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         config.on_disconnect = on_disconnect(&policy.value)
             .ok_or_else(|| source.wrong(&policy, "expected `continue` or `stop_after SECONDS`"))?;
     }
-    for folder in &written.sandbox.write {
-        let path = variables.path(&folder.value).map_err(|why| source.wrong(folder, why))?;
-        config.sandbox_write.push(path);
-    }
+    config.sandbox = written.sandbox.check(&source, variables)?;
     config.daily_log = written.daily_log.unwrap_or(true);
     if let Some(model) = written.memory.embeddings {
         check_embeddings(&source, &model, &config)?;

@@ -111,7 +111,7 @@ impl Work {
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
         // The machine's file goes before what the Board knew when it sent the task.
         run.submit.plan = plan.shown().await;
-        let place = prompt::Place::here(sandbox::status() != sandbox::Confinement::Unconfined, clock);
+        let place = prompt::Place::here(sandbox::found().layers.confine(), clock);
         let recall = run.memory.recall(&run.submit).await;
         let messages = prompt::messages(&run.submit, &run.home, &recall);
         let ids = messages.iter().filter_map(|message| match message {

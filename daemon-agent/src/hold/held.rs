@@ -42,7 +42,7 @@ pub struct Held {
     supervisor: Child,
     reports: Lines<BufReader<OwnedReadHalf>>,
     requests: OwnedWriteHalf,
-    /// The command's own process.
+    /// The command's own process, or the first one of its namespace.
     pub pid: i32,
     /// Whether the kernel confines it.
     pub confined: bool,
@@ -68,11 +68,11 @@ impl Held {
         let reports = BufReader::new(reports).lines();
         let mut held = Self { supervisor, reports, requests, pid: 0, confined: false };
         match held.report().await {
-            Some(Report::Started { pid, confined }) => {
+            Some(Report::Started { pid, confined, .. }) => {
                 (held.pid, held.confined) = (pid, confined);
                 Ok((held, pipe::Receiver::from_owned_fd(output.into())?))
             }
-            Some(Report::Failed { message }) => Err(io::Error::other(message)),
+            Some(Report::Failed { message, .. }) => Err(io::Error::other(message)),
             Some(Report::Ended(_)) | None => Err(io::Error::other("the supervisor of commands could not be started")),
         }
     }

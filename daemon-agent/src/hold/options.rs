@@ -2,10 +2,15 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use crate::sandbox::Rules;
+use crate::sandbox::{Layers, Network, Rules};
 
 /// The options, for the usage line.
-pub const USAGE: &str = "[--quiet] [--cwd DIR] [--scratch DIR] [--home DIR [--write PATH]…]";
+pub const USAGE: &str = "[--quiet] [--cwd DIR] [--scratch DIR] [--layers LIST] [--require] \
+    [--home DIR [--write PATH]… [--read PATH]… [--protect PATH]… [--socket PATH]… [--network none|open] \
+    [--memory BYTES]]";
+
+/// The word for which of the two processes of a supervisor this is: not for people.
+const INIT: &str = "--init";
 
 /// What to run and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,10 +19,17 @@ pub struct Options {
     pub quiet: bool,
     /// Working directory of the command.
     pub cwd: Option<PathBuf>,
-    /// A private folder that is removed when the daemon is gone: nobody else would.
+    /// A private folder that is removed when the daemon is gone: nobody else would. Where the command has a `/tmp` of
+    /// its own, that lies in there, and so is the same for every command of an attempt.
     pub scratch: Option<PathBuf>,
     /// What the command may touch; `None` leaves it unconfined.
     pub rules: Option<Rules>,
+    /// What keeps the rules, as far as the kernel has it.
+    pub layers: Layers,
+    /// Whether a layer that cannot be had keeps the command from starting.
+    pub require: bool,
+    /// The process that is the first of the command's own process namespace; its parent is the supervisor.
+    pub init: bool,
     /// The command and its arguments, never empty.
     pub argv: Vec<OsString>,
 }
@@ -28,35 +40,49 @@ impl Options {
         let mut args = args.into_iter();
         let mut options = Self::default();
         let mut home = None;
-        let mut write = Vec::new();
+        let mut rules = Rules::default();
         while let Some(arg) = args.next() {
             if arg == "--" {
                 options.argv = args.by_ref().collect();
                 break;
             }
-            let mut value = || args.next().map(PathBuf::from).ok_or_else(|| format!("{} wants a path", arg.display()));
+            let mut value = || args.next().ok_or_else(|| format!("{} wants a value", arg.display()));
             match arg.to_str() {
                 Some("--quiet") => options.quiet = true,
-                Some("--cwd") => options.cwd = Some(value()?),
-                Some("--scratch") => options.scratch = Some(value()?),
-                Some("--home") => home = Some(value()?),
-                Some("--write") => write.push(value()?),
+                Some("--require") => options.require = true,
+                Some(INIT) => options.init = true,
+                Some("--cwd") => options.cwd = Some(value()?.into()),
+                Some("--scratch") => options.scratch = Some(value()?.into()),
+                Some("--layers") => options.layers = word(&value()?, Layers::parse)?,
+                Some("--home") => home = Some(PathBuf::from(value()?)),
+                Some("--write") => rules.write.push(value()?.into()),
+                Some("--read") => rules.read.push(value()?.into()),
+                Some("--protect") => rules.protect.push(value()?.into()),
+                Some("--socket") => rules.sockets.push(value()?.into()),
+                Some("--network") => rules.network = word(&value()?, Network::parse)?,
+                Some("--memory") => rules.memory = Some(word(&value()?, |text| text.parse().ok())?),
                 _ => return Err(format!("unknown option {}", arg.display())),
             }
         }
         if options.argv.is_empty() {
             return Err("no command after --".into());
         }
-        if home.is_none() && !write.is_empty() {
-            return Err("--write needs --home".into());
+        if home.is_none() && rules != Rules::default() {
+            return Err("rules need --home".into());
         }
-        options.rules = home.map(|home| Rules { home, write });
+        options.rules = home.map(|home| Rules { home, ..rules });
         Ok(options)
     }
 
     /// The arguments that [`Options::parse`] reads back.
     pub fn to_args(&self) -> Vec<OsString> {
-        let mut args: Vec<OsString> = if self.quiet { vec!["--quiet".into()] } else { Vec::new() };
+        let mut args: Vec<OsString> = Vec::new();
+        for (set, name) in [(self.quiet, "--quiet"), (self.require, "--require"), (self.init, INIT)] {
+            args.extend(set.then(|| name.into()));
+        }
+        if self.layers != Layers::default() {
+            args.extend(["--layers".into(), self.layers.to_string().into()]);
+        }
         let mut option = |name: &str, path: &PathBuf| args.extend([name.into(), path.clone().into_os_string()]);
         if let Some(cwd) = &self.cwd {
             option("--cwd", cwd);
@@ -67,11 +93,24 @@ impl Options {
         if let Some(rules) = &self.rules {
             option("--home", &rules.home);
             rules.write.iter().for_each(|path| option("--write", path));
+            rules.read.iter().for_each(|path| option("--read", path));
+            rules.protect.iter().for_each(|path| option("--protect", path));
+            rules.sockets.iter().for_each(|path| option("--socket", path));
+            if rules.network == Network::None {
+                args.extend(["--network".into(), "none".into()]);
+            }
+            if let Some(bytes) = rules.memory {
+                args.extend(["--memory".into(), bytes.to_string().into()]);
+            }
         }
         args.push("--".into());
         args.extend(self.argv.iter().cloned());
         args
     }
+}
+
+fn word<T>(value: &OsString, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    value.to_str().and_then(read).ok_or_else(|| format!("{} is not understood", value.display()))
 }
 
 #[cfg(test)]
@@ -80,14 +119,28 @@ mod tests {
 
     #[test]
     fn options_survive_the_command_line() {
+        let rules = Rules {
+            home: "/h".into(),
+            write: vec!["/w".into(), "--odd".into()],
+            read: vec!["/r".into()],
+            protect: vec!["/w/p".into(), "/w/q".into()],
+            sockets: vec!["/run/agent".into()],
+            network: Network::None,
+            memory: Some(1 << 30),
+        };
         let options = Options {
             quiet: true,
             cwd: Some("/w".into()),
             scratch: Some("/tmp/x".into()),
-            rules: Some(Rules { home: "/h".into(), write: vec!["/w".into(), "--odd".into()] }),
+            rules: Some(rules),
+            layers: Layers { namespaces: false, ..Layers::default() },
+            require: true,
+            init: false,
             argv: vec!["sh".into(), "-c".into(), "--".into()],
         };
         assert_eq!(Options::parse(options.to_args()), Ok(options));
+        let none = Options { layers: Layers::NONE, argv: vec!["true".into()], ..Options::default() };
+        assert_eq!(Options::parse(none.to_args()), Ok(none));
     }
 
     #[test]
@@ -97,5 +150,7 @@ mod tests {
         assert!(parse(&["--frob", "--", "true"]).contains("--frob"));
         assert!(parse(&["--"]).contains("no command"));
         assert!(parse(&["--write", "/w", "--", "true"]).contains("--home"));
+        assert!(parse(&["--home", "/h", "--network", "half", "--", "true"]).contains("half"));
+        assert!(parse(&["--layers", "walls", "--", "true"]).contains("walls"));
     }
 }

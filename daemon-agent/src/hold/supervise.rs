@@ -3,8 +3,12 @@
 use std::{
     collections::HashSet,
     io::{BufRead, BufReader, Write},
-    os::{fd::AsFd, unix::process::CommandExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
     process::{Command, Stdio},
+    sync::mpsc,
     thread,
     time::Duration,
 };
@@ -12,16 +16,17 @@ use std::{
 use anyhow::Context;
 use rustix::{
     fs::FileType,
-    process::{self, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus},
+    net::{RecvFlags, recv},
+    process::{self, Pid, Signal, WaitOptions, WaitStatus},
 };
 use tokio::{
     signal::unix::{Signal as Signals, SignalKind, signal},
     sync::oneshot,
-    time::{Instant, timeout_at},
+    time::{Instant, MissedTickBehavior, interval, timeout_at},
 };
 
-use super::{Ended, Options, Report, tree};
-use crate::sandbox;
+use super::{Ended, Options, Report, init, limits, own_program, tree};
+use crate::sandbox::{self, Layers, Network, Places, View};
 
 /// Between asking and killing.
 const GRACE: Duration = Duration::from_secs(2);
@@ -29,8 +34,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// Between two looks at /proc while processes are being ended, unless one ends before.
 const LOOK: Duration = Duration::from_millis(20);
-/// Processes and threads of the user at once: far above honest work, far below a machine's end.
-const MAX_PROCESSES: u64 = 16_384;
+/// Between two looks at how much the command takes.
+const COUNT: Duration = Duration::from_millis(250);
 
 /// Why the command has to end.
 enum Because {
@@ -38,60 +43,110 @@ enum Because {
     Asked,
     /// The other end of standard input is gone.
     Abandoned,
+    /// It took too much.
+    Excess(limits::Excess),
 }
 
-pub async fn run(options: Options) -> anyhow::Result<u8> {
+pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     // Fails when it is a group's leader already: started by hand from a shell.
     let alone = process::setsid().is_ok();
     process::set_child_subreaper(Some(process::getpid())).context("cannot adopt orphans")?;
-    limit(Resource::Core, 0);
-    limit(Resource::Nproc, MAX_PROCESSES);
+    let memory = options.rules.as_ref().and_then(|rules| rules.memory);
+    limits::set(memory);
     let mut child_signals = signal(SignalKind::child())?;
     let mut end_signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    // Its thread has to be there before a process namespace is entered.
+    let (listen_now, mut asked) = listen();
 
-    let (pid, confined) = match start(&options) {
-        Ok(started) => started,
+    let mut children = match begin(options, namespaces) {
+        Ok(children) => children,
         Err(error) => {
             report(&Report::Failed { message: format!("{error:#}") });
             return Err(error);
         }
     };
-    report(&Report::Started { pid, confined });
-    let mut children = Children { main: pid, status: None };
-    let mut asked = listen();
+    let _ = listen_now.send(());
+    let mut ticks = interval(COUNT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.reset();
     let because = loop {
-        if !children.reap() || children.status.is_some() {
+        if !children.reap() || children.exit.is_some() {
             break None;
         }
         let [terminate, interrupt, hangup] = &mut end_signals;
         tokio::select! {
             _ = child_signals.recv() => {}
+            () = children.told() => {}
             because = &mut asked => break Some(because.unwrap_or(Because::Abandoned)),
             () = received(terminate) => break Some(Because::Asked),
             () = received(interrupt) => break Some(Because::Asked),
             () = received(hangup) => break Some(Because::Asked),
+            _ = ticks.tick(), if options.rules.is_some() => {
+                if let Some(excess) = limits::excess(&children.alive(), memory) {
+                    break Some(Because::Excess(excess));
+                }
+            }
         }
     };
-    let (killed, left) = end_all(&mut children, &mut child_signals, alone).await;
-    let status = children.status;
-    let code = status.and_then(WaitStatus::exit_status);
-    let ended = Ended { code, signal: status.and_then(WaitStatus::terminating_signal), killed, left };
-    report(&Report::Ended(ended.clone()));
+    let (killed, left) = end_all(&mut children, &mut child_signals, alone, because.as_ref()).await;
+    let exit = children.exit.unwrap_or(Exit { code: None, signal: Some(Signal::KILL.as_raw()) });
+    let excess = match because {
+        Some(Because::Excess(excess)) => Some(excess.sentence()),
+        _ => None,
+    };
+    report(&Report::Ended(Ended { code: exit.code, signal: exit.signal, killed, left, excess }));
     let abandoned = matches!(because, Some(Because::Abandoned)) || matches!(asked.try_recv(), Ok(Because::Abandoned));
-    if let Some(scratch) = options.scratch.filter(|_| abandoned) {
+    if let Some(scratch) = options.scratch.as_ref().filter(|_| abandoned) {
         // Whoever made it is dead. What cannot be removed is left to the system's own sweep.
         let _ = std::fs::remove_dir_all(scratch);
     }
-    Ok(match (ended.code, ended.signal) {
+    Ok(match (exit.code, exit.signal) {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128 + signal as u8,
         (None, None) => 1,
     })
 }
 
-/// Starts the command from a thread of its own: the confinement holds for that thread and what it starts, so the
-/// supervisor keeps its own rights.
-fn start(options: &Options) -> anyhow::Result<(i32, bool)> {
+/// Starts the command and tells so.
+fn begin(options: &Options, namespaces: bool) -> anyhow::Result<Children> {
+    if namespaces {
+        return begin_in_namespaces(options);
+    }
+    let (pid, layers) = start(options, None)?;
+    report(&Report::Started { pid, confined: layers.confine(), layers: layers.to_string(), overlays: false });
+    Ok(Children { child: pid, init: None, exit: None })
+}
+
+/// Starts the first process of a process namespace, which makes the file tree and starts the command.
+fn begin_in_namespaces(options: &Options) -> anyhow::Result<Children> {
+    sandbox::enter_processes().context("no process namespace")?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut init = Command::new(own_program());
+    let args = Options { init: true, ..options.clone() }.to_args();
+    // From the main thread: the process ends with the thread that it was started from.
+    let init =
+        init.arg0("daemon-agent").arg("hold").args(args).process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
+    let pid = init.spawn().context("cannot start the first process")?.id() as i32;
+    (&ours).write_all(init::GO)?;
+    let mut line = String::new();
+    // Not buffered further than the line: what comes after it is read later.
+    let mut reader = std::io::BufReader::with_capacity(1, &ours);
+    reader.read_line(&mut line)?;
+    match serde_json::from_str(&line) {
+        Ok(Report::Started { layers, overlays, .. }) => {
+            // The number that the command has in its namespace means something else out here.
+            report(&Report::Started { pid, confined: true, layers, overlays });
+        }
+        Ok(Report::Failed { message }) => anyhow::bail!(message),
+        Ok(Report::Ended(_)) | Err(_) => anyhow::bail!("its process namespace ended at once"),
+    }
+    ours.set_nonblocking(true)?;
+    Ok(Children { child: pid, init: Some(tokio::net::UnixStream::from_std(ours)?), exit: None })
+}
+
+/// Starts the command from a thread of its own: the confinement holds for that thread and what it starts, so this
+/// process keeps its own rights. Says which layers keep the rules.
+pub fn start(options: &Options, view: Option<&View>) -> anyhow::Result<(i32, Layers)> {
     let (program, arguments) = options.argv.split_first().context("no command")?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
@@ -101,25 +156,41 @@ fn start(options: &Options) -> anyhow::Result<(i32, bool)> {
     if let Some(cwd) = &options.cwd {
         command.current_dir(cwd);
     }
-    let spawn = || -> anyhow::Result<(i32, bool)> {
-        let confined = match &options.rules {
-            Some(rules) => sandbox::confine_this_thread(rules)? == sandbox::Confinement::Landlock,
-            None => false,
-        };
+    let spawn = || -> anyhow::Result<(i32, Layers)> {
+        let mut layers = Layers::NONE;
+        if let Some(rules) = &options.rules {
+            let there = sandbox::kernel_layers();
+            layers = Layers { namespaces: view.is_some(), ..options.layers.and(there) };
+            anyhow::ensure!(
+                !options.require || options.layers == layers,
+                "the sandbox is not what it was: {layers} instead of {}",
+                options.layers
+            );
+            // Looked at before, where a view was made: in it links lead elsewhere.
+            let places = view.map_or_else(|| Places::find(rules), |view| Ok(view.places.clone()))?;
+            sandbox::confine_this_thread(&places, layers, rules.network, view)?;
+        }
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        Ok((child.id() as i32, confined))
+        Ok((child.id() as i32, layers))
     };
     thread::scope(|scope| scope.spawn(spawn).join()).unwrap_or_else(|_| anyhow::bail!("the starting thread failed"))
 }
 
+/// Which network the command has: without rules the machine's.
+pub fn network(options: &Options) -> Network {
+    options.rules.as_ref().map_or(Network::Open, |rules| rules.network)
+}
+
 /// Ends everything below this process; says how many processes that were, and how many could not be ended.
-async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool) -> (u32, u32) {
+async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool, because: Option<&Because>) -> (u32, u32) {
     let own = process::getpid().as_raw_nonzero().get();
     let begin = Instant::now();
+    // What takes too much takes more every moment.
+    let grace = if matches!(because, Some(Because::Excess(_))) { Duration::ZERO } else { GRACE };
     let mut asked = HashSet::new();
     while children.reap() {
-        let alive = tree::descendants(own);
-        let hard = begin.elapsed() >= GRACE;
+        let alive = children.alive();
+        let hard = begin.elapsed() >= grace;
         if begin.elapsed() >= GIVE_UP {
             return (asked.len() as u32, alive.len() as u32);
         }
@@ -135,12 +206,18 @@ async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool) ->
                 process.signal(Signal::CONT);
             }
         }
-        if hard && alone {
-            kill_groups(groups, own);
+        if hard {
+            children.kill_namespace();
+            if alone {
+                kill_groups(groups, own);
+            }
         }
         // At the deadline, not later, even while nothing changes.
-        let look = if hard { Instant::now() + LOOK } else { (Instant::now() + LOOK).min(begin + GRACE) };
-        let _ = timeout_at(look, changes.recv()).await;
+        let look = if hard { Instant::now() + LOOK } else { (Instant::now() + LOOK).min(begin + grace) };
+        tokio::select! {
+            () = children.told() => {}
+            _ = timeout_at(look, changes.recv()) => {}
+        }
     }
     (asked.len() as u32, 0)
 }
@@ -153,10 +230,20 @@ fn kill_groups(groups: HashSet<i32>, own: i32) {
     }
 }
 
-/// The children that this process has to wait for: the command, and the orphans below it.
+/// How the command itself ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Exit {
+    code: Option<i32>,
+    signal: Option<i32>,
+}
+
+/// The children that this process has to wait for: the command and the orphans below it, or the first process of
+/// their namespace.
 struct Children {
-    main: i32,
-    status: Option<WaitStatus>,
+    child: i32,
+    /// With a namespace: where its first process tells of the command's end.
+    init: Option<tokio::net::UnixStream>,
+    exit: Option<Exit>,
 }
 
 impl Children {
@@ -165,12 +252,67 @@ impl Children {
     fn reap(&mut self) -> bool {
         loop {
             match process::wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.main => self.status = Some(status),
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.child => self.child_ended(status),
                 Ok(Some(_)) => {}
                 Ok(None) => return true,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return false,
             }
+        }
+    }
+
+    fn child_ended(&mut self, status: WaitStatus) {
+        if self.init.is_none() {
+            self.exit = Some(Exit { code: status.exit_status(), signal: status.terminating_signal() });
+            return;
+        }
+        // It may have told just before it ended, and nobody has waited for it: past the runtime, which knows only of what
+        // somebody waited for.
+        let mut line = [0; 1024];
+        let told = self.init.as_ref().map(|init| recv(init, &mut line, RecvFlags::DONTWAIT));
+        if let Some(Ok((length, _))) = told {
+            self.take(&line[..length]);
+        }
+    }
+
+    fn take(&mut self, line: &[u8]) {
+        if let Ok(Report::Ended(ended)) = serde_json::from_slice(line) {
+            self.exit = Some(Exit { code: ended.code, signal: ended.signal });
+        }
+    }
+
+    /// Waits until the first process of the namespace has told how the command ended; for ever without one.
+    async fn told(&mut self) {
+        let Some(init) = self.init.as_ref().filter(|_| self.exit.is_none()) else {
+            return std::future::pending().await;
+        };
+        let mut line = [0; 1024];
+        loop {
+            if init.readable().await.is_err() {
+                return std::future::pending().await;
+            }
+            // One line, written at once.
+            match init.try_read(&mut line) {
+                // It is gone: its end is seen as that of a child.
+                Ok(0) => return std::future::pending().await,
+                Ok(length) => return self.take(&line[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// The living processes of the command.
+    fn alive(&self) -> Vec<tree::Process> {
+        let mut alive = tree::descendants(process::getpid().as_raw_nonzero().get());
+        alive.retain(|process| self.init.is_none() || process.pid != self.child);
+        alive
+    }
+
+    /// Everything in the namespace dies with its first process, whatever it does.
+    fn kill_namespace(&self) {
+        if let Some(pid) = self.init.as_ref().and(Pid::from_raw(self.child)) {
+            let _ = process::kill_process(pid, Signal::KILL);
         }
     }
 }
@@ -182,26 +324,24 @@ async fn received(signals: &mut std::io::Result<Signals>) {
     }
 }
 
-fn limit(resource: Resource, most: u64) {
-    let now = process::getrlimit(resource);
-    let lower = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
-    // A limit that cannot be set is no reason not to run.
-    let _ = process::setrlimit(resource, Rlimit { current: lower(now.current), maximum: lower(now.maximum) });
-}
-
-/// Waits on standard input for a `stop` line or its end. A thread, because it may be a pipe, a socket or a terminal.
-fn listen() -> oneshot::Receiver<Because> {
+/// Waits on standard input for a `stop` line or its end, as soon as it is told to. A thread, because it may be a pipe,
+/// a socket or a terminal.
+fn listen() -> (mpsc::Sender<()>, oneshot::Receiver<Because>) {
     let (tell, told) = oneshot::channel();
+    let (begin, begun) = mpsc::channel();
     thread::spawn(move || {
+        if begun.recv().is_err() {
+            return;
+        }
         let lines = BufReader::new(std::io::stdin()).lines();
         let stop = lines.map_while(Result::ok).any(|line| line == "stop");
         let _ = tell.send(if stop { Because::Asked } else { Because::Abandoned });
     });
-    told
+    (begin, told)
 }
 
 /// Tells the daemon, when standard input is a socket that leads to one.
-fn report(report: &Report) {
+pub fn report(report: &Report) {
     let stdin = std::io::stdin();
     let socket = rustix::fs::fstat(&stdin).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
     let Some(mut other_end) =
@@ -209,8 +349,9 @@ fn report(report: &Report) {
     else {
         return;
     };
-    if let Ok(line) = serde_json::to_string(report) {
+    if let Ok(mut line) = serde_json::to_string(report) {
+        line.push('\n');
         // A daemon that is gone does not read; the command is ended all the same.
-        let _ = writeln!(other_end, "{line}");
+        let _ = other_end.write_all(line.as_bytes());
     }
 }

@@ -158,7 +158,7 @@ impl Git {
             args: words,
         };
         let argv = std::iter::once(hold::own_program().into()).chain(look.to_args()).collect();
-        let options = Options { quiet, cwd: None, scratch: None, rules: None, argv };
+        let options = Options { quiet, argv, ..Options::default() };
         let command = Command { supervisor: hold::own_program(), options, env: self.environment() };
         let started = timeout_at(self.until, Held::start(command)).await.map_err(|_| Trouble::Slow)?;
         let (mut held, mut pipe) = started.map_err(|error| Trouble::Git(error.to_string()))?;

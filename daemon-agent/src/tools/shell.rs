@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     hold::{Command, Ended, Held, Options},
-    sandbox::Rules,
+    sandbox::{self, Rules},
 };
 
 pub use place::Scratch;
@@ -110,6 +110,11 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         let before = fields.get("note").and_then(Value::as_str).map(|before| format!("{before}; ")).unwrap_or_default();
         fields.insert("note".into(), format!("{before}{note}").into());
     }
+    if !sandbox::look(&toolbox.hold).layers.namespaces {
+        for path in toolbox.context.home.close_again() {
+            tracing::warn!(path = %path.display(), "A command opened this to others; it is closed again");
+        }
+    }
     let ok = cut.is_none() && ended.code == Some(0);
     Outcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }
 }
@@ -183,14 +188,25 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     let roots: Roots = toolbox.roots();
     let mut write: Vec<PathBuf> = roots.paths().map(PathBuf::from).collect();
     write.extend([artifacts.clone(), scratch.clone()]);
-    write.extend(context.config.sandbox_write.iter().cloned());
-    let rules = Rules { home: context.home.root().to_owned(), write };
+    let given = &context.config.sandbox;
+    write.extend(given.write.iter().cloned());
+    let protect = closed::protect(toolbox, &mut write)?;
+    let rules = Rules {
+        home: context.home.root().to_owned(),
+        write,
+        read: given.read.clone(),
+        protect,
+        sockets: given.sockets.clone(),
+        network: given.network,
+        memory: Some(given.memory_bytes()),
+    };
     let mut env = place::environment(std::env::vars_os(), &context.agent.env, &scratch);
     env.push((TASK.into(), context.task_id.as_str().into()));
     env.push((ATTEMPT.into(), context.attempt.to_string().into()));
     env.push((ARTIFACTS.into(), artifacts.into()));
     let (cwd, scratch, rules) = (Some(call.cwd), Some(scratch), Some(rules));
-    let options = Options { quiet: false, cwd, scratch, rules, argv: call.argv };
+    let layers = sandbox::look(&toolbox.hold).layers;
+    let options = Options { cwd, scratch, rules, layers, require: true, argv: call.argv, ..Options::default() };
     Ok(Command { supervisor: toolbox.hold.clone(), options, env })
 }
 
@@ -219,6 +235,7 @@ fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Map<String, Value>
         }
         None => {}
     }
+    notes.extend(ended.excess.clone());
     if ended.left > 0 {
         notes.push(format!("{} processes are stuck in the kernel and could not be ended", ended.left));
     }

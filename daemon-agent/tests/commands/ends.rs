@@ -70,7 +70,8 @@ async fn a_time_out_ends_the_command_and_says_so() {
         "{}",
         outcome.result
     );
-    assert!(machine.pids("pids").await.iter().all(|pid| !alive(*pid)));
+    assert_eq!(machine.said("pids").await.lines().count(), 3);
+    assert!(machine.living().is_empty());
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
@@ -82,7 +83,8 @@ async fn what_stays_in_the_background_ends_with_the_command() {
     assert!(outcome.ok && outcome.killed >= 3, "{outcome:?}");
     assert_eq!(outcome.result["output"], "done\n");
     assert!(outcome.result["note"].as_str().is_some_and(|note| note.contains("background")));
-    assert!(machine.pids("pids").await.iter().all(|pid| !alive(*pid)));
+    assert_eq!(machine.said("pids").await.lines().count(), 3);
+    assert!(machine.living().is_empty());
     assert!(begin.elapsed() < Duration::from_secs(5), "a grandchild held the output");
 }
 

@@ -1,6 +1,7 @@
 //! A work machine in a temporary folder, with one agent and one task on it.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -107,9 +108,38 @@ impl Machine {
         std::fs::read_to_string(path).expect("there").trim().to_owned()
     }
 
-    /// The process ids that commands wrote into a file of the space.
+    /// The process ids that running commands wrote into a file of the space, as the machine numbers them: in a process
+    /// namespace a command knows others.
     pub async fn pids(&self, file: &str) -> Vec<u32> {
-        self.said(file).await.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
+        let said = self.said(file).await;
+        let said: Vec<u32> = said.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect();
+        let begin = Instant::now();
+        loop {
+            let numbers: HashMap<u32, u32> = self.living().into_iter().map(|pid| (own_number(pid), pid)).collect();
+            let found: Vec<u32> = said.iter().filter_map(|pid| numbers.get(pid).copied()).collect();
+            // Nothing of this task: it was started otherwise, and numbered by the machine.
+            if numbers.is_empty() {
+                return said;
+            }
+            // One that starts a program at this moment shows nothing of itself.
+            if found.len() == said.len() {
+                return found;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10), "{said:?} are not among {numbers:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The processes of commands of this machine's task that live.
+    pub fn living(&self) -> Vec<u32> {
+        let mark = format!("OPENVIBER_TASK_ID={}", self.task);
+        let all = std::fs::read_dir("/proc").expect("mounted").flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let ours = |pid: &u32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        };
+        pids.filter(ours).filter(|pid| alive(*pid) && !is_supervisor(*pid)).collect()
     }
 
     pub async fn call(&self, tool: &str, args: Value) -> Outcome {
@@ -133,6 +163,19 @@ pub fn bad(outcome: Outcome) -> String {
     outcome.result.as_str().expect("text").to_owned()
 }
 
+/// The number that a process knows itself by.
+fn own_number(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok()).unwrap_or(pid)
+}
+
+/// A supervisor, or the first process of a command's namespace, has the command's environment too.
+fn is_supervisor(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.starts_with(b"daemon-agent\0hold\0")
+}
+
 /// Whether a process lives: not gone, and not only waiting to be reaped.
 pub fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
@@ -146,4 +189,9 @@ pub async fn until(at_most: Duration, mut so: impl FnMut() -> bool) {
         assert!(begin.elapsed() < at_most, "it did not happen within {at_most:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// What confines commands here.
+pub fn layers() -> daemon_agent::sandbox::Layers {
+    daemon_agent::sandbox::look(Path::new(DAEMON)).layers
 }

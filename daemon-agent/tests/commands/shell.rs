@@ -2,7 +2,6 @@
 
 use std::{io::Read, time::Instant};
 
-use daemon_agent::sandbox::{Confinement, status};
 use serde_json::json;
 
 use crate::machine::{Machine, bad};
@@ -52,7 +51,7 @@ async fn bad_arguments_are_named() {
 
 #[tokio::test]
 async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
-    if status() == Confinement::Unconfined {
+    if !crate::machine::layers().confine() {
         // Nothing to hold to on such a kernel; the viber says so on every page.
         return;
     }
@@ -90,7 +89,7 @@ async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
 
 #[tokio::test]
 async fn a_space_that_holds_the_home_does_not_open_it() {
-    if status() == Confinement::Unconfined {
+    if !crate::machine::layers().confine() {
         return;
     }
     let machine = Machine::with_space("");
@@ -137,7 +136,7 @@ async fn a_command_sees_neither_the_daemons_environment_nor_its_processes() {
     {
         assert!(names.contains(&name.to_owned()), "{name} is missing from {names:?}");
     }
-    if status() == Confinement::Landlock {
+    if crate::machine::layers().landlock {
         let daemon = std::process::id();
         let outcome = machine.shell(&format!("kill -0 {daemon} || kill -9 $PPID || cat /proc/{daemon}/environ")).await;
         assert_eq!(outcome.result["exitCode"], 1, "{}", outcome.result);

@@ -51,6 +51,12 @@ const ALL: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../migrations/sqlite/0006_logins.sql"),
         include_str!("../../../migrations/postgres/0006_logins.sql"),
     ),
+    (
+        7,
+        "confinement",
+        include_str!("../../../migrations/sqlite/0007_confinement.sql"),
+        include_str!("../../../migrations/postgres/0007_confinement.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, BootId, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState};
+use protocol::{
+    AgentInfo, BootId, Confinement, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState,
+};
 
 mod ends;
 
@@ -21,7 +23,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
-             v.skills, v.jobs, v.providers, v.drained, v.conn_epoch, \
+             v.skills, v.jobs, v.providers, v.confinement, v.drained, v.conn_epoch, \
              CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since, v.seen_at, \
              v.cloned_at, v.damage, v.created_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
@@ -70,6 +72,7 @@ fn viber(row: &Row) -> Result<Viber, Error> {
         jobs: row.json("jobs")?,
         providers: row.json("providers")?,
         damage: row.json("damage")?,
+        confinement: row.optional_json("confinement")?,
         drained: row.flag("drained")?,
         conn_epoch: row.count("conn_epoch")?,
         contact: contact(row)?,
@@ -254,7 +257,7 @@ pub async fn connect(
     now: Instant,
 ) -> Result<(), Error> {
     let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
-               capabilities = $8, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
+               capabilities = $8, confinement = NULL, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
                contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected', \
                unheard = 0 \
                WHERE team_id = $1 AND viber_id = $2";
@@ -284,15 +287,17 @@ pub fn boot(text: &str) -> Option<BootId> {
 /// Whole lists as the daemon told them; an absent one stays.
 pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState) -> Result<(), Error> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
-               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage) \
-               WHERE team_id = $1 AND viber_id = $2";
+               jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage), \
+               confinement = COALESCE($8, confinement) WHERE team_id = $1 AND viber_id = $2";
     let agents = state.agents.as_ref().map(super::json::<Vec<AgentInfo>>).transpose()?;
     let skills = state.skills.as_ref().map(super::json::<Vec<SkillInfo>>).transpose()?;
     let jobs = state.jobs.as_ref().map(super::json::<Vec<JobInfo>>).transpose()?;
     let providers = state.providers.as_ref().map(super::json::<Vec<ProviderInfo>>).transpose()?;
     let damage =
         state.damage.as_ref().map(|damage| super::json(&damage[..damage.len().min(MAX_DAMAGE)])).transpose()?;
-    tx.execute(sql, args![team, id, agents, skills, jobs, providers, damage]).await.map(drop)
+    let confinement = state.confinement.as_deref().map(super::json::<Confinement>).transpose()?;
+    let args = args![team, id, agents, skills, jobs, providers, damage, confinement];
+    tx.execute(sql, args).await.map(drop)
 }
 
 /// The connection `epoch` ended. Answers whether contact was lost by it: a newer one keeps it.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, DamageInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId};
+use protocol::{
+    AgentInfo, ConfinedState, Confinement, DamageInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId,
+};
 
 use super::Contact;
 
@@ -15,7 +17,7 @@ pub struct Viber {
     pub hostname: String,
     pub platform: String,
     pub version: String,
-    /// `landlock` or `unconfined`, `insecure`, …
+    /// `namespaces`, `landlock`, `seccomp`, or `unconfined`; `insecure`, …
     pub capabilities: Vec<String>,
     pub agents: Vec<AgentInfo>,
     pub skills: Vec<SkillInfo>,
@@ -23,6 +25,8 @@ pub struct Viber {
     pub providers: Vec<ProviderInfo>,
     /// Files of the daemon's own that it found damaged.
     pub damage: Vec<DamageInfo>,
+    /// What commands reach there; `None` when its daemon only says a word among the capabilities.
+    pub confinement: Option<Confinement>,
     pub drained: bool,
     pub conn_epoch: u64,
     pub contact: Contact,
@@ -33,6 +37,21 @@ pub struct Viber {
     pub running: u64,
     pub queued: u64,
     pub created_at: Instant,
+}
+
+impl Viber {
+    /// Whether the kernel confines commands there; `None`: not told yet.
+    pub fn is_confined(&self) -> Option<bool> {
+        let has = |word: &str| self.capabilities.iter().any(|known| known == word);
+        if has("namespaces") || has("landlock") { Some(true) } else { has("unconfined").then_some(false) }
+    }
+
+    /// What of it is open or only partly kept, the network aside: that is its owner's choice.
+    pub fn left_open(&self) -> Vec<&str> {
+        let subjects = self.confinement.iter().flat_map(|confinement| &confinement.subjects);
+        let left = subjects.filter(|subject| subject.state != ConfinedState::Kept && subject.name != "network");
+        left.map(|subject| subject.name.as_str()).collect()
+    }
 }
 
 /// A single-use token that enrols one viber.

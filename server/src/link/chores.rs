@@ -131,6 +131,7 @@ impl Chores {
         lists.skills = newer.skills.or(lists.skills.take());
         lists.jobs = newer.jobs.or(lists.jobs.take());
         lists.providers = newer.providers.or(lists.providers.take());
+        lists.confinement = newer.confinement.or(lists.confinement.take());
     }
 
     /// A file that changed again before it was kept is kept once. Too many are left out: whoever looks at one asks for it.

@@ -13,9 +13,9 @@ use stage::{As, Came, Layers, Stage};
 use table::{EVER, Group, TRIES};
 
 /// Tries everything as everybody, where at most these layers are there.
-async fn tried(layers: Layers) {
+async fn tried(layers: Layers, network: &str) {
     for who in As::possible() {
-        let mut stage = Stage::set(*who, layers, "open").await;
+        let mut stage = Stage::set(*who, layers, network).await;
         let names: Vec<&str> = TRIES.iter().map(|(name, ..)| *name).collect();
         let came = stage.try_all(&names).await;
         // The kernel may have fewer than are asked for.
@@ -23,6 +23,9 @@ async fn tried(layers: Layers) {
         note(*who, there, &came);
         let wrong: Vec<String> = wrong(*who, there, &came);
         assert!(wrong.is_empty(), "{who:?} with {there:?}:\n{}", wrong.join("\n"));
+        let words = stage.words().await;
+        let lies: Vec<String> = lies(&words, &came);
+        assert!(lies.is_empty(), "{who:?} with {there:?} the page says {words:?}:\n{}", lies.join("\n"));
         stage.end().await;
     }
 }
@@ -34,6 +37,16 @@ fn wrong(who: As, layers: Layers, came: &BTreeMap<String, Came>) -> Vec<String> 
         let kept = by & (layers.0 | EVER) != 0;
         let came = &came[*name];
         (kept && came.reached.is_some()).then(|| format!("{name} ({group:?}): {came:?}"))
+    };
+    TRIES.iter().filter_map(one).collect()
+}
+
+/// What was reached although the page says that it is kept.
+fn lies(words: &BTreeMap<String, String>, came: &BTreeMap<String, Came>) -> Vec<String> {
+    let one = |(name, group, ..): &(&str, Group, u8, u8)| {
+        let said = words.get(group.word()?)?;
+        let came = &came[*name];
+        (said == "kept" && came.reached.is_some()).then(|| format!("{name} ({group:?}): {came:?}"))
     };
     TRIES.iter().filter_map(one).collect()
 }
@@ -107,25 +120,30 @@ async fn a130_only_its_user_commands_it_whatever_is_missing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a131_nothing_is_reached_with_the_whole_sandbox() {
-    tried(Layers::ALL).await;
+    tried(Layers::ALL, "open").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a132_without_namespaces() {
-    tried(Layers(Layers::LANDLOCK | Layers::SECCOMP)).await;
+    tried(Layers(Layers::LANDLOCK | Layers::SECCOMP), "open").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a133_without_landlock() {
-    tried(Layers(Layers::NAMESPACES | Layers::SECCOMP)).await;
+    tried(Layers(Layers::NAMESPACES | Layers::SECCOMP), "open").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a134_without_a_filter_of_calls() {
-    tried(Layers(Layers::NAMESPACES | Layers::LANDLOCK)).await;
+    tried(Layers(Layers::NAMESPACES | Layers::LANDLOCK), "open").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a135_without_any_layer() {
-    tried(Layers::NONE).await;
+    tried(Layers::NONE, "open").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a136_without_the_network() {
+    tried(Layers::ALL, "none").await;
 }

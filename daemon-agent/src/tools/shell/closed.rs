@@ -1,12 +1,16 @@
 //! What a command may not write although it lies where agents write: kept while it runs, and told when it was written all
 //! the same.
 
+use std::path::PathBuf;
+
 use protocol::{AgentStreamEvent, NoticeLevel};
 
 use super::Toolbox;
 use crate::{
+    home::private_folder,
     memory::CURATED,
-    workspace::{Keeper, Overstep, Workspace},
+    sandbox,
+    workspace::{Keeper, Overstep, SESSIONS, Workspace},
 };
 
 /// Oversteps of one command that are told one by one.
@@ -18,12 +22,29 @@ pub struct Kept(Keeper);
 /// Looks at them before a command. The reason when that cannot be done: then nothing could be put back.
 pub async fn keep(toolbox: &Toolbox) -> Result<Kept, String> {
     let (workspace, closed) = (Workspace::open(&toolbox.context.home), toolbox.closed());
-    let keep = move || workspace.keep(closed, false);
+    // A file tree of its own has what is protected read only, or the command does not start. Landlock leaves a granted
+    // folder's own files to it.
+    let walled = sandbox::look(&toolbox.hold).layers.namespaces;
+    let keep = move || workspace.keep(closed, walled);
     match tokio::task::spawn_blocking(keep).await {
         Ok(Ok(keeper)) => Ok(Kept(keeper)),
         Ok(Err(error)) => Err(format!("not started: what it may not change cannot be looked at: {error}")),
         Err(error) => Err(format!("not started: what it may not change cannot be looked at: {error}")),
     }
+}
+
+/// What of it a sandbox makes read only: what is there. Of all sessions' folders `write` gets back the own one.
+pub fn protect(toolbox: &Toolbox, write: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
+    let (closed, workspace) = (toolbox.closed(), toolbox.context.home.workspace());
+    let files = closed.files.iter().map(|file| workspace.join(file));
+    let mut protect: Vec<PathBuf> = files.filter(|path| path.symlink_metadata().is_ok()).collect();
+    if let Some(session) = &closed.session {
+        let own = workspace.join(SESSIONS).join(session);
+        private_folder(&own).map_err(|error| format!("cannot make {}: {error}", own.display()))?;
+        protect.push(workspace.join(SESSIONS));
+        write.push(own);
+    }
+    Ok(protect)
 }
 
 impl Kept {

@@ -163,8 +163,8 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
             Fact::new("fail", "conflict", format!("Two machines answer as {name}:"), rest).linked(page(), "Its page"),
         );
     }
-    if viber.capabilities.iter().any(|word| word == "unconfined") {
-        let rest = " its kernel has no Landlock, so commands reach whatever its user can reach.";
+    if viber.is_confined() == Some(false) {
+        let rest = " nothing in its kernel keeps commands, so they reach whatever its user can reach.";
         facts.push(Fact::new("wait", "note", format!("{name} is unconfined:"), rest));
     }
     let Some(agent) = agent else {

@@ -9,7 +9,7 @@ use axum::{
     http::StatusCode,
     response::{Html, IntoResponse, Redirect, Response},
 };
-use protocol::{AgentInfo, ProviderInfo, ViberId};
+use protocol::{AgentInfo, ConfinedState, Confinement, ProviderInfo, ViberId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -47,6 +47,7 @@ struct Page {
     facts: Vec<Fact>,
     agents: Vec<AgentView>,
     providers: Vec<ProviderView>,
+    confinement: Option<ConfinementView>,
     tasks: Vec<TaskLine>,
     labels: String,
     error: Option<String>,
@@ -78,9 +79,13 @@ impl StateView {
         Self { now: board.clock.now(), badge: vibers::state(&viber), meters, read_at, viber }
     }
 
-    fn is_confined(&self) -> Option<bool> {
-        let has = |word: &str| self.viber.capabilities.iter().any(|known| known == word);
-        if has("landlock") { Some(true) } else { has("unconfined").then_some(false) }
+    /// In short, for the row of facts: `None` when nothing was told yet.
+    fn confinement(&self) -> Option<(&'static str, String)> {
+        Some(match (self.viber.is_confined()?, self.viber.left_open().as_slice()) {
+            (false, _) => ("wait", "unconfined".to_owned()),
+            (true, []) => ("", "confined".to_owned()),
+            (true, left) => ("wait", format!("confined, but for {}", left.join(", "))),
+        })
     }
 
     fn is_offline(&self) -> bool {
@@ -93,6 +98,36 @@ impl StateView {
 struct AgentView {
     agent: AgentInfo,
     conduct: String,
+}
+
+/// What commands reach on the machine, subject by subject.
+#[derive(Clone, Debug, Template)]
+#[template(path = "vibers/_confinement.html")]
+struct ConfinementView {
+    told: Confinement,
+}
+
+impl ConfinementView {
+    fn word(&self, state: &ConfinedState) -> &'static str {
+        match state {
+            ConfinedState::Kept => "kept",
+            ConfinedState::Partly => "partly",
+            ConfinedState::Open => "open",
+        }
+    }
+
+    /// What was given beside where its agents work.
+    fn granted(&self) -> Vec<(&'static str, String)> {
+        let granted = &self.told.granted;
+        let list = |paths: &[String]| paths.join(", ");
+        let mut given: Vec<(&'static str, String)> = vec![
+            ("Written to", list(&granted.write)),
+            ("Read though hidden", list(&granted.read)),
+            ("Sockets", list(&granted.sockets)),
+        ];
+        given.retain(|(_, list)| !list.is_empty());
+        given
+    }
 }
 
 /// A provider and its test.
@@ -154,6 +189,7 @@ async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
         facts: preflight::facts(&slug, &viber, None).into_iter().filter(|fact| fact.tone != "mute").collect(),
         agents: viber.agents.iter().map(agent).collect(),
         providers: viber.providers.iter().map(provider).collect(),
+        confinement: viber.confinement.clone().map(|told| ConfinementView { told }),
         tasks: tasks.into_iter().map(line).collect(),
         labels: write_labels(&viber.labels),
         state: StateView::of(board, viber.clone()),

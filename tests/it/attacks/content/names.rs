@@ -10,7 +10,8 @@ use board_tests::{
     tasks::id,
 };
 use protocol::{
-    AgentInfo, ConfigError, DamageInfo, EventBody, FromDaemon, JobInfo, ProviderInfo, SkillInfo, ToDaemon, ViberState,
+    AgentInfo, ConfigError, ConfinedSubject, Confinement, DamageInfo, EventBody, FromDaemon, Granted, HiddenSecret,
+    JobInfo, ProviderInfo, SkillInfo, ToDaemon, ViberState,
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
@@ -72,6 +73,12 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
         providers: Some(vec![ProviderInfo { id: text(), api: text(), has_key: true, warning: Some(text()) }]),
         damage: Some(vec![DamageInfo { file: text(), at: protocol::Instant(1_700_000_000_000), bytes: 7 }]),
+        confinement: Some(Box::new(Confinement {
+            layers: vec![text()],
+            subjects: vec![ConfinedSubject { name: text(), sentence: text(), ..ConfinedSubject::default() }],
+            granted: Granted { write: vec![text()], network: text(), ..Granted::default() },
+            hidden: vec![HiddenSecret { word: text(), places: vec![text()] }],
+        })),
     };
     viber.send(&FromDaemon::Hello(Box::new(hello))).await;
     viber.until("a welcome", |frame| matches!(frame, ToDaemon::Welcome(_)).then_some(())).await;

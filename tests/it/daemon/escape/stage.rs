@@ -18,6 +18,7 @@ use board_tests::{
     llm::Reply,
     programs::{Process, program, root},
     tasks::id,
+    viber::processes_with,
 };
 use serde_json::{Value, json};
 
@@ -25,8 +26,17 @@ use serde_json::{Value, json};
 const NOBODY: u32 = 65_534;
 /// What a try says that reached something which has no text.
 const MARK: &str = "reached-it";
-/// What commands may use of memory here, bytes.
+/// What commands may use of memory here, bytes: as much as its configuration says.
 const MEMORY: u64 = 192 * 1024 * 1024;
+
+/// Tries that may end their command, or live on after it: each has a command of its own.
+const ALONE: [&str; 5] = [
+    "more-memory-than-allowed",
+    "more-memory-in-many",
+    "memory-by-files",
+    "outlive-the-command",
+    "outlive-the-command-in-many",
+];
 
 /// The layers that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +106,7 @@ impl Stage {
         viber.enrol(&board).await;
         viber.think_with(&llm, "openai");
         let config = fs::read_to_string(viber.home().join("config.yaml")).expect("its file");
-        let _ = network;
-        let sandbox = format!("{config}\n# {}\n", word.secret);
+        let sandbox = format!("{config}\nsandbox: {{ network: {network}, memory: 192MiB }}\n# {}\n", word.secret);
         viber.write("config.yaml", &sandbox);
         viber.write("secrets/other", &word.secret);
         viber.write(".env", &format!("OTHER={}\n", word.secret));
@@ -126,18 +135,37 @@ impl Stage {
         Layers(LAYERS.iter().filter(|(_, name)| words.split(',').any(|word| word == *name)).map(|(bit, _)| bit).sum())
     }
 
-    /// Tries all of them in one command; what came of each.
+    /// What the viber's page says of each subject: `kept`, `partly`, `open`.
+    pub async fn words(&self) -> BTreeMap<String, String> {
+        let viber = self.operator.get(&format!("/api/v1/vibers/{}", self.viber_id)).await.expect(200).json();
+        let subjects = viber["confinement"]["subjects"].as_array().expect("what is confined").clone();
+        let word = |one: Value| Some((one["name"].as_str()?.to_owned(), one["state"].as_str()?.to_owned()));
+        subjects.into_iter().filter_map(word).collect()
+    }
+
+    /// Tries all of them, in one command but for those that may end theirs; what came of each.
     pub async fn try_all(&mut self, names: &[&str]) -> BTreeMap<String, Came> {
         for name in names {
             let file = self.viber.root().join("outside").join(name).join("bait");
             self.viber.lay(&file, "bait\n");
         }
-        let before: BTreeMap<&str, String> = names.iter().map(|name| (*name, self.outside(name))).collect();
         let space = self.viber.space();
         for file in ["tries.py", "base.py", "files.py", "processes.py", "machine.py"] {
             let text = fs::read_to_string(root().join("tests/it/daemon/escape").join(file)).expect("a source");
             self.viber.lay(&space.join(file), &text);
         }
+        let (alone, together): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(|name| ALONE.contains(name));
+        let mut came = self.in_one(&together).await;
+        for name in alone {
+            came.extend(self.in_one(&[name]).await);
+        }
+        came
+    }
+
+    /// Tries these in one command.
+    async fn in_one(&mut self, names: &[&str]) -> BTreeMap<String, Came> {
+        let before: BTreeMap<&str, String> = names.iter().map(|name| (*name, self.outside(name))).collect();
+        let space = self.viber.space();
         let port = self.board.url.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
         let mut lure = json!({
             "home": self.viber.root(), "outside": self.viber.root().join("outside"), "space": space,
@@ -147,16 +175,25 @@ impl Stage {
         });
         let told = self.told.as_object().expect("an object").clone();
         lure.as_object_mut().expect("an object").extend(told);
-        self.viber.lay(&space.join("lure.json"), &lure.to_string());
-        let command = format!("{} tries.py lure.json > said.jsonl 2> wrong.txt; echo over", python().display());
+        let file = space.join("lure.json");
+        self.viber.lay(&file, &lure.to_string());
+        let command = format!("{} tries.py {} > said.jsonl 2> wrong.txt", python().display(), file.display());
         self.llm.script([Reply::call("shell", json!({ "command": command })), Reply::text("done")]);
         let task = self.operator.submit(&self.viber_id, "try it").await;
         let over = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
         let task = self.operator.task_that(id(&task, "id"), "it is over", over).await;
         assert_eq!(task["state"], "completed", "{task:#}\n{}", self.viber.log());
+        // The command is over, and whatever it has started with it.
+        let alive = processes_with(&file.display().to_string());
         let said = fs::read_to_string(space.join("said.jsonl")).expect("what the tries say");
         let wrong = fs::read_to_string(space.join("wrong.txt")).unwrap_or_default();
-        let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let mut lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        if let [name] = names
+            && lines.is_empty()
+            && ALONE.contains(name)
+        {
+            lines.push(json!({ "try": name, "failed": "the command was ended" }));
+        }
         let tried: BTreeSet<&str> = lines.iter().filter_map(|line| line["try"].as_str()).collect();
         let missing: Vec<_> = names.iter().filter(|name| !tried.contains(*name)).collect();
         assert!(missing.is_empty(), "these were not tried: {missing:?}\n{wrong}");
@@ -164,16 +201,15 @@ impl Stage {
         let touched: BTreeSet<&str> = touched.lines().collect();
         let judge = |line: &Value| {
             let name = line["try"].as_str().expect("a name");
-            let mut reached = None;
-            if line["got"] == true {
-                reached = Some("did it".to_owned());
-            } else if line["got"].as_str().is_some_and(|got| got.contains(&self.word.secret) || got.contains(MARK)) {
-                reached = Some("read it".to_owned());
-            } else if self.outside(name) != before[name] {
-                reached = Some("changed it".to_owned());
-            } else if self.is_touched(name, &touched) {
-                reached = Some("touched it".to_owned());
-            }
+            let got = line["got"].as_str().unwrap_or_default();
+            let reached = match name {
+                _ if line["got"] == true => Some("did it".to_owned()),
+                _ if got.contains(&self.word.secret) || got.contains(MARK) => Some("read it".to_owned()),
+                _ if self.outside(name) != before[name] => Some("changed it".to_owned()),
+                _ if self.is_touched(name, &touched) => Some("touched it".to_owned()),
+                _ if ALONE.contains(&name) && !alive.is_empty() => Some(format!("lives on: {alive:?}")),
+                _ => None,
+            };
             let said = if line["failed"].is_string() { line["failed"].to_string() } else { "went through".to_owned() };
             (name.to_owned(), Came { reached, said })
         };

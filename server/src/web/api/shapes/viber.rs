@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, DamageInfo, Instant, ProviderInfo, ViberId};
+use protocol::{AgentInfo, Confinement, DamageInfo, Instant, ProviderInfo, ViberId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -46,8 +46,11 @@ pub struct Viber {
     pub queued: u64,
     /// Takes no new task until it is taken back.
     pub drained: bool,
-    /// Whether commands of agents are confined by the kernel (Landlock).
+    /// Whether commands of agents are confined by the kernel.
     pub confined: bool,
+    /// What commands reach there, subject by subject, in words; absent when the daemon does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
     /// When two machines took turns on its credential: the home may have been copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloned_at: Option<Instant>,
@@ -57,7 +60,7 @@ pub struct Viber {
 impl From<domain::Viber> for Viber {
     fn from(viber: domain::Viber) -> Self {
         Self {
-            confined: viber.capabilities.iter().any(|capability| capability == "landlock"),
+            confined: viber.is_confined() == Some(true),
             id: viber.id,
             name: viber.name,
             labels: viber.labels,
@@ -69,6 +72,7 @@ impl From<domain::Viber> for Viber {
             providers: viber.providers,
             capabilities: viber.capabilities,
             damage: viber.damage,
+            confinement: viber.confinement,
             running: viber.running,
             queued: viber.queued,
             drained: viber.drained,

@@ -1,0 +1,355 @@
+//! The mounts of a tree, one by one. Every place is opened without following a link, because what is granted was
+//! written by commands before.
+
+use std::{
+    ffi::{CStr, CString},
+    fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::{DirBuilderExt, PermissionsExt, symlink},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags},
+    io::Errno,
+    mount::{
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount,
+        unmount,
+    },
+    process::{chdir, fchdir, pivot_root},
+};
+
+use super::{OWN, Plan};
+use crate::sandbox::mounts::Mounts;
+
+/// Where the parts lie while the tree is made: the machine's own root, the new one, and what stands for nothing.
+const OLD: &str = "/old";
+const NEW: &str = "/new";
+const NOTHING: &str = "/nothing";
+const EMPTY: &str = "/empty";
+
+/// Of the system: nobody puts sockets there, and programs start from there all the time.
+const SYSTEM: [&str; 8] = ["/usr", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib64", "/nix"];
+/// Another kind of tree, shown as it is.
+const KERNEL: &str = "/sys";
+/// Folders with mounts somewhere below are taken apart down to this depth.
+const MAX_DEPTH: usize = 5;
+/// A folder with more entries is shown as it is.
+const MAX_ENTRIES: usize = 400;
+/// Devices that every program may use.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// A tree in the making.
+pub struct Tree {
+    old: OwnedFd,
+    new: OwnedFd,
+    mounts: Mounts,
+    overlays: bool,
+    /// How many empty places there are by now.
+    empty: usize,
+}
+
+fn below(root: &str, path: &Path) -> PathBuf {
+    Path::new(root).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn open_root(path: &str) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// An opened place as a path that leads to exactly it.
+fn path_of(place: &OwnedFd) -> String {
+    format!("{OLD}/proc/self/fd/{}", place.as_raw_fd())
+}
+
+impl Tree {
+    /// Moves the machine's root aside. This process sees only the parts of the tree from now on.
+    pub fn begin(memory: u64) -> io::Result<Self> {
+        let mounts = Mounts::read()?;
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        let base = ["/tmp", "/usr"].into_iter().find(|path| fs::metadata(path).is_ok_and(|meta| meta.is_dir()));
+        let base = base.ok_or_else(|| io::Error::other("no folder to begin in"))?;
+        mount_tmpfs(base, memory, "0755")?;
+        chdir(base)?;
+        for part in [OLD, NEW, NOTHING, EMPTY] {
+            fs::DirBuilder::new().mode(0o755).create(part.trim_start_matches('/'))?;
+        }
+        pivot_root(".", "old")?;
+        chdir("/")?;
+        mount_bind_recursive(NEW, NEW)?;
+        Ok(Self { old: open_root(OLD)?, new: open_root(NEW)?, mounts, overlays: true, empty: 0 })
+    }
+
+    /// Everything of the machine, read only.
+    pub fn lay_machine(&mut self) -> io::Result<()> {
+        self.lay(Path::new("/"), 0)
+    }
+
+    fn lay(&mut self, folder: &Path, depth: usize) -> io::Result<()> {
+        for entry in fs::read_dir(below(OLD, folder))?.flatten() {
+            let path = folder.join(entry.file_name());
+            let place = below(NEW, &path);
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_symlink() {
+                symlink(fs::read_link(entry.path())?, place)?;
+            } else if meta.is_dir() {
+                fs::DirBuilder::new().mode(meta.permissions().mode() & 0o777 | 0o500).create(&place)?;
+                self.lay_folder(&path, depth)?;
+            } else if meta.is_file() {
+                fs::write(&place, "")?;
+                self.bind(&path, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lay_folder(&mut self, path: &Path, depth: usize) -> io::Result<()> {
+        if OWN.iter().any(|own| path == Path::new(own)) {
+            return Ok(());
+        }
+        let laid = if SYSTEM.iter().any(|system| path == Path::new(system)) || path == Path::new(KERNEL) {
+            self.bind(path, false)
+        } else if self.mounts.below(path).is_empty() {
+            self.overlay(path)
+        } else if depth < MAX_DEPTH && self.entries(path) <= MAX_ENTRIES {
+            return self.lay(path, depth + 1);
+        } else {
+            self.overlays = false;
+            self.bind(path, false)
+        };
+        match laid {
+            // Not this user's to look into: an empty folder stands there.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            laid => laid,
+        }
+    }
+
+    fn entries(&self, path: &Path) -> usize {
+        fs::read_dir(below(OLD, path)).map_or(0, Iterator::count)
+    }
+
+    /// Shows a folder without its mounts through an overlay of one layer and nothing; as it is where the kernel or the
+    /// file system takes no overlay.
+    fn overlay(&mut self, path: &Path) -> io::Result<()> {
+        if self.mounts.of(path).is_some_and(|mount| mount.kind == "autofs") {
+            return Ok(());
+        }
+        let source = self.source(path)?;
+        let target = self.target(path)?;
+        let noexec = self.mounts.of(path).map_or(MountFlags::empty(), |mount| mount.flags & MountFlags::NOEXEC);
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | noexec;
+        fchdir(&source)?;
+        // By its place, not by its name, which may hold what is a separator here.
+        let laid = mount("overlay", path_of(&target), "overlay", flags, c"lowerdir=.:/nothing");
+        chdir("/")?;
+        match laid {
+            Ok(()) => Ok(()),
+            Err(Errno::ACCESS) => Err(Errno::ACCESS.into()),
+            Err(_) => {
+                self.overlays = false;
+                self.bind(path, false)
+            }
+        }
+    }
+
+    /// Shows a file or folder as it is, with what is mounted below.
+    fn bind(&self, path: &Path, writable: bool) -> io::Result<()> {
+        mount_bind_recursive(path_of(&self.source(path)?), path_of(&self.target(path)?))?;
+        if writable {
+            return Ok(());
+        }
+        let own = self.mounts.of(path).map_or(MountFlags::empty(), |mount| mount.flags);
+        self.make_read_only(path, own)?;
+        for mount in self.mounts.below(path) {
+            self.make_read_only(&mount.point, mount.flags)?;
+        }
+        Ok(())
+    }
+
+    fn make_read_only(&self, path: &Path, flags: MountFlags) -> io::Result<()> {
+        // What lies there now, not what it was laid over.
+        let top = open_beneath(&self.new, path)?;
+        let flags = MountFlags::BIND | MountFlags::RDONLY | flags;
+        Ok(mount_remount(path_of(&top), flags, "")?)
+    }
+
+    /// `/dev`, `/proc`, `/run`, `/tmp`, `/var/tmp`.
+    pub fn lay_own(&mut self, plan: &Plan) -> io::Result<()> {
+        for own in OWN {
+            self.folder(Path::new(own))?;
+        }
+        let run = Path::new("/var/run");
+        if fs::symlink_metadata(below(OLD, run)).is_ok_and(|meta| meta.is_dir()) {
+            self.empty(run)?;
+        }
+        self.lay_devices(plan.memory)?;
+        let options = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let proc = below(NEW, Path::new("/proc"));
+        mount("proc", &proc, "proc", options, None::<&CStr>)?;
+        // Older kernels know no such limit of one namespace; there the supervisor counts.
+        let _ = fs::write(proc.join("sys/kernel/pid_max"), plan.processes.to_string());
+        mount_remount(&proc, MountFlags::BIND | MountFlags::RDONLY | options, "")?;
+        self.lay_temporary(plan)
+    }
+
+    fn lay_devices(&self, memory: u64) -> io::Result<()> {
+        let dev = below(NEW, Path::new("/dev"));
+        for name in DEVICES {
+            let path = Path::new("/dev").join(name);
+            if self.source(&path).is_ok() {
+                fs::write(dev.join(name), "")?;
+                self.bind(&path, true)?;
+            }
+        }
+        for folder in ["pts", "shm"] {
+            fs::create_dir(dev.join(folder))?;
+        }
+        let options = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount("devpts", dev.join("pts"), "devpts", options, c"newinstance,ptmxmode=0666,mode=0620")?;
+        mount_tmpfs(dev.join("shm"), memory, "1777")?;
+        let links = [
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ];
+        links.into_iter().try_for_each(|(name, to)| symlink(to, dev.join(name)))
+    }
+
+    fn lay_temporary(&self, plan: &Plan) -> io::Result<()> {
+        let [tmp, var_tmp] = ["/tmp", "/var/tmp"].map(|path| below(NEW, Path::new(path)));
+        let kept = plan.scratch.and_then(|scratch| self.temporary_in(scratch).ok());
+        match &kept {
+            Some(kept) => mount_bind_recursive(path_of(kept), &tmp)?,
+            None => mount_tmpfs(&tmp, plan.memory, "1777")?,
+        }
+        Ok(mount_bind_recursive(&tmp, &var_tmp)?)
+    }
+
+    /// The folder of a scratch that is a command's `/tmp`. Commands write to the scratch: a link there leads nowhere.
+    fn temporary_in(&self, scratch: &Path) -> io::Result<OwnedFd> {
+        let path = scratch.join("tmp");
+        match fs::DirBuilder::new().mode(0o700).create(below(OLD, &path)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let place = self.source(&path)?;
+        let meta = rustix::fs::fstat(&place)?;
+        if meta.st_mode & 0o7777 != 0o1777 {
+            fs::set_permissions(path_of(&place), fs::Permissions::from_mode(0o1777))?;
+        }
+        Ok(place)
+    }
+
+    /// Shows a file, folder or socket of the machine, whatever lies over it so far.
+    pub fn show(&mut self, path: &Path, writable: bool) -> io::Result<()> {
+        let source = match self.source(path) {
+            Ok(source) => source,
+            // Gone meanwhile, or never this user's.
+            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let is_folder = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
+        match self.place(path, is_folder) {
+            Ok(()) if !writable && is_folder && self.mounts.below(path).is_empty() => self.overlay(path),
+            Ok(()) => self.bind(path, writable),
+            Err(error) if !writable && is_absence(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lays an empty file or folder over what is at `path`. What is not in the tree needs none.
+    pub fn empty(&mut self, path: &Path) -> io::Result<()> {
+        let target = match self.target(path) {
+            Ok(target) => target,
+            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        self.empty += 1;
+        let empty = Path::new(EMPTY).join(self.empty.to_string());
+        if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&target)?.st_mode).is_dir() {
+            fs::DirBuilder::new().mode(0o755).create(&empty)?;
+        } else {
+            fs::write(&empty, "")?;
+        }
+        Ok(mount_bind_recursive(&empty, path_of(&target))?)
+    }
+
+    /// Lays a folder over itself: the name of what is mounted cannot be taken away.
+    pub fn pin(&self, path: &Path) -> io::Result<()> {
+        match self.target(path) {
+            Ok(target) => Ok(mount_bind_recursive(path_of(&target), path_of(&target))?),
+            Err(error) if is_absence(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves this process into the tree for good. Says whether every folder of users is shown through an overlay.
+    pub fn finish(self) -> io::Result<bool> {
+        chdir(NEW)?;
+        pivot_root(".", ".")?;
+        unmount(".", UnmountFlags::DETACH)?;
+        chdir("/")?;
+        // The new root, `/dev` and everything empty are one file system: nothing is made in it from now on.
+        mount_remount("/", MountFlags::RDONLY, "")?;
+        Ok(self.overlays)
+    }
+
+    fn source(&self, path: &Path) -> io::Result<OwnedFd> {
+        open_beneath(&self.old, path)
+    }
+
+    fn target(&self, path: &Path) -> io::Result<OwnedFd> {
+        open_beneath(&self.new, path)
+    }
+
+    /// Makes sure that there is something at `path` to mount on.
+    fn place(&self, path: &Path, is_folder: bool) -> io::Result<()> {
+        if self.target(path).is_ok() {
+            return Ok(());
+        }
+        if is_folder {
+            return self.folder(path);
+        }
+        let parent = path.parent().ok_or(Errno::NOENT)?;
+        self.folder(parent)?;
+        let (parent, name) = (self.target(parent)?, path.file_name().ok_or(Errno::NOENT)?);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
+        Ok(())
+    }
+
+    /// Makes the folder `path` with those above it, where the tree is still to be made.
+    fn folder(&self, path: &Path) -> io::Result<()> {
+        if self.target(path).is_ok() {
+            return Ok(());
+        }
+        let parent = path.parent().ok_or(Errno::NOENT)?;
+        self.folder(parent)?;
+        let (parent, name) = (self.target(parent)?, path.file_name().ok_or(Errno::NOENT)?);
+        Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?)
+    }
+}
+
+/// Neither there nor to be made.
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied | ReadOnlyFilesystem)
+}
+
+/// Opens `path` of the tree at `root`, over no link.
+fn open_beneath(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(root, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how)?)
+}
+
+fn mount_tmpfs(path: impl AsRef<Path>, size: u64, mode: &str) -> io::Result<()> {
+    let options = CString::new(format!("mode={mode},size={size}")).map_err(io::Error::other)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(mount("tmpfs", path.as_ref(), "tmpfs", flags, Some(options.as_c_str()))?)
+}
