@@ -68,7 +68,11 @@ async fn a154_doctor_finds_what_was_done_to_the_audit(engine: Engine) {
         ),
         // The attacker closes the hole and gives the rows behind it new numbers.
         (
-            vec![ours("DELETE FROM audit WHERE seq = 2"), ours("UPDATE audit SET seq = seq - 1 WHERE seq > 2")],
+            vec![
+                ours("DELETE FROM audit WHERE seq = 2"),
+                ours("UPDATE audit SET seq = seq + 1000000 WHERE seq > 2"),
+                ours("UPDATE audit SET seq = seq - 1000001 WHERE seq > 2"),
+            ],
             "row 2 was changed",
         ),
         (vec![forged(&sha)], "was changed"),
@@ -147,8 +151,11 @@ pub async fn old_rows(board: &Board, team: &str, rows: u64) {
 async fn heads(board: &Board) {
     let file = board.data().join("audit/head");
     let text = std::fs::read_to_string(&file).expect("the heads");
-    std::fs::remove_file(&file).expect("the heads");
+    // Moved, not made anew: others must not be able to read it.
+    let away = file.with_extension("away");
+    std::fs::rename(&file, &away).expect("the heads");
     assert!(complaints(board).await.contains("is missing"));
+    std::fs::rename(&away, &file).expect("the heads");
     for (from, to) in [("head 1\n", "head 1\n\n"), (" 1 ", " 2 "), ("seal ", "seal 0")] {
         let changed = text.replacen(from, to, 1);
         if changed != text {
