@@ -3,10 +3,10 @@
 //! A list of what is refused, not of what is allowed: an agent runs whatever a developer runs. Programs of another
 //! architecture than the daemon's are ended by it, because their calls bear other numbers.
 
-use nix::libc;
 use std::collections::BTreeMap;
 
 use anyhow::Context;
+use nix::libc;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, apply_filter, sock_filter,
