@@ -50,7 +50,7 @@ async fn a155_a_crash_and_other_processes_raise_no_alarm(engine: Engine) {
     board.fail("audit::before_head", "return(crash)").await;
     let asked = program.request(reqwest::Method::POST, "/api/v1/tokens").json(&json!({"name": "x", "role": "viewer"}));
     program.try_send(asked).await.ok();
-    drop(board.ended().await);
+    assert!(!board.ended().await.success());
     let (newest, head) = ends(&board).await;
     assert!(head < newest, "the head was not written: {head} {newest}");
     content(&board).await;
@@ -141,7 +141,7 @@ async fn a155_an_audit_of_before_is_sealed_at_the_first_start(engine: Engine) {
     // Two at once, one of which dies of it.
     board.fail("audit::sealed", "1*return(crash)").await;
     board.serve();
-    drop(board.ended().await);
+    assert!(!board.ended().await.success());
     board.heal().await;
     join_all((0..3).map(|_| board.cli(&["team", "list"]))).await.into_iter().for_each(|said| drop(said.good()));
     board.restart().await;

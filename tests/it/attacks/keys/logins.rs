@@ -122,7 +122,7 @@ async fn a150_a_cookie_that_was_lost_on_its_way_ends_nobodys_login(engine: Engin
         owner.try_send(request).await.err().map(drop)
     })
     .await;
-    drop(board.ended().await);
+    assert!(!board.ended().await.success());
     board.heal().await;
     board.restart().await;
     assert_eq!(owner.cookie().as_ref(), Some(&own));
