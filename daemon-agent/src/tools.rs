@@ -170,10 +170,8 @@ impl Toolbox {
                 _ => {}
             }
         }
-        if let Some(plan) = self.plan.as_ref() {
-            if name == "update_plan" {
-                return plan::run(plan, args).await;
-            }
+        if let Some(plan) = self.plan.as_ref().filter(|_| name == "update_plan") {
+            return plan::run(plan, args).await;
         }
         let work = Work::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());

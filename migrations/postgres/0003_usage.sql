@@ -23,10 +23,6 @@ FROM teams t;
 -- deleted nothing is counted any more.
 CREATE OR REPLACE FUNCTION usage_count() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  -- Whoever deletes a whole team says so: its counter goes as well.
-  IF current_setting('board.uncounted', true) = 'on' THEN
-    RETURN NULL;
-  END IF;
   IF TG_TABLE_NAME = 'blobs' THEN
     IF TG_OP <> 'DELETE' THEN
       INSERT INTO usage AS u (team_id, slot, bytes)

@@ -235,7 +235,12 @@ impl Db {
                 Some(writer) => writer.write(work, from).await,
                 None => match &self.pools {
                     Pools::Postgres(pool) => {
-                        let of = writer::PostgresChange { pool: pool.clone(), fence: self.fence.clone(), chain: self.chain.clone(), from };
+                        let of = writer::PostgresChange {
+                            pool: pool.clone(),
+                            fence: self.fence.clone(),
+                            chain: self.chain.clone(),
+                            from,
+                        };
                         of.write(work).await
                     }
                     Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),

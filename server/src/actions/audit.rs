@@ -45,7 +45,7 @@ pub async fn begin(board: &Board) -> Result<()> {
     }
     crate::fault::at("audit::sealed");
     put_all(board, &folder, &keys, &lock).await?;
-    Ok(folder.begin_done().map_err(broken)?)
+    folder.begin_done().map_err(broken)
 }
 
 /// Brings the heads up to what was committed since the last call.
@@ -162,7 +162,7 @@ async fn put_all(board: &Board, folder: &AuditFolder, keys: &AuditKeys, lock: &H
             heads.0.insert(team.id, ChainHead { seq: row.seq, hash: row.hash });
         }
     }
-    Ok(folder.put(&heads, keys, lock).map_err(broken)?)
+    folder.put(&heads, keys, lock).map_err(broken)
 }
 
 async fn teams(board: &Board) -> Result<Vec<Team>> {
@@ -195,7 +195,7 @@ async fn lock(folder: &AuditFolder) -> Result<HeadLock> {
     let folder = folder.clone();
     let taken = tokio::task::spawn_blocking(move || folder.lock()).await;
     let taken = taken.map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(taken.map_err(broken)?)
+    taken.map_err(broken)
 }
 
 fn broken(error: std::io::Error) -> Error {

@@ -374,7 +374,9 @@ pub async fn begin_unheard(board: &Board) -> Result<u64> {
             let team = team.id.clone();
             let forget = board.db.piece(move |tx| {
                 let team = team.clone();
-                Box::pin(async move { Ok::<_, Error>(db::vibers::forget_contact(tx, &team, now, MAX_FORGOTTEN).await?) })
+                Box::pin(
+                    async move { Ok::<_, Error>(db::vibers::forget_contact(tx, &team, now, MAX_FORGOTTEN).await?) },
+                )
             });
             let some = forget.await?;
             unheard += some;

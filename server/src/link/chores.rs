@@ -48,7 +48,7 @@ pub enum Chore {
     /// The Board has what became of these changes.
     Written(Vec<EditId>),
     /// The database is away: once more.
-    Again(Chores),
+    Again(Box<Chores>),
 }
 
 impl Chores {
@@ -163,7 +163,7 @@ async fn again(error: Error, chores: Chores) -> Chore {
     match error {
         Error::Unavailable { .. } | Error::Conflict { .. } => {
             tokio::time::sleep(AGAIN).await;
-            Chore::Again(chores)
+            Chore::Again(Box::new(chores))
         }
         error => {
             tracing::error!(%error, "something that a viber told could not be kept");

@@ -399,7 +399,7 @@ impl Link {
         match chore {
             Chore::Done => Step::default(),
             Chore::Again(chores) => {
-                self.chores.restore(chores);
+                self.chores.restore(*chores);
                 Step::default()
             }
             Chore::Written(edit_ids) => Step { send: vec![ToDaemon::AckWritten { edit_ids }], ..Step::default() },

@@ -220,7 +220,8 @@ mod tests {
         }
         let kept = serde_json::to_string(&Replay::of(&headers, "{}")).expect("JSON");
         let again = Replay::read(kept).answer(201);
-        assert_eq!((again.status(), &again.headers()[header::LOCATION]), (StatusCode::CREATED, "/api/v1/tasks/x"));
+        assert_eq!(again.status(), StatusCode::CREATED);
+        assert_eq!(again.headers()[header::LOCATION], "/api/v1/tasks/x");
         assert!(!again.headers().contains_key(header::CACHE_CONTROL));
         let former = Replay::read("{\"id\":1}".into()).answer(200);
         assert_eq!(former.headers()[header::CONTENT_TYPE], "application/json");

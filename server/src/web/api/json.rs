@@ -170,6 +170,8 @@ mod tests {
         let (_, message) = refusal("{\"goal\":\"a\",\"limits\":{\"steps\":\"5\"}}");
         assert!(message.starts_with("`limits.steps`: invalid type: string"), "{message}");
         assert_eq!(refusal("{\"goal\":\"a\",\"labels\":[[\"a\",\"b\"]]}").0, "invalid_body");
+        let labels = parse::<Asked>(b"{\"goal\":\"a\",\"labels\":{\"a\":\"b\"}}").expect("good").labels;
+        assert_eq!(labels, Some([("a".to_owned(), "b".to_owned())].into()));
     }
 
     #[test]
