@@ -119,6 +119,7 @@ impl World {
                 "{team}" => path.push_str(HOME),
                 "{attempt}" => path.push('1'),
                 "{seq}" => path.push('2'),
+                "{part}" => path.push('0'),
                 "{call}" => path.push_str("c1"),
                 "{*path}" => path.push_str("notes.md"),
                 "{space}" => path.push_str(&tasks::space(SPACE)),

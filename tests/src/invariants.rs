@@ -32,7 +32,7 @@ impl Board {
         let book = self.ledger().read();
         let views: Vec<View> =
             book.views.iter().map(|view| view.lock().map(|view| view.clone()).unwrap_or_default()).collect();
-        let dump = match Dump::of(self).await {
+        let dump = match Dump::settled(self).await {
             Ok(dump) => dump,
             Err(error) => return vec![format!("the database can't be read: {error}")],
         };

@@ -148,6 +148,7 @@ const ELSEWHERE: &[&str] = &[
     "bad_credentials",
     "bad_lost_after",
     "bad_number",
+    "bad_quota",
     "bad_retention",
     "bad_scope",
     "bad_size",

@@ -1,6 +1,6 @@
 //! A team's storage: counted as it is used, full for files, never for events (F88, F89).
 
-use board_tests::{Engine, board::HOME};
+use board_tests::{Engine, board::HOME, wait::eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 
@@ -72,8 +72,8 @@ async fn f88_a_full_team_gets_403_for_files_while_events_go_on(engine: Engine) {
     let session = format!("/api/v1/sessions/{}", stage.session);
     stage.operator.task_in(task.as_ref(), "completed").await;
     stage.operator.delete(&session).await.expect(204);
-    let left = stage.used().await;
-    assert_eq!(left, 140_000, "only the files are left, until they are swept");
+    let only_files = async || (stage.used().await == 140_000).then_some(());
+    eventually("only the files are left, until they are swept", only_files).await;
     stage.board.cli(&["team", "add", "other"]).await.good();
     assert_eq!(
         stage.board.token("other", "viewer").await.get("/api/v1/quota").await.expect(200).json()["storage"]["used"],

@@ -29,7 +29,7 @@ async fn a80_a_plan_is_inert_text_and_bounded() {
 
     // As an operator's own plan it is refused by name.
     let body = json!({ "goal": "g", "viberId": lab.viber_id, "plan": { "steps": mass } });
-    assert_eq!(lab.operator.post("/api/v1/tasks", &body).await.expect(422).code(), "bad_plan");
+    assert_eq!(lab.operator.post("/api/v1/tasks", &body).await.expect(422).code(), "invalid_body");
 
     // The page shows it as text.
     let owner = lab.board.owner().await;

@@ -1,11 +1,15 @@
 //! Everything that a Board's database holds, read beside the product: the same rows from either database.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use serde_json::{Map, Value};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use crate::{Board, Engine};
+
+/// Between two looks at a Board that takes away what was deleted, and how many there are: ten seconds.
+const PURGE_PAUSE: Duration = Duration::from_millis(50);
+const PURGE_LOOKS: u32 = 200;
 
 /// A row by column.
 pub type Row = Map<String, Value>;
@@ -30,6 +34,19 @@ impl Dump {
         let keys = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "key"));
         dump.1 = keys.map(|file| std::fs::read(file).expect("a key")).collect();
         Ok(dump)
+    }
+
+    /// The same when nothing that was deleted is being taken away any more. Of a Board that does not run, what there is.
+    pub async fn settled(board: &Board) -> Result<Self, sqlx::Error> {
+        for _ in 0..PURGE_LOOKS {
+            let dump = Self::of(board).await?;
+            let deleted = ["sessions", "teams"].iter().flat_map(|table| dump.rows(table));
+            if !board.running() || deleted.filter(|row| !is_null(row, "deleted_at")).count() == 0 {
+                return Ok(dump);
+            }
+            tokio::time::sleep(PURGE_PAUSE).await;
+        }
+        Self::of(board).await
     }
 
     /// The rows of a table; none when there is no such table.

@@ -63,6 +63,7 @@ impl Credential {
         let text = match read_plain(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(damaged(&path, &error)),
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         };
         if open_to_others(&path) {
@@ -70,13 +71,7 @@ impl Credential {
                 format!("{} can be read by others: chmod 600 it, or join again with a new token", path.display());
             return Err(io::Error::other(message));
         }
-        let read = serde_json::from_str(&text).map_err(|error| {
-            let path = path.display();
-            io::Error::other(format!(
-                "{path} is damaged ({error}): join again with a new token, or put a copy of it back"
-            ))
-        })?;
-        Ok(Some(read))
+        serde_json::from_str(&text).map(Some).map_err(|error| damaged(&path, &error))
     }
 
     /// Writes it, readable by nobody else.
@@ -194,6 +189,11 @@ impl Credential {
         }
         Ok(bytes)
     }
+}
+
+fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
+    let path = path.display();
+    io::Error::other(format!("{path} is damaged ({error}): join again with a new token, or put a copy of it back"))
 }
 
 fn check(status: StatusCode) -> Result<(), Unfetched> {

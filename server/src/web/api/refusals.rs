@@ -39,7 +39,7 @@ const SPACES: &[Refusal] = &[
 /// A session that starts.
 const STARTS: &[Refusal] = &[(422, &["no_viber", "unknown_agent"])];
 /// A file that is attached.
-const ATTACHES: &[Refusal] = &[(409, &["too_many"])];
+const ATTACHES: &[Refusal] = &[(403, &["quota_exceeded"]), (409, &["too_many"])];
 /// A cursor of another name.
 const PLACES: &[Refusal] = &[(422, &["bad_cursor"])];
 
@@ -58,7 +58,7 @@ const TABLE: &[(&str, &[&[Refusal]])] = &[
     ("events.list", &[PLACES]),
     ("invitations.make", &[&[(422, &["bad_email"])]]),
     ("joinTokens.make", &[&[(422, &["bad_labels"])]]),
-    ("loggedSessions.import", &[ASKS, &[(409, &["other_agent"]), (422, &["nothing_to_take"])]]),
+    ("loggedSessions.import", &[ASKS, &[(409, &["being_deleted", "other_agent"]), (422, &["nothing_to_take"])]]),
     ("loggedSessions.list", &[ASKS]),
     ("members.add", &[&[(422, &["bad_email"])]]),
     ("members.change", &[&[(409, &["last_owner"])]]),

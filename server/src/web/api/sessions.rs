@@ -208,7 +208,7 @@ async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<Sessio
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// ListSessionsQuery messages.
+/// Which messages.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -231,7 +231,7 @@ async fn messages(
 ) -> Result<Json<List<shapes::Message>>, Rejection> {
     let limit = limit_of(which.limit.as_deref())?;
     let before = match which.before.as_deref() {
-        None | Some("") => None,
+        None => None,
         Some(text) => Some(super::page::number(text).ok_or_else(super::page::bad_cursor)?),
     };
     let team = caller.team.id.clone();

@@ -26,7 +26,8 @@ fn filled(route: &Route, asset: &str) -> String {
         return asset.to_owned();
     }
     let id = "0".repeat(32);
-    let mut path = route.path.replace("{team}", HOME).replace("{attempt}", "1").replace("{seq}", "1");
+    let mut path =
+        route.path.replace("{team}", HOME).replace("{attempt}", "1").replace("{seq}", "1").replace("{part}", "0");
     for (place, prefix) in [
         ("/vibers/{id}", "vib"),
         ("/sessions/{id}", "ses"),

@@ -98,7 +98,11 @@ fn asked(theirs: &Populated, cursors: &[String], slug: &str) -> Vec<String> {
             }
             let id = id.unwrap_or(&theirs.ids[0]);
             let path = route.path.replace("{team}", team).replace("{id}", id).replace("{attempt}", "1");
-            let path = path.replace("{seq}", "2").replace("{call}", "c1").replace("{*path}", "notes.md");
+            let path = path
+                .replace("{seq}", "2")
+                .replace("{part}", "0")
+                .replace("{call}", "c1")
+                .replace("{*path}", "notes.md");
             let path = path.replace("{edit}", id).replace("{proposal}", id).replace("{upload}", id);
             paths.push(path.replace("{space}", &tasks::space(SPACE)));
         }

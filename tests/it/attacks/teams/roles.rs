@@ -31,7 +31,7 @@ fn filled(route: &Route) -> Option<String> {
         path.push('/');
         match piece {
             "{team}" => path.push_str(HOME),
-            "{attempt}" | "{seq}" => path.push('1'),
+            "{attempt}" | "{seq}" | "{part}" => path.push('1'),
             "{call}" => path.push_str("c1"),
             "{id}" => {
                 let prefix = match before {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use board_tests::{Engine, eventually, viber::processes_with, within};
+use board_tests::{Engine, eventually, spawns::living, viber::processes_with, within};
 use serde_json::{Value, json};
 
 use super::{Lab, content, kind, lives, number};
@@ -30,7 +30,7 @@ async fn stop(lab: &Lab, task: &str, mark: &str) -> u64 {
     let confirmed = |task: &Value| task["stopConfirmedAt"].is_string();
     lab.operator.task_within(Duration::from_secs(12), task, "all dead, and the Board knows", confirmed).await;
     let left = processes_with(mark);
-    assert!(left.is_empty() && !lab.spawns.pids(task).into_iter().any(lives), "confirmed before it was true: {left:?}");
+    assert!(left.is_empty() && living(task).is_empty(), "confirmed before it was true: {left:?} {:?}", living(task));
     println!("all dead {:?} after the stop", asked.elapsed());
     let events = lab.events(task).await;
     let last = events.last().expect("an ending");
@@ -132,7 +132,7 @@ async fn f22_output_that_somebody_outside_holds_is_marked() {
     let lab = Lab::echo(Engine::Sqlite).await;
     let command = "echo early; while [ ! -e go ]; do sleep 0.05; done; echo last";
     let task = lab.submit(&format!("shell {}", lab.spawns.command(command))).await;
-    let pid = eventually("it began", || async { lab.spawns.pids(&task).first().copied() }).await;
+    let pid = eventually("it began", || async { living(&task).first().copied() }).await;
     // As a program would that got the descriptor over a socket.
     let held = OpenOptions::new().write(true).open(format!("/proc/{pid}/fd/1")).expect("its output");
     std::fs::write(lab.viber.space().join("go"), "").expect("a file");

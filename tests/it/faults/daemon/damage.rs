@@ -14,8 +14,10 @@ use board_tests::{
     eventually,
     invariants::notes,
     llm::{Gate, Piece, Reply},
+    spawns::supervisors,
     within,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Lab, content, echo, kind, lines, number, says};
@@ -99,11 +101,11 @@ async fn f67_a_damaged_outbox_sends_all_that_is_sound_and_says_what_is_missing(e
     .await;
     lab.viber.kill9();
     let segment = segments(&log).into_iter().max_by_key(|file| fs::metadata(file).expect("there").len()).expect("one");
-    // A page in the middle, and a bit further on.
+    // A page of the words, and a bit further on; the second half is the result.
     change(&segment, |bytes| {
-        let (middle, end) = (bytes.len() / 2, bytes.len() * 4 / 5);
-        bytes[middle..middle + 4096].fill(0);
-        bytes[end] ^= 0x10;
+        let (page, bit) = (bytes.len() / 5, bytes.len() * 2 / 5);
+        bytes[page..page + 4096].fill(0);
+        bytes[bit] ^= 0x10;
     });
     lab.board.restart().await;
     lab.viber.run();
@@ -163,6 +165,11 @@ async fn f68_after_a_kill_no_draft_and_no_temporary_folder_is_left() {
     // Somebody else's, which looks the same.
     let other = scratch.with_file_name(format!("viber-{}", uuid::Uuid::now_v7().simple()));
     fs::create_dir(&other).expect("made");
+    // So that it does not take the folder away itself when the daemon is gone.
+    let supervisors = supervisors(&task);
+    assert!(!supervisors.is_empty());
+    let signal = |signal| supervisors.iter().for_each(|pid| rustix::process::kill_process(*pid, signal).expect("sent"));
+    signal(Signal::STOP);
     lab.viber.fail("workspace::before_exchange", "1*return(crash)").await;
     let path = format!("/api/v1/vibers/{}/workspace/notes.md", lab.viber_id);
     fs::write(lab.viber.home().join("workspace/notes.md"), "one\n").expect("written");
@@ -180,6 +187,7 @@ async fn f68_after_a_kill_no_draft_and_no_temporary_folder_is_left() {
         all.into_iter().filter(|file| file.to_string_lossy().contains("/.viber-")).count()
     };
     assert_eq!((drafts(), scratch.exists()), (1, true), "the kill left them");
+    signal(Signal::KILL);
     lab.viber.heal().await;
     lab.viber.run();
     assert_eq!(lab.ended(&task).await["error"]["code"], "daemon_restarted");
@@ -198,7 +206,7 @@ async fn f69_after_a_restart_nobody_is_connected_who_has_not_dialled_in(engine: 
     lab.operator.task_in(&task, "running").await;
     lab.board.make_operator(HOME, "reader@example.org", "operator").await;
     // It works on and cannot dial in.
-    lab.viber.signal(rustix::process::Signal::STOP);
+    lab.viber.signal(Signal::STOP);
     lab.board.kill9();
     lab.board.restart().await;
     let viber = lab.operator.get(&format!("/api/v1/vibers/{}", lab.viber_id)).await.expect(200).json();
@@ -212,7 +220,7 @@ async fn f69_after_a_restart_nobody_is_connected_who_has_not_dialled_in(engine: 
     let session = shown["sessionId"].as_str().expect("a session");
     let page = reader.page(&format!("/t/{HOME}/sessions/{session}")).await.expect(200).body;
     assert!(page.contains("was not heard since the Board was restarted"), "{page}");
-    lab.viber.signal(rustix::process::Signal::CONT);
+    lab.viber.signal(Signal::CONT);
     lab.viber.connected(&lab.operator).await;
     assert_eq!(lab.operator.task(&task).await["contact"]["state"], "connected");
     lab.operator.post(&format!("/api/v1/tasks/{task}/stop"), &json!({})).await;

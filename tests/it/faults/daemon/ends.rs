@@ -6,12 +6,13 @@ use board_tests::{
     Engine, FakeBoard, Llm, Viber, eventually,
     fake_board::Manner,
     llm::{Gate, Piece, Reply},
+    spawns::living,
     viber::processes_with,
     within,
 };
 use serde_json::json;
 
-use super::{Lab, content, echo, kind, lives};
+use super::{Lab, content, echo, kind};
 
 crate::on_both_databases!(
     f13_a_killed_daemon_takes_its_commands_along_and_says_so,
@@ -56,14 +57,12 @@ async fn f13_a_killed_daemon_takes_its_commands_along_and_says_so(engine: Engine
     let after = lab.events(&task).await;
     assert_eq!(&after[..before.len()], &before[..], "what was reported is kept");
     assert_eq!(kind(after.last().expect("an ending")), "task:error");
-    assert_eq!(lab.spawns.pids(&task).len(), 1, "not run again");
+    assert_eq!(lab.spawns.begun(&task), 1, "not run again");
 
     // A retry is a new attempt that everybody sees.
     lab.operator.retry(&task).await.expect(200);
-    within(Duration::from_secs(30), "the second begins", || async {
-        (lab.spawns.pids(&task).len() == 2).then_some(())
-    })
-    .await;
+    within(Duration::from_secs(30), "the second begins", || async { (lab.spawns.begun(&task) == 2).then_some(()) })
+        .await;
     lab.operator.stop(&task).await.expect(200);
     lab.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert!(processes_with(&mark).is_empty());
@@ -89,7 +88,7 @@ async fn f13_a_killed_daemon_that_stays_away_loses_its_task(engine: Engine) {
     lab.viber.run();
     let told = lab.operator.task_that(&task, "told", |task| task["error"]["code"] == "daemon_restarted").await;
     assert_eq!((&told["state"], &told["attempt"]), (&json!("error"), &json!(1)));
-    assert_eq!(lab.spawns.pids(&task).len(), 1, "not run again");
+    assert_eq!(lab.spawns.begun(&task), 1, "not run again");
     lab.sound().await;
 }
 
@@ -156,7 +155,7 @@ async fn f23_a_daemon_told_twice_hands_its_task_back() {
     lab.viber.begin_stop();
     assert!(lab.viber.ended().await.success());
     assert!(told.elapsed() < Duration::from_secs(20), "{:?}", told.elapsed());
-    assert!(processes_with(&mark).is_empty() && !lab.spawns.pids(&task).into_iter().any(lives));
+    assert!(processes_with(&mark).is_empty() && living(&task).is_empty());
     // It said so before it went: nobody has to wait for its return.
     let back = lab.ended(&task).await;
     assert_eq!((&back["state"], &back["error"]["code"]), (&json!("error"), &json!("daemon_restarted")));
@@ -164,10 +163,8 @@ async fn f23_a_daemon_told_twice_hands_its_task_back() {
     lab.viber.run();
     lab.viber.connected(&lab.operator).await;
     lab.operator.retry(&task).await.expect(200);
-    within(Duration::from_secs(30), "the second begins", || async {
-        (lab.spawns.pids(&task).len() == 2).then_some(())
-    })
-    .await;
+    within(Duration::from_secs(30), "the second begins", || async { (lab.spawns.begun(&task) == 2).then_some(()) })
+        .await;
     lab.operator.stop(&task).await.expect(200);
     lab.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     lab.sound().await;

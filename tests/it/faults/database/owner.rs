@@ -20,9 +20,10 @@ const END_THE_LOCK: &str = "SELECT pg_terminate_backend(l.pid) FROM pg_locks l W
      AND l.granted AND l.classid::bigint = 1447186263 \
      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Another Board, with a data folder of its own, on the same database.
+/// Another Board, with a data folder of its own and the same keys for the audit, on the same database.
 async fn second(first: &Board) -> Board {
     let mut board = Board::prepare(Engine::Sqlite, &[]).await;
+    super::give_audit_keys(first, &board);
     (board.engine, board.database_url) = (first.engine, first.database_url.clone());
     board
 }
