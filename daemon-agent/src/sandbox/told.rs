@@ -91,7 +91,13 @@ fn terminals(found: Found) -> (ConfinedState, &'static str) {
 
 fn processes(found: Found) -> (ConfinedState, &'static str) {
     let layers = found.layers;
-    if layers.namespaces {
+    if layers.namespaces && !layers.seccomp {
+        (
+            Partly,
+            "Commands see, signal and trace only what they started themselves, and all that they leave behind is ended. \
+             Without a filter of system calls they can use your keyrings in the kernel.",
+        )
+    } else if layers.namespaces {
         (
             Kept,
             "Commands see, signal and trace only what they started themselves; shared memory, message queues and \
@@ -143,7 +149,10 @@ fn of_memory(found: Found, memory: u64) -> (ConfinedState, String) {
          second, or has more than {} processes.",
         crate::hold::MAX_PROCESSES
     );
-    (if found.layers.confine() { Kept } else { Partly }, sentence)
+    match found.layers.namespaces {
+        true => (Kept, sentence),
+        false => (Partly, format!("{sentence} What they write to files in memory (/dev/shm) is not counted.")),
+    }
 }
 
 #[cfg(test)]

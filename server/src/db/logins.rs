@@ -56,7 +56,7 @@ pub async fn known_address(tx: &mut Tx, email: &str, address: &str) -> Result<bo
 /// A new login.
 pub async fn insert(tx: &mut Tx, login: &Login) -> Result<(), Error> {
     let sql = "INSERT INTO logins (login_id, operator_id, user_agent, address, created_at, seen_at, expires_at, ends_at, \
-               rotated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+               rotated_at, confirmed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let args = args![
         &login.id,
         &login.operator_id,
@@ -66,7 +66,8 @@ pub async fn insert(tx: &mut Tx, login: &Login) -> Result<(), Error> {
         login.seen_at,
         login.expires_at,
         login.ends_at,
-        login.cookie.rotated_at
+        login.cookie.rotated_at,
+        login.cookie.confirmed_at
     ];
     tx.execute(sql, args).await.map(drop)
 }

@@ -1,3 +1,5 @@
+//! What commands wrote into files that are closed to them is put back, and what others wrote stands.
+
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use super::*;

@@ -147,8 +147,9 @@ async fn a68_nothing_that_is_written_runs_or_becomes_markup() {
     // People's goals: each a message, the rest of them waiting in the queue.
     let said: Vec<&String> = corpus.iter().filter(|text| !text.contains('\0')).collect();
     for some in said.chunks(40) {
+        let mut waiting = Vec::new();
         for goal in some {
-            scene.operator.follow_up(&scene.task, goal).await;
+            waiting.push(scene.operator.follow_up(&scene.task, goal).await);
         }
         let last = serde_json::to_string(some.last().expect("one")).expect("JSON");
         let queued = format!(
@@ -156,15 +157,19 @@ async fn a68_nothing_that_is_written_runs_or_becomes_markup() {
         );
         scene.watch.until("the queue", &queued).await;
         scene.watch.clean("goals, live").await;
+        // It shows no more of them at once.
+        for task in &waiting {
+            scene.operator.stop(id(task, "id")).await.expect(200);
+        }
     }
 
     // After a reload: page by page, back to the first message.
     scene.watch.go(&scene.session).await;
     scene.watch.clean("reloaded").await;
     while scene.watch.browser.has(".older a").await {
-        let before = scene.watch.browser.count("article.message").await;
+        let before = scene.watch.browser.count("#entries *").await;
         scene.watch.run("document.querySelector('.older a').click()").await;
-        scene.shows("article.message", before + 1).await;
+        scene.shows("#entries *", before + 1).await;
     }
     let count = |css: &str| format!("return document.querySelectorAll('{css}').length");
     assert_eq!(scene.watch.run(&count("article.message[data-role=user]")).await, said.len() + 1 + failures);
