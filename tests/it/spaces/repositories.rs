@@ -342,6 +342,7 @@ async fn a105_links_that_are_swapped_while_git_looks_show_nothing_else() {
     let done = AtomicBool::new(false);
     let (mut shown, mut refused) = (0, 0);
     let (done, swap) = (&done, || renameat_with(CWD, &git, CWD, &other, RenameFlags::EXCHANGE).expect("swapped"));
+    #[expect(clippy::disallowed_methods, reason = "a thread of its own, which swaps at odd moments")]
     let swapping = || {
         for n in (0..23).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
             swap();
