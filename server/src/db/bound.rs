@@ -15,8 +15,6 @@ pub const MAX_CHANGE: Duration = Duration::from_millis(20);
 /// A change that goes on piece by piece ends when so much is written: the piece at hand still fits.
 const ENOUGH_ROWS: u64 = 130;
 const ENOUGH: Duration = Duration::from_millis(12);
-/// A row of events, parts or blobs changes its team's counter too (table `usage`).
-const WITH_COUNTER: u64 = 2;
 /// Rows that one statement of such a change takes away.
 pub const PIECE: u64 = 25;
 
@@ -50,14 +48,13 @@ impl Spent {
         self.rows >= ENOUGH_ROWS || self.took() >= ENOUGH
     }
 
-    /// Tells of a change that wrote more rows than it may. `rows`: with those that foreign keys took along and the counters of
-    /// what a team keeps, when they are known.
+    /// Tells of a change that wrote more rows than it may. `rows`: with those that foreign keys took along, when
+    /// they are known.
     pub fn judge(&self, rows: Option<u64>, from: &'static Location<'static>) {
-        let (took, all) = (self.took(), rows.unwrap_or(self.rows));
-        metrics::histogram!(crate::measure::CHANGE_ROWS).record(self.rows as f64);
+        let (took, rows) = (self.took(), rows.map_or(self.rows, |all| all.max(self.rows)));
+        metrics::histogram!(crate::measure::CHANGE_ROWS).record(rows as f64);
         metrics::histogram!(crate::measure::CHANGE_SECONDS).record(took.as_secs_f64());
-        if self.rows > MAX_CHANGE_ROWS || all > MAX_CHANGE_ROWS * WITH_COUNTER {
-            let rows = all.max(self.rows);
+        if rows > MAX_CHANGE_ROWS {
             // The harness looks for these words.
             tracing::warn!(rows, ms = took.as_millis() as u64, from = %from, "a change wrote more than one may");
         }
