@@ -70,9 +70,12 @@ impl Cluster {
     fn signal(&self, signal: &str) {
         let first = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("a running server");
         let first = first.lines().next().expect("its process").to_owned();
+        let kill = |processes: &[&str]| run(Command::new("kill").arg(format!("-{signal}")).args(processes));
+        // The first one by itself: while it goes on, it may fork a child that is not in the list.
+        kill(&[&first]);
         let children = Command::new("pgrep").args(["-P", &first]).output().expect("pgrep");
         let children = String::from_utf8(children.stdout).expect("numbers");
-        run(Command::new("kill").arg(format!("-{signal}")).arg(&first).args(children.split_whitespace()));
+        kill(&children.split_whitespace().collect::<Vec<_>>());
     }
 
     fn control(&self, args: &[&str]) {
