@@ -2,7 +2,7 @@
 
 Its argument: a JSON file that says where everything lies. Each try is a function that returns what it got hold of: text
 that it read, `True` for something that it could open or do, and nothing when it failed. It runs in a process of its own
-for five seconds at most. What a try may have changed is judged by somebody outside; the changes are made to
+for five seconds at most (`seconds`). What a try may have changed is judged by somebody outside; the changes are made to
 `outside/{try}`, or told to the bait under the try's name. One JSON line a try is printed.
 """
 
