@@ -70,13 +70,20 @@ pub async fn sign_in(board: &Board, attempt: Attempt) -> Result<(Login, Operator
     board.guard.throttle.forgive(paid);
     let login = new_login(board.clock.now(), &operator.id, attempt.address, attempt.user_agent);
     let row = Arc::new(login.clone());
-    board
+    let ended = board
         .db
         .write(move |tx| {
             let row = row.clone();
-            Box::pin(async move { db::logins::insert(tx, &row).await })
+            Box::pin(async move {
+                let ended = db::logins::make_room(tx, &row.operator_id, row.created_at).await?;
+                db::logins::insert(tx, &row).await?;
+                Ok::<_, Error>(ended)
+            })
         })
         .await?;
+    for id in ended {
+        revoked(board, &operator.id, Revoked::Login(id)).await?;
+    }
     tracing::info!(operator.id = %operator.id, login.id = %login.id, "signed in");
     Ok((login, operator))
 }

@@ -31,6 +31,9 @@ pub const MOST: u32 = 100;
 const MAX_EXCERPT: usize = 4 * 1024;
 const MAX_TITLE: usize = 500;
 
+/// Proposals that get the text they were made for in one change: each holds all of it.
+const BASES: u64 = 4;
+
 /// A file as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -96,21 +99,27 @@ async fn look(board: &Board, speaker: &Speaker) -> Result<()> {
     Ok(())
 }
 
+/// Keeps what is known of the text with the proposals that were made for it.
 async fn keep_base(board: &Board, speaker: &Speaker) -> Result<()> {
-    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (team, viber) = (team.clone(), viber.clone());
-            Box::pin(async move {
-                let text = db::files::load(tx, &team, &viber, MEMORY).await?.and_then(|file| file.text);
-                if let Some(text) = text {
-                    db::proposals::keep_base(tx, &team, &viber, &text.hash, &text.content).await?;
-                }
-                Ok(())
+    loop {
+        let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
+        let done = board
+            .db
+            .piece(move |tx| {
+                let (team, viber) = (team.clone(), viber.clone());
+                Box::pin(async move {
+                    let text = db::files::load(tx, &team, &viber, MEMORY).await?.and_then(|file| file.text);
+                    let Some(text) = text else { return Ok(true) };
+                    let base = (text.hash.as_str(), text.content.as_str());
+                    let kept = db::proposals::keep_base(tx, &team, &viber, base, BASES).await?;
+                    Ok::<_, Error>(kept < BASES)
+                })
             })
-        })
-        .await
+            .await?;
+        if done || board.shutdown.soft.is_cancelled() {
+            return Ok(());
+        }
+    }
 }
 
 /// Looks through the memory of an agent on its viber.

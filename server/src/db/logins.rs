@@ -2,10 +2,13 @@
 
 use protocol::{Instant, LoginId, OperatorId, TeamId};
 
-use super::{Error, Row, Tx, operators::operator};
+use super::{Error, Row, Tx, bound::PIECE, operators::operator};
 use crate::{
     args,
-    domain::{CookieState, Login, Operator, login::GRACE_MS},
+    domain::{
+        CookieState, Login, Operator,
+        login::{GRACE_MS, MAX_LOGINS},
+    },
 };
 
 fn login(row: &Row) -> Result<Login, Error> {
@@ -51,6 +54,19 @@ pub async fn known_address(tx: &mut Tx, email: &str, address: &str) -> Result<bo
     let sql = "SELECT l.login_id FROM logins l JOIN operators o ON o.operator_id = l.operator_id \
                WHERE o.email = $1 AND l.address = $2 LIMIT 1";
     Ok(tx.row(sql, args![email, address]).await?.is_some())
+}
+
+/// Makes room for one more login of an operator: ends those that were used longest ago; answers which.
+pub async fn make_room(tx: &mut Tx, operator: &OperatorId, now: Instant) -> Result<Vec<LoginId>, Error> {
+    let sql = "SELECT login_id FROM logins WHERE operator_id = $1 AND ended_at IS NULL \
+               ORDER BY seen_at DESC, login_id DESC LIMIT $2 + 0 OFFSET $3 + 0";
+    let rows = tx.rows(sql, args![operator, PIECE, MAX_LOGINS - 1]).await?;
+    let found: Vec<LoginId> = rows.iter().map(|row| row.parse("login_id")).collect::<Result<_, _>>()?;
+    for id in &found {
+        let sql = "UPDATE logins SET ended_at = $2, end_reason = 'crowded' WHERE login_id = $1 AND ended_at IS NULL";
+        tx.execute(sql, args![id, now]).await?;
+    }
+    Ok(found)
 }
 
 /// A new login.

@@ -104,12 +104,20 @@ pub async fn about_memory(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result
     tx.rows(sql, args![team, viber]).await?.iter().map(|row| row.parse("session_id")).collect()
 }
 
-/// What `MEMORY.md` of a viber said in a version: kept with the proposals that were made for it.
-pub async fn keep_base(tx: &mut Tx, team: &TeamId, viber: &ViberId, hash: &str, text: &str) -> Result<(), Error> {
-    let sql = "UPDATE proposals SET base = $4 WHERE team_id = $1 AND kind = 'memory' AND state = 'pending' \
-               AND base IS NULL AND base_hash = $3 AND session_id IN (SELECT session_id FROM sessions \
-               WHERE team_id = $1 AND viber_id = $2)";
-    tx.execute(sql, args![team, viber, hash, text]).await.map(drop)
+/// What `MEMORY.md` of a viber said in a version: kept with proposals that were made for it, at most `limit` of them; says
+/// how many that were.
+pub async fn keep_base(
+    tx: &mut Tx,
+    team: &TeamId,
+    viber: &ViberId,
+    (hash, text): (&str, &str),
+    limit: u64,
+) -> Result<u64, Error> {
+    let sql = "UPDATE proposals SET base = $4 WHERE team_id = $1 AND proposal_id IN (SELECT p.proposal_id \
+               FROM proposals p JOIN sessions s ON s.team_id = p.team_id AND s.session_id = p.session_id \
+               WHERE p.team_id = $1 AND p.kind = 'memory' AND p.state = 'pending' AND p.base IS NULL \
+               AND p.base_hash = $3 AND s.viber_id = $2 LIMIT $5 + 0)";
+    tx.execute(sql, args![team, viber, hash, text, limit]).await
 }
 
 fn proposal(row: &Row) -> Result<Proposal, Error> {

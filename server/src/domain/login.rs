@@ -6,6 +6,8 @@
 
 use protocol::{Instant, LoginId, OperatorId};
 
+/// Logins of an operator that stand at once. One more ends the one that was used longest ago.
+pub const MAX_LOGINS: u64 = 100;
 /// A cookie is exchanged when it is this old, milliseconds.
 pub const ROTATE_MS: i64 = 450_000;
 /// Requests that were sent with the older cookie may still arrive for so long after the newer one did, milliseconds.

@@ -56,6 +56,9 @@ pub(super) async fn page(
             "You were signed out: an old cookie of this sign-in was used again after a newer one had taken its place, \
              so somebody may have copied it. If you cannot explain that, change your password.",
         ),
+        Some("crowded") => Some(
+            "You were signed out here because you have signed in on a hundred other devices since you were last here.",
+        ),
         Some("revoked") => Some("The administrator of this Board signed everybody out."),
         _ => None,
     };
