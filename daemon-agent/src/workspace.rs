@@ -28,7 +28,7 @@ use tokio::sync::{broadcast, watch as bells};
 pub use hands::By;
 pub(crate) use hands::Hands;
 pub use hash::hex;
-pub use keep::{Closed, Keeper, Overstep, SESSIONS};
+pub use keep::{Closed, Keeper, Overstep, Repair, SESSIONS};
 pub use news::Changed;
 pub use read::Head;
 pub(crate) use veil::Veil;

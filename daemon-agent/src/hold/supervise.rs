@@ -56,7 +56,7 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     let mut child_signals = signal(SignalKind::child())?;
     let mut end_signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     // Its thread has to be there before a process namespace is entered.
-    let (listen_now, mut asked) = listen();
+    let (listen_now, mut asked) = listen().context("no thread for requests")?;
 
     let mut children = match begin(options, namespaces) {
         Ok(children) => children,
@@ -173,7 +173,10 @@ pub fn start(options: &Options, view: Option<&View>) -> anyhow::Result<(i32, Lay
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         Ok((child.id() as i32, layers))
     };
-    thread::scope(|scope| scope.spawn(spawn).join()).unwrap_or_else(|_| anyhow::bail!("the starting thread failed"))
+    thread::scope(|scope| {
+        let started = thread::Builder::new().spawn_scoped(scope, spawn).context("no thread to start it from")?;
+        started.join().unwrap_or_else(|_| anyhow::bail!("the starting thread failed"))
+    })
 }
 
 /// Which network the command has: without rules the machine's.
@@ -326,18 +329,18 @@ async fn received(signals: &mut std::io::Result<Signals>) {
 
 /// Waits on standard input for a `stop` line or its end, as soon as it is told to. A thread, because it may be a pipe,
 /// a socket or a terminal.
-fn listen() -> (mpsc::Sender<()>, oneshot::Receiver<Because>) {
+fn listen() -> std::io::Result<(mpsc::Sender<()>, oneshot::Receiver<Because>)> {
     let (tell, told) = oneshot::channel();
     let (begin, begun) = mpsc::channel();
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         if begun.recv().is_err() {
             return;
         }
         let lines = BufReader::new(std::io::stdin()).lines();
         let stop = lines.map_while(Result::ok).any(|line| line == "stop");
         let _ = tell.send(if stop { Because::Asked } else { Because::Abandoned });
-    });
-    (begin, told)
+    })?;
+    Ok((begin, told))
 }
 
 /// Tells the daemon, when standard input is a socket that leads to one.

@@ -63,8 +63,18 @@ pub struct Overstep {
     pub path: String,
     /// What was written, when it is text.
     pub wrote: Option<String>,
-    /// Whether it says again what it said before.
-    pub put_back: bool,
+    pub repair: Repair,
+}
+
+/// What became of a closed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// It says again what it said before.
+    Done,
+    /// It could not be put back.
+    Failed,
+    /// Another file has taken its place, by a hand that no command has; the wall stood around the old one. It stays.
+    Left,
 }
 
 /// A version of a file.
@@ -122,7 +132,10 @@ impl Watched {
 pub struct Keeper {
     workspace: Workspace,
     watched: Arc<Watched>,
+    /// Whether a wall keeps what exists.
     walled: bool,
+    /// The files that a wall stands around, by path: their inodes.
+    walls: BTreeMap<String, u64>,
 }
 
 /// What is found at a path.
@@ -137,7 +150,7 @@ enum Now {
 impl Workspace {
     /// Remembers what is closed; `walled` says that nothing of it that exists can be changed.
     pub fn keep(&self, closed: Closed, walled: bool) -> Result<Keeper, Refused> {
-        let mut known = Known::new();
+        let (mut known, mut walls) = (Known::new(), BTreeMap::new());
         let mut room = MAX_BYTES;
         let mut paths: BTreeSet<String> = closed.files.iter().cloned().collect();
         if !walled {
@@ -149,7 +162,11 @@ impl Workspace {
                 None => None,
             };
             let version = match found {
-                Some(_) if walled => continue,
+                // Under another name it could be written behind the wall.
+                Some((_, stat)) if walled && stat.st_nlink == 1 => {
+                    walls.insert(path, Stamp::of(&stat).inode);
+                    continue;
+                }
                 Some((mut file, stat)) => {
                     let (stamp, mode) = (Stamp::of(&stat), Mode::from_raw_mode(stat.st_mode));
                     let content = bytes(&mut file, &stamp, room)?;
@@ -170,7 +187,7 @@ impl Workspace {
         }
         let watched = Arc::new(Watched { closed, known: Mutex::new(known), beside: Mutex::default() });
         self.hands.tell(&watched);
-        Ok(Keeper { workspace: self.clone(), watched, walled })
+        Ok(Keeper { workspace: self.clone(), watched, walled, walls })
     }
 
     /// The place of a path, if all folders on the way are there.
@@ -281,14 +298,22 @@ impl Keeper {
         {
             tracing::warn!("other sessions' folders cannot be looked at after a command: {error}");
         }
+        let mut replaced = Vec::new();
+        for (path, inode) in self.walls.iter().filter(|(path, _)| !known.contains_key(*path)) {
+            let now = self.workspace.closed_now(path);
+            if !matches!(now, Ok((Now::File(_), Some(stamp), _)) if stamp.inode == *inode) {
+                replaced.push(Overstep { path: path.clone(), wrote: None, repair: Repair::Left });
+            }
+        }
         let look = |path: String| match self.compare(&path, known.get(&path).and_then(Option::as_ref)) {
             Ok(overstep) => overstep,
             Err(error) => {
                 tracing::warn!(path, "a file that a command may not change cannot be compared: {error}");
-                Some(Overstep { path, wrote: None, put_back: false })
+                Some(Overstep { path, wrote: None, repair: Repair::Failed })
             }
         };
-        paths.into_iter().filter(|path| self.watched.is_closed_to_all(path)).filter_map(look).collect()
+        let compared = paths.into_iter().filter(|path| self.watched.is_closed_to_all(path)).filter_map(look);
+        replaced.into_iter().chain(compared).collect()
     }
 
     fn compare(&self, path: &str, before: Option<&Version>) -> Result<Option<Overstep>, Refused> {
@@ -304,7 +329,7 @@ impl Keeper {
                 Now::Odd => None,
             };
             workspace.discard(path)?;
-            return Ok(Some(Overstep { path: path.to_owned(), wrote, put_back: true }));
+            return Ok(Some(Overstep { path: path.to_owned(), wrote, repair: Repair::Done }));
         };
         let same = match (&now, &before.content) {
             (Now::File(Some(now)), Some(content)) => now[..] == content[..],
@@ -339,7 +364,8 @@ impl Keeper {
             Now::File(Some(content)) => String::from_utf8(content).ok(),
             Now::File(None) | Now::Odd | Now::Nothing => None,
         };
-        Ok(Some(Overstep { path: path.to_owned(), wrote, put_back }))
+        let repair = if put_back { Repair::Done } else { Repair::Failed };
+        Ok(Some(Overstep { path: path.to_owned(), wrote, repair }))
     }
 }
 

@@ -223,7 +223,32 @@ async fn a141_a_persons_edit_meanwhile_is_not_lost(engine: Engine) {
     }
 }
 
+/// An editor saves by another file in the old one's place, around which no wall stands: what is there stays, and people hear
+/// that a command may have written to it.
+async fn a163_a_file_replaced_while_a_command_runs_is_told(engine: Engine) {
+    let stage = Stage::set(engine, &[]).await;
+    let command = "cd ../home/workspace; touch ../../space/here; while [ ! -e ../../space/go ]; do sleep 0.02; done; \
+                   echo '- By a command.' >> MEMORY.md; echo tried";
+    let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
+    let task = stage.begin(script, policies()).await;
+    let (here, go) = (stage.viber.space().join("here"), stage.viber.space().join("go"));
+    eventually("the command runs", async || here.exists().then_some(())).await;
+    let workspace = stage.viber.home().join("workspace");
+    stage.viber.write("workspace/MEMORY.md.swp", "# Memory, saved in an editor\n");
+    std::fs::rename(workspace.join("MEMORY.md.swp"), workspace.join("MEMORY.md")).expect("replaced");
+    std::fs::write(go, "").expect("written");
+    stage.over(&task).await;
+    let (text, notices) = (stage.text("MEMORY.md").expect("a file"), stage.events(&task, "notice").await);
+    let proposed = stage.proposals(&task, "memory").await;
+    let walled = notices.iter().any(|one| one["text"].to_string().contains("was replaced by somebody else"));
+    // Where there is no wall, a file that changed is put back, and what was in it is proposed.
+    assert!(walled || !proposed.is_empty(), "{notices:#?} {text}");
+    assert!(!walled || text.starts_with("# Memory, saved in an editor\n"), "an editor's text is not lost: {text}");
+    stage.board.sound().await;
+}
+
 crate::on_both_databases!(
+    a163_a_file_replaced_while_a_command_runs_is_told,
     a138_what_a_command_writes_against_the_policy_is_not_there_afterwards,
     a139_the_same_where_nothing_confines_commands,
     a140_tools_write_nothing_that_is_closed,

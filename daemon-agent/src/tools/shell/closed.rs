@@ -10,7 +10,7 @@ use crate::{
     home::private_folder,
     memory::CURATED,
     sandbox,
-    workspace::{Keeper, Overstep, SESSIONS, Workspace},
+    workspace::{Keeper, Overstep, Repair, SESSIONS, Workspace},
 };
 
 /// Oversteps of one command that are told one by one.
@@ -79,8 +79,16 @@ impl Kept {
 
 /// What became of it, in words.
 async fn became(toolbox: &Toolbox, one: Overstep) -> String {
-    let Overstep { path, wrote, put_back } = one;
-    let back = if put_back { "was changed and is put back" } else { "was changed and could not be put back" };
+    let Overstep { path, wrote, repair } = one;
+    let back = match repair {
+        Repair::Done => "was changed and is put back",
+        Repair::Failed => "was changed and could not be put back",
+        Repair::Left => {
+            return format!(
+                "{path} was replaced by somebody else, and the new file was not protected from the command; it stays as it is"
+            );
+        }
+    };
     let proposed = match (&wrote, &toolbox.plan, &toolbox.memory) {
         (Some(text), _, Some(memory)) if CURATED.contains(&path.as_str()) => {
             Some(memory.propose_written(&path, text).await)

@@ -82,7 +82,8 @@ fn what_a_command_wrote_is_put_back_and_kept() {
     stage.write("sessions/ses_new/file", "x");
     fs::set_permissions(stage.at("MEMORY.md"), fs::Permissions::from_mode(0o444)).expect("its owner may");
     let over = keeper.put_back();
-    let told: Vec<_> = over.iter().map(|one| (one.path.as_str(), one.wrote.as_deref(), one.put_back)).collect();
+    let told: Vec<_> =
+        over.iter().map(|one| (one.path.as_str(), one.wrote.as_deref(), one.repair == Repair::Done)).collect();
     let expected = [
         ("MEMORY.md", Some("# Memory\n\n- mine\n"), true),
         ("sessions/ses_new/file", Some("x"), true),
@@ -102,6 +103,28 @@ fn what_a_command_wrote_is_put_back_and_kept() {
 }
 
 #[test]
+fn a_file_that_took_the_place_of_a_walled_one_stays_and_is_told() {
+    let stage = Stage::set();
+    let walled = || {
+        let files = vec!["MEMORY.md".to_owned()];
+        stage.workspace.keep(Closed { files, session: None }, true).expect("kept")
+    };
+    assert_eq!(walled().put_back(), []);
+    let keeper = walled();
+    stage.write("new", "# Saved\n");
+    fs::rename(stage.at("new"), stage.at("MEMORY.md")).expect("replaced");
+    let told = [Overstep { path: "MEMORY.md".to_owned(), wrote: None, repair: Repair::Left }];
+    assert_eq!(keeper.put_back(), told);
+    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("# Saved\n"));
+    // Under two names, one of them in nobody's wall: it is a file of its own from now on.
+    fs::hard_link(stage.at("MEMORY.md"), stage.at("other")).expect("linked");
+    let keeper = walled();
+    stage.write("other", "slipped in");
+    assert_eq!(keeper.put_back(), []);
+    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("# Saved\n"));
+}
+
+#[test]
 fn links_folders_and_holes_give_way() {
     let stage = Stage::set();
     let elsewhere = stage.folder.path().join("elsewhere");
@@ -113,7 +136,7 @@ fn links_folders_and_holes_give_way() {
     fs::rename(stage.at("sessions/ses_other"), stage.at("hidden")).expect("moved");
     std::os::unix::fs::symlink(&elsewhere, stage.at("sessions/ses_other")).expect("linked");
     let over = keeper.put_back();
-    assert!(over.len() == 4 && over.iter().all(|one| one.put_back), "{over:?}");
+    assert!(over.len() == 4 && over.iter().all(|one| one.repair == Repair::Done), "{over:?}");
     assert_eq!(stage.text("MEMORY.md").as_deref(), Some("# Memory\n"));
     assert_eq!(stage.text("sessions/ses_other/task.md").as_deref(), Some("- [ ] theirs\n"));
     assert!(!stage.at("task.md").exists());
