@@ -140,15 +140,17 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
         facts.push(fact);
     }
     if let Some(newest) = viber.damage.last() {
-        let files = match viber.damage.len() {
-            1 => "a file".to_owned(),
-            n => format!("{n} files"),
+        let kept = protocol::text::head(&newest.file, 200);
+        let rest = match viber.damage.len() {
+            1 => format!(
+                ": a file of the daemon. Everything sound in it was used and sent, and what is missing is said where it is \
+                 missing. The original is kept on the machine as {kept}."
+            ),
+            n => format!(
+                ": {n} files of the daemon. Everything sound in them was used and sent, and what is missing is said where it \
+                 is missing. The originals are kept on the machine, the newest as {kept}; daemon-agent doctor names them all."
+            ),
         };
-        let rest = format!(
-            ": {files} in its state folder, {} last. Everything sound was used and sent, what is missing is said where it \
-             is missing. The originals are kept on the machine; `daemon-agent doctor` names them.",
-            protocol::text::head(&newest.file, 200)
-        );
         let mut fact = Fact::new("wait", "note", format!("{name} found damage on its disk at "), rest);
         fact.since = Some(newest.at);
         facts.push(fact.linked(page(), "Its page"));
