@@ -70,12 +70,14 @@ impl Cluster {
     fn signal(&self, signal: &str) {
         let first = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("a running server");
         let first = first.lines().next().expect("its process").to_owned();
-        let kill = |processes: &[&str]| run(Command::new("kill").arg(format!("-{signal}")).args(processes));
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{signal}"));
         // The first one by itself: while it goes on, it may fork a child that is not in the list.
-        kill(&[&first]);
+        run(kill.arg(&first));
         let children = Command::new("pgrep").args(["-P", &first]).output().expect("pgrep");
         let children = String::from_utf8(children.stdout).expect("numbers");
-        kill(&children.split_whitespace().collect::<Vec<_>>());
+        // Some of them may have ended meanwhile.
+        kill.args(children.split_whitespace()).output().expect("kill");
     }
 
     fn control(&self, args: &[&str]) {
