@@ -34,6 +34,8 @@ pub struct Inside {
     pub logs: Vec<(String, SessionId, Vec<String>)>,
     /// Lines of a log that are told at once; 0: three.
     pub at_once: usize,
+    /// It takes so long to tell a piece of a log.
+    pub slow: Duration,
     /// Attempts that count as not over.
     pub open: Vec<Running>,
     /// The answer to `memory.search`; an error when it is a text.
@@ -189,6 +191,8 @@ impl Play {
     async fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Frame(ToDaemon::Request { id, method, params }) => {
+                let slow = if method == "session.log" { self.inside().slow } else { Duration::ZERO };
+                tokio::time::sleep(slow).await;
                 let answer = self.inside().answer(&method, &params);
                 let (ok, result, error) = match answer {
                     Ok(result) => (true, result, None),

@@ -103,8 +103,17 @@ pub(super) async fn stop_deleted(
     }
 }
 
+/// Takes a team away that a command beside the Board has deleted, unless a Board serves: that one finds it by itself, and
+/// its pieces let others write. Two processes that write to one SQLite file at a time are not fair to each other.
+pub(super) async fn team_unless_served(board: &Board, id: &TeamId) -> Result<()> {
+    match db::Ownership::holder(&board.config.database_url).await? {
+        Some(_) => Ok(()),
+        None => team(board, id).await,
+    }
+}
+
 /// Takes a deleted team away, its blobs before its last row: after a crash they are looked for again.
-pub(super) async fn team(board: &Board, id: &TeamId) -> Result<()> {
+async fn team(board: &Board, id: &TeamId) -> Result<()> {
     let now = board.clock.now();
     let hidden = || {
         let id = id.clone();

@@ -169,8 +169,8 @@ pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Re
     Ok(())
 }
 
-/// Deletes a team and all that is in it. There is no way back: it is shut and hidden at once, and taken away by and by; if
-/// that is cut off the Board goes on with it (`purge`).
+/// Deletes a team and all that is in it. There is no way back: it is shut and hidden at once, and taken away by and by, by
+/// the Board that serves, or here when none does; if that is cut off the next Board goes on with it (`purge`).
 pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
     let (id, now) = (team.id.clone(), board.clock.now());
     let hidden = board.db.write(move |tx| {
@@ -189,7 +189,7 @@ pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
     // The team's audit goes with it: this line is what remains.
     tracing::warn!(team.id = %team.id, team.slug = team.slug, actor = by.actor.id(), "team deleted");
     everyone_out(board, &team.id);
-    purge::team(board, &team.id).await
+    purge::team_unless_served(board, &team.id).await
 }
 
 fn everyone_out(board: &Board, team: &TeamId) {

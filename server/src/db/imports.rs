@@ -52,6 +52,12 @@ pub async fn want(
     tx.execute(sql, args![team, session, by, lines, now]).await.map(drop)
 }
 
+/// Somebody is at it, though nothing of it was taken for a while: what is read takes long.
+pub async fn touch(tx: &mut Tx, team: &TeamId, session: &SessionId, now: Instant) -> Result<(), Error> {
+    let sql = "UPDATE imports SET taken_at = $3 WHERE team_id = $1 AND session_id = $2";
+    tx.execute(sql, args![team, session, now]).await.map(drop)
+}
+
 /// The rest of the log is waited for, by whom is known already or said now.
 pub async fn claim(tx: &mut Tx, team: &TeamId, session: &SessionId, by: &str) -> Result<(), Error> {
     let sql = "UPDATE imports SET wanted_by = $3 WHERE team_id = $1 AND session_id = $2 AND wanted_by IS NULL";

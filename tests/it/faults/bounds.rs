@@ -1,4 +1,4 @@
-//! No change of the Board is long, whatever is asked for, and what takes many of them goes on after a crash (F76–F81).
+//! No change of the Board is long, whatever is asked for, and what takes many of them goes on after a crash (F76–F81, F90–F92).
 
 mod deletion;
 mod import;

@@ -21,12 +21,30 @@ use crate::{
 
 /// What is read before it is written, bytes.
 const AT_ONCE: usize = 256 * 1024;
+/// What is held at most while it waits for an attempt's end, bytes: beyond it all is written but that attempt, of which
+/// half as much is kept.
+const MAX_HELD: usize = 32 * 1024 * 1024;
+/// What is read at most for the sake of an attempt's end, bytes: a log may never tell it.
+const MAX_UNSETTLED: usize = 128 * 1024 * 1024;
 /// So long somebody waits for the end of a log; the rest goes on without them.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than this nobody waits for the end of a task.
 const ENOUGH: Duration = Duration::from_secs(4);
-/// A log that somebody waits for and nobody has taken anything of for so long, is gone on with, milliseconds.
+/// A log that somebody waits for and nobody has been at for so long, is gone on with, milliseconds.
 const IDLE_MS: i64 = 15_000;
+/// Whoever is at a log says so this often.
+const TOUCH: Duration = Duration::from_secs(4);
+/// So long one log is gone on with before others have their turn.
+const TURN: Duration = Duration::from_secs(120);
+
+/// Until when somebody is at a log.
+#[derive(Clone, Copy)]
+struct Until {
+    /// Once something of it was taken.
+    taken: Time,
+    /// In any case.
+    any: Time,
+}
 
 /// What is taken over, and for whom.
 struct Wanted<'a> {
@@ -44,15 +62,17 @@ pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session
     ours(board, team, id, session).await?;
     let wanted = Wanted { board, team, by, viber: id, session };
     let mut took = Took::default();
-    let more = wanted.run(&mut took, Some(Time::now() + PATIENCE)).await?;
+    let until = Until { taken: Time::now() + PATIENCE, any: Time::now() + PATIENCE + ENOUGH };
+    let more = wanted.run(&mut took, Some(until)).await?;
     let none = || Error::unacceptable("nothing_to_take", "the log tells of no task that could be taken over");
     let session = ours(board, team, id, session).await?.ok_or_else(none)?;
     plan::adopt(board, team, &session).await;
     if more {
         let (board, team, by, id, session) = (board.clone(), team.clone(), by.clone(), id.clone(), session.id.clone());
+        let mut took = took.clone();
         board.shutdown.clone().spawn(async move {
             let wanted = Wanted { board: &board, team: &team, by: &by, viber: &id, session: &session };
-            wanted.rest().await;
+            wanted.rest(&mut took, None).await;
         });
     }
     Ok(Taken { session, tasks: took.tasks, refused: took.refused, more })
@@ -64,7 +84,9 @@ pub async fn go_on(board: &Board) -> Result<()> {
     let found = board.db.read(|tx| Box::pin(async move { db::imports::wanted(tx, before).await })).await?;
     for (team, viber, session) in found {
         if board.hub.is_connected(&viber) {
-            Wanted { board, team: &team, by: &By::board(), viber: &viber, session: &session }.rest().await;
+            let until = Until { taken: Time::now() + TURN, any: Time::now() + TURN };
+            let wanted = Wanted { board, team: &team, by: &By::board(), viber: &viber, session: &session };
+            wanted.rest(&mut Took::of_known(), Some(until)).await;
         }
     }
     Ok(())
@@ -72,9 +94,8 @@ pub async fn go_on(board: &Board) -> Result<()> {
 
 impl Wanted<'_> {
     /// To the end of the log. A viber that goes is waited for; a log that cannot be taken is given up.
-    async fn rest(&self) {
-        let mut took = Took::default();
-        match self.run(&mut took, None).await {
+    async fn rest(&self, took: &mut Took, until: Option<Until>) {
+        match self.run(took, until).await {
             Ok(_) | Err(Error::Unavailable { .. }) => {}
             Err(_) if !self.board.hub.is_connected(self.viber) => {}
             Err(error) => {
@@ -87,30 +108,52 @@ impl Wanted<'_> {
     }
 
     /// Takes over what is not here yet. `true`: the time was over before the log.
-    async fn run(&self, took: &mut Took, until: Option<Time>) -> Result<bool> {
+    async fn run(&self, took: &mut Took, until: Option<Until>) -> Result<bool> {
         let Self { board, team, by, viber, session } = *self;
         let (team_id, key) = (team.clone(), session.clone());
         let read = board.db.read(move |tx| Box::pin(async move { db::imports::taken(tx, &team_id, &key).await }));
         let mut place = read.await?;
         let fresh = || Logbook::new(board.clock.now());
         let (mut book, mut agent, mut wants) = (fresh(), None, false);
+        // Up to here it is written.
+        let mut done = place;
+        let mut touched = Time::now();
         let more = 'log: loop {
             let piece = piece(board, viber, session, agent.as_deref(), place).await?;
             let batch = |to, book: Logbook| Batch::new((viber, session), &piece, to, book.finish());
+            let is_late = |wants: bool| {
+                let until = until.map(|until| if wants { until.taken } else { until.any });
+                board.shutdown.soft.is_cancelled() || until.is_some_and(|until| Time::now() > until)
+            };
             for line in &piece.lines {
                 if !book.read(line, &piece.open) {
                     batch(place, book).take(board, team, by, took).await?;
                     break 'log false;
                 }
                 place = LogPlace { line: line.seq, at: line.end };
-                if book.is_settled() && book.bytes() > AT_ONCE {
-                    batch(place, std::mem::replace(&mut book, fresh())).take(board, team, by, took).await?;
+                let endless = book.came() > MAX_UNSETTLED;
+                let whole = match book.is_settled() {
+                    true => (book.bytes() > AT_ONCE || endless).then(|| std::mem::replace(&mut book, fresh())),
+                    false if endless => Some(std::mem::replace(&mut book, fresh()).cut()),
+                    false => None,
+                };
+                if let Some(whole) = whole {
+                    let before = took.attempts;
+                    batch(place, whole).take(board, team, by, took).await?;
+                    if endless && took.attempts == before {
+                        return Err(Error::unacceptable("endless_log", "the log goes on and on and tells nothing new"));
+                    }
+                    done = place;
                     if !std::mem::replace(&mut wants, true) {
                         self.want(true, self.lines(place).await).await?;
                     }
+                } else if book.bytes() > MAX_HELD {
+                    // Its place stays: the attempt that goes on began behind it, and what is here is not taken again.
+                    batch(done, book.split()).take(board, team, by, took).await?;
+                } else {
+                    continue;
                 }
-                let late = until.is_some_and(|until| Time::now() > until) || board.shutdown.soft.is_cancelled();
-                if late && wants {
+                if is_late(wants) {
                     break 'log true;
                 }
             }
@@ -119,8 +162,15 @@ impl Wanted<'_> {
                 batch(place, book).take(board, team, by, took).await?;
                 break 'log false;
             }
-            if until.is_some_and(|until| Time::now() > until + ENOUGH) {
+            if is_late(wants) {
+                if !wants && !book.is_empty() {
+                    batch(done, book).announce(board, team, by, took).await?;
+                }
                 break 'log true;
+            }
+            if touched.elapsed() > TOUCH {
+                self.touch().await?;
+                touched = Time::now();
             }
             agent = Some(piece.agent_id);
         };
@@ -128,6 +178,16 @@ impl Wanted<'_> {
             self.want(false, 0).await?;
         }
         Ok(more)
+    }
+
+    /// Writes down that somebody is at it: nobody else begins with it meanwhile.
+    async fn touch(&self) -> Result<()> {
+        let (team, session, now) = (self.team.clone(), self.session.clone(), self.board.clock.now());
+        let change = self.board.db.write(move |tx| {
+            let (team, session) = (team.clone(), session.clone());
+            Box::pin(async move { db::imports::touch(tx, &team, &session, now).await })
+        });
+        Ok(change.await?)
     }
 
     /// Writes down that somebody waits for it, or that nobody does any more.

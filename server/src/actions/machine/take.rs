@@ -1,9 +1,10 @@
 //! Taking a part of a machine's log over, by many short changes: what is here already stays as it is. A task stands with its
-//! end in the change that brings it; an answer of many parts grows by the changes after that.
+//! end in the change that brings it; an answer of many parts grows by the changes after that, and a task of many attempts
+//! by one attempt after the other.
 
 use std::sync::Arc;
 
-use protocol::{Instant, LogPlace, SessionId, SessionPiece, Stream, TaskId, TeamId, ViberId};
+use protocol::{Instant, LogPlace, MessageId, SessionId, SessionPiece, Stream, TaskId, TeamId, ViberId};
 use serde_json::json;
 
 use crate::{
@@ -32,14 +33,32 @@ pub(super) struct Batch {
     tasks: Vec<LoggedTask>,
 }
 
-/// How many tasks.
-#[derive(Clone, Copy, Debug, Default)]
+/// How much.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Took {
     pub tasks: u64,
     /// Of tasks whose ids belong to others.
     pub refused: u64,
+    /// Attempts that were not here.
+    pub attempts: usize,
+    /// The task that was counted last: its attempts may come in many pieces.
+    last: Option<TaskId>,
     /// It stands in the audit that somebody takes this log over.
     told: bool,
+    /// The session was there: when it is not any more, somebody deleted it.
+    begun: bool,
+}
+
+impl Took {
+    /// Nothing yet, of a session that is here.
+    pub fn of_known() -> Self {
+        Self { begun: true, ..Self::default() }
+    }
+
+    /// Counts a task once. `false`: it was counted.
+    fn is_next(&mut self, task: &TaskId) -> bool {
+        self.last.replace(task.clone()).as_ref() != Some(task)
+    }
 }
 
 /// How far a task came.
@@ -63,17 +82,35 @@ impl Batch {
         let now = board.clock.now();
         let (batch, mut next) = (Arc::new(self), Some(0));
         while let Some(from) = next {
-            let (batch, team_id, by, before) = (batch.clone(), team.clone(), by.clone(), *took);
+            let (batch, team_id, by, before) = (batch.clone(), team.clone(), by.clone(), took.clone());
             let (after_it, so_far, after) = board
                 .db
                 .piece(move |tx| {
-                    let (batch, team, by) = (batch.clone(), team_id.clone(), by.clone());
+                    let (batch, team, by, before) = (batch.clone(), team_id.clone(), by.clone(), before.clone());
                     Box::pin(async move { batch.run(tx, &team, &by, from, before, now).await })
                 })
                 .await?;
             after.tell(board, team);
             (next, *took) = (after_it, so_far);
         }
+        Ok(())
+    }
+
+    /// Makes the session, and writes down that somebody waits for its log: the first task takes long to read.
+    pub async fn announce(self, board: &Board, team: &TeamId, by: &By, took: &mut Took) -> Result<()> {
+        let (batch, team_id, by, now, begun) =
+            (Arc::new(self), team.clone(), by.clone(), board.clock.now(), took.begun);
+        let said = batch.clone();
+        let change = board.db.piece(move |tx| {
+            let (batch, team, by) = (batch.clone(), team_id.clone(), by.clone());
+            Box::pin(async move { batch.begin(tx, &team, &by, begun, now).await })
+        });
+        change.await?;
+        took.begun = true;
+        let mut after = After::default();
+        after.session(&said.session);
+        after.viber(&said.viber);
+        after.tell(board, team);
         Ok(())
     }
 
@@ -91,19 +128,21 @@ impl Batch {
         if self.tasks.is_empty() && db::sessions::load(tx, team, id).await?.is_none() {
             return Ok((None, took, after));
         }
-        self.begin(tx, team, by, now).await?;
+        self.begin(tx, team, by, took.begun, now).await?;
+        took.begun = true;
         let mut next = None;
         for (place, logged) in self.tasks.iter().enumerate().skip(from) {
             let (added, whole) = match self.one(tx, team, logged, now).await? {
                 One::Added(added) => (added, true),
                 One::More(added) => (added, false),
                 One::Refused => {
-                    took.refused += 1;
+                    took.refused += u64::from(took.is_next(&logged.id));
                     (0, true)
                 }
             };
             if added > 0 {
-                took.tasks += 1;
+                took.attempts += added;
+                took.tasks += u64::from(took.is_next(&logged.id));
                 after.task(id, &logged.id);
             }
             if !whole || (tx.is_full() && place + 1 < self.tasks.len()) {
@@ -124,8 +163,8 @@ impl Batch {
         Ok((next, took, after))
     }
 
-    /// The session, locked: made when it is new. One that belongs to others does not exist.
-    async fn begin(&self, tx: &mut Tx, team: &TeamId, by: &By, now: Instant) -> Result<()> {
+    /// The session, locked: made when it is new and was not `begun`. One that belongs to others does not exist.
+    async fn begin(&self, tx: &mut Tx, team: &TeamId, by: &By, begun: bool, now: Instant) -> Result<()> {
         let first = self.tasks.first();
         let goal = first.map_or("", |first| first.goal.as_str());
         let title = if self.title.trim().is_empty() { goal } else { &self.title };
@@ -148,6 +187,9 @@ impl Batch {
             if db::purge::is_session_going(tx, team, &self.session).await? {
                 let why = "the session was deleted here a moment ago; try again shortly";
                 return Err(Error::conflict("being_deleted", why));
+            }
+            if begun {
+                return Err(Error::NotFound);
             }
             db::sessions::insert(tx, team, &fresh).await?;
         }
@@ -172,84 +214,101 @@ impl Batch {
         if known.is_none() && db::tasks::is_taken(tx, &logged.id).await? {
             return Ok(One::Refused);
         }
-        let messages = logged.messages(&self.session, &self.agent, self.viber.as_str(), 0);
-        let said = |number| messages.iter().find(|message| message.attempt == number).filter(|_| number > 0);
+        let filling = self.filling(tx, team, &logged.id).await?;
         let mut newest = known.as_ref().map(|known| known.attempt);
-        let mut added = 0;
-        for attempt in &logged.attempts {
-            let seq = match newest {
-                // It was told before, perhaps not all that it said.
-                Some(newest) if attempt.number <= newest => {
-                    if self.is_filling(tx, team, &logged.id, attempt.number).await?
-                        && !self.fill(tx, team, &logged.id, attempt.number, said(attempt.number), now).await?
-                    {
-                        return Ok(One::More(added));
-                    }
-                    continue;
+        let here = newest.map_or(0, |newest| logged.attempts.partition_point(|attempt| attempt.number <= newest));
+        let (told, fresh) = logged.attempts.split_at(here);
+        // What is here was told before: of one attempt at most not all that it said.
+        if let Some(attempt) = told.iter().find(|attempt| filling == Some(attempt.number)) {
+            let whole = self.go_on(tx, team, &logged.id, attempt, now).await?;
+            if !whole || (tx.is_full() && !fresh.is_empty()) {
+                return Ok(One::More(0));
+            }
+        }
+        let (agent, viber) = (self.agent.as_str(), self.viber.as_str());
+        for (added, attempt) in (1..).zip(fresh) {
+            let seq = if newest.is_some() {
+                if !db::imports::again(tx, team, &logged.id, attempt.number, attempt.from).await? {
+                    // It is at work, or done.
+                    return Ok(One::Added(added - 1));
                 }
-                Some(_) => {
-                    if !db::imports::again(tx, team, &logged.id, attempt.number, attempt.from).await? {
-                        // It is at work, or done.
-                        break;
-                    }
-                    let seq = self.seqs(tx, team, 1, now).await?;
-                    let of = (&logged.id, attempt.number);
-                    db::attempts::insert(tx, team, of, &self.viber, seq, attempt.from).await?;
-                    seq
+                let seq = self.seqs(tx, team, 1, now).await?;
+                let of = (&logged.id, attempt.number);
+                db::attempts::insert(tx, team, of, &self.viber, seq, attempt.from).await?;
+                seq
+            } else {
+                let seq = self.seqs(tx, team, 2, now).await?;
+                let asked = logged.question(&self.session, viber, seq);
+                if !question(tx, team, &asked, &self.task(logged, attempt, &asked), now).await? {
+                    return Ok(One::Refused);
                 }
-                None => {
-                    let seq = self.seqs(tx, team, 2, now).await?;
-                    let asked = messages.first().cloned().map(|asked| Message { seq, ..asked });
-                    let asked = asked.ok_or_else(|| Error::Internal("a task without a question".to_owned()))?;
-                    let task = self.task(logged, attempt, &asked);
-                    if !question(tx, team, &asked, &task, now).await? {
-                        return Ok(One::Refused);
-                    }
-                    seq + 1
-                }
+                seq + 1
             };
             newest = Some(attempt.number);
-            let answer = said(attempt.number).map(|message| Message { seq, ..message.clone() });
+            let answer = logged.answer(attempt, &self.session, agent, seq);
             self.end(tx, team, &logged.id, attempt, answer.as_ref(), now).await?;
-            added += 1;
-            if !self.fill(tx, team, &logged.id, attempt.number, answer.as_ref(), now).await? {
+            let whole = match &answer {
+                Some(answer) => {
+                    let there = attempt.parts.len().min(PARTS);
+                    self.fill(tx, team, (&logged.id, attempt), (&answer.id, there), now).await?
+                }
+                None => true,
+            };
+            // Each attempt is whole by itself, or known to lack parts: the next change goes on behind it.
+            if !whole || (tx.is_full() && added < fresh.len()) {
                 return Ok(One::More(added));
             }
         }
-        Ok(One::Added(added))
+        Ok(One::Added(fresh.len()))
     }
 
-    async fn is_filling(&self, tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Result<bool> {
-        Ok(db::imports::filling(tx, team, &self.session).await?.is_some_and(|one| one == format!("{task}:{number}")))
+    /// The attempt of a task of which parts are missing.
+    async fn filling(&self, tx: &mut Tx, team: &TeamId, task: &TaskId) -> Result<Option<u32>> {
+        let noted = db::imports::filling(tx, team, &self.session).await?;
+        Ok(noted.and_then(|noted| noted.strip_prefix(task.as_str())?.strip_prefix(':')?.parse().ok()))
     }
 
-    /// Writes what is missing of an attempt's answer, as far as it fits. `false`: there is more, and that is noted.
-    async fn fill(
+    /// Writes what is missing of the answer of an attempt that is here. `false`: there is more.
+    async fn go_on(
         &self,
         tx: &mut Tx,
         team: &TeamId,
         task: &TaskId,
-        number: u32,
-        said: Option<&Message>,
+        attempt: &LoggedAttempt,
         now: Instant,
     ) -> Result<bool> {
-        let held = db::attempts::held(tx, team, task, number).await?;
-        let Some((said, id)) = said.zip(held.and_then(|held| held.message_id)) else { return Ok(true) };
-        let mut there = usize::try_from(db::messages::count(tx, team, &id).await?).unwrap_or(usize::MAX);
-        while let Some(rest) = said.parts.get(there..).filter(|rest| !rest.is_empty()) {
-            let some = &rest[..rest.len().min(PARTS)];
-            // Complete since now: what is asked next is told all of it.
-            db::messages::append(tx, team, &id, some, now).await?;
-            there += some.len();
-            // Some of it was written: however slow that is, the next change goes on behind it.
-            if tx.is_full() && there < said.parts.len() {
-                let at = Some(format!("{task}:{number}"));
-                db::imports::fill(tx, team, &self.session, at).await?;
+        let held = db::attempts::held(tx, team, task, attempt.number).await?;
+        if let Some(id) = held.and_then(|held| held.message_id) {
+            let there = usize::try_from(db::messages::count(tx, team, &id).await?).unwrap_or(usize::MAX);
+            if !self.fill(tx, team, (task, attempt), (&id, there), now).await? {
                 return Ok(false);
             }
         }
-        if self.is_filling(tx, team, task, number).await? {
-            db::imports::fill(tx, team, &self.session, None).await?;
+        db::imports::fill(tx, team, &self.session, None).await?;
+        Ok(true)
+    }
+
+    /// Writes what is missing of an attempt's answer behind the parts that are `there`, as far as it fits. `false`: there
+    /// is more, and that is noted.
+    async fn fill(
+        &self,
+        tx: &mut Tx,
+        team: &TeamId,
+        (task, attempt): (&TaskId, &LoggedAttempt),
+        (id, mut there): (&MessageId, usize),
+        now: Instant,
+    ) -> Result<bool> {
+        while let Some(rest) = attempt.parts.get(there..).filter(|rest| !rest.is_empty()) {
+            let some = &rest[..rest.len().min(PARTS)];
+            // Complete since now: what is asked next is told all of it.
+            db::messages::append(tx, team, id, some, now).await?;
+            there += some.len();
+            // Some of it was written: however slow that is, the next change goes on behind it.
+            if tx.is_full() && there < attempt.parts.len() {
+                let at = Some(format!("{task}:{}", attempt.number));
+                db::imports::fill(tx, team, &self.session, at).await?;
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -304,7 +363,7 @@ impl Batch {
         let number = attempt.number;
         if let Some(said) = said {
             db::messages::insert(tx, team, said).await?;
-            db::messages::append(tx, team, &said.id, &said.parts[..said.parts.len().min(PARTS)], now).await?;
+            db::messages::append(tx, team, &said.id, &attempt.parts[..attempt.parts.len().min(PARTS)], now).await?;
         }
         let advance = db::attempts::Advance {
             from: 1,

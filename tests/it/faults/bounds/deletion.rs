@@ -1,11 +1,11 @@
-//! F78 and F79: what is deleted is gone for everybody at once, and its rows are taken away to the last one.
+//! F78, F79 and F92: what is deleted is gone for everybody at once, and its rows are taken away to the last one.
 
 use std::time::Duration;
 
 use board_tests::{Board, Engine, FakeDaemon, board::HOME, tasks::id, wait::within};
 use serde_json::json;
 
-use super::{Stage, come_back, die_after, log, rows};
+use super::{Neighbour, Stage, come_back, die_after, log, rows};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -50,18 +50,16 @@ async fn f78_a_long_session_is_deleted_at_once_and_to_its_end(engine: Engine) {
 }
 
 async fn f79_a_team_is_deleted_to_its_end_though_the_board_dies(engine: Engine) {
-    let stage = Stage::set(engine, &log(300)).await;
+    let mut stage = Stage::set(engine, &log(300)).await;
     stage.take_over().await;
     stage.board.make_operator("elsewhere", "far@example.org", "owner").await;
     let other = stage.board.token("elsewhere", "operator").await;
     let far = FakeDaemon::enrol_in(&stage.board, "elsewhere", "far").await;
     let kept = other.submit(far.id.as_str(), "of another team").await;
-    // Whoever deletes it is cut off in the middle.
-    let mut deletes = stage.board.command(&["team", "delete", "--team", HOME, "--yes"]);
-    deletes.env("FAILPOINTS", "db::after_commit=6*off->1*return(crash)");
-    let said = tokio::task::spawn_blocking(move || deletes.output()).await.expect("no panic").expect("it runs");
-    assert!(said.status.code().is_none(), "it did not die: {said:?}");
-    // Another process did it: the Board notices.
+    // Another process deletes it, the Board takes it away, and is cut off in the middle.
+    die_after(&mut stage.board, 6).await;
+    stage.board.cli(&["team", "delete", "--team", HOME, "--yes"]).await.good();
+    come_back(&mut stage.board).await;
     within(LONG, "nobody gets in", || async {
         (stage.operator.get("/api/v1/sessions").await.status == 401).then_some(())
     })
@@ -77,6 +75,63 @@ async fn f79_a_team_is_deleted_to_its_end_though_the_board_dies(engine: Engine) 
     sound(&stage.board).await;
 }
 
+/// Rows of a viber that is not here: commands it has had, files it has told of, changes made for it.
+async fn heap(board: &Board, team: &str, viber: &str) {
+    let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)";
+    let of = format!("(SELECT team_id FROM teams WHERE slug = '{team}'), '{viber}'");
+    for insert in [
+        format!(
+            "INSERT INTO commands (team_id, viber_id, cmd_seq, kind, body, created_at, acked_at) {numbers} \
+             SELECT {of}, 1000 + i, 'drain', '{{}}', 1, 1 FROM n"
+        ),
+        format!(
+            "INSERT INTO files (team_id, viber_id, path, heard_at) {numbers} SELECT {of}, CAST(i AS TEXT), 1 FROM n"
+        ),
+        format!(
+            "INSERT INTO listings (team_id, viber_id, path, body, heard_at) {numbers} \
+             SELECT {of}, CAST(i AS TEXT), '{{}}', 1 FROM n"
+        ),
+        format!(
+            "INSERT INTO edits (team_id, viber_id, edit_id, path, op, state, made_by, author, created_at) {numbers} \
+             SELECT {of}, '{viber}' || CAST(i AS TEXT), 'a', 'put', 'applied', 'a', 'a', 1 FROM n"
+        ),
+    ] {
+        assert_eq!(board.sql_text(insert.clone()).await, 900, "{insert}");
+    }
+}
+
+async fn f92_a_team_whose_viber_has_a_great_many_rows_is_deleted_by_short_changes(engine: Engine) {
+    let mut board = Board::start(engine).await;
+    let neighbour = Neighbour::of(&board).await;
+    let viber = FakeDaemon::enrol(&board, "lab").await;
+    heap(&board, HOME, viber.id.as_str()).await;
+    let said = board.cli(&["team", "delete", "--team", HOME, "--yes"]).await;
+    assert!(said.status.success() && !said.err.contains("wrote more"), "{said:?}");
+    let left = "SELECT (SELECT COUNT(*) FROM teams) + (SELECT COUNT(*) FROM commands WHERE kind = 'drain') \
+                + (SELECT COUNT(*) FROM files) + (SELECT COUNT(*) FROM listings) + (SELECT COUNT(*) FROM edits) AS n";
+    within(LONG, "the other team alone is left", || async {
+        let asked = std::time::Instant::now();
+        neighbour.person.get("/api/v1/vibers").await.expect(200);
+        neighbour.person.submit(neighbour.viber.id.as_str(), "beside it").await;
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(2), "somebody else waited for {took:?}");
+        (rows(&board, left).await == 1).then_some(())
+    })
+    .await;
+    // I13: what foreign keys take along is counted, too.
+    board.sound().await;
+
+    // Nobody serves: the command does it by itself, in changes as short.
+    board.cli(&["team", "add", "--team", "third"]).await.good();
+    let viber = FakeDaemon::enrol_in(&board, "third", "lab").await;
+    heap(&board, "third", viber.id.as_str()).await;
+    board.stop().await;
+    let said = board.cli(&["team", "delete", "--team", "third", "--yes"]).await;
+    assert!(said.status.success() && !said.err.contains("wrote more"), "{said:?}");
+    assert_eq!(rows(&board, left).await, 1);
+    board.sound().await;
+}
+
 /// The ledger misses the deleted tasks, and nothing else.
 async fn sound(board: &Board) {
     let wrong = board.unsound().await;
@@ -84,6 +139,7 @@ async fn sound(board: &Board) {
 }
 
 crate::on_both_databases!(
+    f92_a_team_whose_viber_has_a_great_many_rows_is_deleted_by_short_changes,
     f78_a_long_session_is_deleted_at_once_and_to_its_end,
     f79_a_team_is_deleted_to_its_end_though_the_board_dies,
 );

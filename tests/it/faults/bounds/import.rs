@@ -1,9 +1,10 @@
-//! F76 and F77: a long log is taken over by many short changes, once, to its end.
+//! F76, F77, F90 and F91: a long log is taken over by many short changes, once, to its end, whatever is long about it.
 
 use std::time::{Duration, Instant};
 
 use board_tests::{Engine, wait::within};
-use serde_json::json;
+use protocol::TaskId;
+use serde_json::{Value, json};
 
 use super::{Neighbour, Stage, come_back, die_after, log, rows};
 
@@ -89,7 +90,113 @@ async fn f77_a_log_is_taken_over_to_its_end_though_the_board_dies(engine: Engine
     stage.board.sound().await;
 }
 
+/// A line of a log.
+fn line(task: &TaskId, attempt: u32, kind: &str, more: &Value) -> Value {
+    let mut line =
+        json!({ "at": "2026-03-01T10:00:00.000Z", "seq": 1, "taskId": task, "attempt": attempt, "type": kind });
+    line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    line
+}
+
+async fn f90_a_task_of_a_great_many_attempts_is_taken_over_by_short_changes(engine: Engine) {
+    let task = TaskId::new(1);
+    let mut lines = vec![line(&task, 1, "goal", &json!({ "text": "again and again" }))];
+    for attempt in 1..=1_500 {
+        lines.push(line(&task, attempt, "text", &json!({ "text": "hello" })));
+        lines.push(line(&task, attempt, "stopped", &json!({})));
+    }
+    let mut stage = Stage::set(engine, &lines).await;
+    let path = stage.import_path();
+    die_after(&mut stage.board, 8).await;
+    drop(stage.operator.try_send(stage.operator.request(reqwest::Method::POST, &path).json(&json!({}))).await);
+    come_back(&mut stage.board).await;
+    let some = rows(&stage.board, "SELECT COUNT(*) AS n FROM attempts").await;
+    assert!((1..1_000).contains(&some), "each change left whole attempts, and not all of them: {some}");
+    stage.machine.come_back().await;
+    let answer = loop {
+        let answer = stage.operator.post(&path, &json!({})).await;
+        if answer.status == 200 {
+            break answer.json();
+        }
+        assert_eq!(answer.status, 409, "the machine may just be coming back: {answer:?}");
+    };
+    assert_eq!(answer["tasks"], 1, "it is one task, however many pieces brought it: {answer:#}");
+    stage.take_over().await;
+    // Nobody tries so often: what is beyond is said, and not taken over.
+    let of = "SELECT COUNT(*) AS n FROM attempts WHERE outcome = 'stopped'";
+    assert_eq!(rows(&stage.board, of).await, 1_000);
+    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM messages").await, 1 + 1_000, "each once");
+    let said = "SELECT COUNT(*) AS n FROM parts WHERE body LIKE '%1000 of the log%lines%cannot be read%'";
+    assert_eq!(rows(&stage.board, said).await, 1);
+    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM parts").await, 1 + 1_000 + 1);
+    stage.board.sound().await;
+}
+
+/// A figure of the Board's process, MiB.
+fn memory(stage: &Stage, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", stage.board.pid())).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+}
+
+async fn f91_a_log_whose_task_never_ends_fits_into_memory(engine: Engine) {
+    let (one, two) = (TaskId::new(1), TaskId::new(2));
+    let mut lines = vec![
+        line(&one, 1, "goal", &json!({ "text": "ends" })),
+        line(&one, 1, "completed", &json!({ "summary": "done" })),
+        line(&two, 1, "goal", &json!({ "text": "goes on and on" })),
+    ];
+    // 60 MB of one answer.
+    let text = "x".repeat(100_000);
+    lines.extend((0..600).map(|_| line(&two, 1, "text", &json!({ "text": text }))));
+    let stage = Stage::set(engine, &lines).await;
+    drop(lines);
+    stage.machine.inside().at_once = 2;
+    let before = memory(&stage, "VmRSS:");
+    let answer = stage.operator.post(&stage.import_path(), &json!({})).await.expect(200).json();
+    println!("{engine:?}: {answer}");
+    within(LONG, "all of it is read", || async {
+        let ended = "SELECT COUNT(*) AS n FROM tasks WHERE state IN ('completed', 'error')";
+        let waits = "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL";
+        (rows(&stage.board, ended).await == 2 && rows(&stage.board, waits).await == 0).then_some(())
+    })
+    .await;
+    let most = memory(&stage, "VmHWM:");
+    println!("{engine:?}: {before} MiB before, {most} MiB at most");
+    assert!(most < before + 48, "{before} MiB before, {most} MiB at most");
+    let said = "SELECT COUNT(*) AS n FROM parts WHERE body LIKE '%is left out: it is too long%'";
+    assert_eq!(rows(&stage.board, said).await, 1);
+    stage.take_over().await;
+    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM messages").await, 2 + 1, "each once");
+    stage.board.sound().await;
+}
+
+async fn f91_a_first_task_that_takes_long_to_read_is_waited_for(engine: Engine) {
+    let task = TaskId::new(1);
+    let mut lines = vec![line(&task, 1, "goal", &json!({ "text": "a long one" }))];
+    lines.extend((0..8).map(|n| line(&task, 1, "text", &json!({ "text": format!("word {n}") }))));
+    lines.push(line(&task, 1, "completed", &json!({ "summary": "done" })));
+    let stage = Stage::set(engine, &lines).await;
+    stage.machine.inside().at_once = 2;
+    stage.machine.inside().slow = Duration::from_millis(3_200);
+    let answer = stage.operator.post(&stage.import_path(), &json!({})).await.expect(200).json();
+    assert_eq!((&answer["more"], &answer["tasks"]), (&json!(true), &json!(0)), "{answer:#}");
+    // The session is there to be looked at, and says that its log is being taken over.
+    stage.operator.get(&format!("/api/v1/sessions/{}", stage.session)).await.expect(200);
+    stage.machine.inside().slow = Duration::ZERO;
+    within(LONG, "it is there to its end", || async {
+        let done = "SELECT COUNT(*) AS n FROM tasks WHERE state = 'completed'";
+        (rows(&stage.board, done).await == 1).then_some(())
+    })
+    .await;
+    stage.take_over().await;
+    stage.board.sound().await;
+}
+
 crate::on_both_databases!(
+    f90_a_task_of_a_great_many_attempts_is_taken_over_by_short_changes,
+    f91_a_log_whose_task_never_ends_fits_into_memory,
+    f91_a_first_task_that_takes_long_to_read_is_waited_for,
     f76_a_long_log_stops_nobody_elses_writes,
     f77_a_log_is_taken_over_to_its_end_though_the_board_dies,
 );
