@@ -26,7 +26,7 @@ pub use file::{Edit, EditState, File, Heard, Text};
 pub use login::{CookieState, CookieWorth, Login};
 pub use people::{Invitation, Member, Operator, Role, Team, Token};
 pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
-pub use quota::StorageUse;
+pub use quota::{StorageUse, size_words};
 pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};
 pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};

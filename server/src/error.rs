@@ -1,6 +1,6 @@
 //! Reasons why the Board does not do something. `web` turns them into pages, fragments and problem+json.
 
-use crate::db;
+use crate::{db, domain};
 
 /// A reason a reader would recognise, or `Internal`, which is logged once at the edge.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +14,8 @@ pub enum Error {
     /// The role is too low (403).
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The team has used up what it may of something shared (403 `quota_exceeded`), bytes.
-    #[error("the team's {what} is used up: {} of {} MiB", used / 1_048_576, limit / 1_048_576)]
+    /// The team may not have so much more of something shared (403 `quota_exceeded`), bytes.
+    #[error("the team's {what} has no room for it: {} of {} are used", domain::size_words(*used), domain::size_words(*limit))]
     QuotaExceeded { what: &'static str, used: u64, limit: u64 },
     /// A request that another site may have caused (403 `csrf_failed`).
     #[error("the request did not come from this Board's own pages")]

@@ -5,6 +5,7 @@
 mod ansi;
 pub mod badge;
 pub mod call;
+pub mod cut;
 pub mod diff;
 pub mod filters;
 pub mod lanes;

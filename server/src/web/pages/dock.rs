@@ -10,7 +10,7 @@ use crate::{
     web::{
         extract::Caller,
         links,
-        view::{Badge, filters, lanes, message, time},
+        view::{Badge, cut::cut, filters, lanes, message, time},
     },
 };
 
@@ -74,8 +74,10 @@ pub struct Queued {
     pub withdraw: Option<String>,
 }
 
-/// What is shown of a queued goal, characters.
-const GOAL: usize = 200;
+/// What is shown of a queued goal, bytes of HTML.
+const GOAL: usize = 240;
+/// What is shown of a step that the viber suggests after an error, bytes of HTML.
+const NEXT: usize = 2_000;
 /// Queued tasks that are shown.
 const QUEUED: usize = 40;
 
@@ -84,7 +86,7 @@ impl DockView {
     pub fn of(talk: &Talk, caller: &Caller, now: Instant) -> Self {
         let more = talk.open.len().saturating_sub(1 + QUEUED);
         let queued = talk.open.iter().skip(1).take(QUEUED).map(|task| Queued {
-            goal: task.goal.chars().take(GOAL).collect(),
+            goal: cut(&task.goal, GOAL),
             withdraw: acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, "stop")),
         });
         Self { now, task: TaskView::of(talk, caller), queued: queued.collect(), more, taking: talk.taking, swap: false }
@@ -313,7 +315,7 @@ impl Failure {
                 ("The task ended; what it wrote stays.", "Retry. If it happens again, look at the viber's log.")
             }
         };
-        let next = error.suggestion.clone().unwrap_or_else(|| next.to_owned());
+        let next = error.suggestion.as_ref().map_or_else(|| next.to_owned(), |next| cut(next, NEXT));
         Self { cause: error.message.clone(), effect, next, code: error.code.as_str() }
     }
 }

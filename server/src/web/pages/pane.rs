@@ -80,6 +80,11 @@ impl Asked {
         Self { tab: named.unwrap_or_default(), chosen: named.is_some(), at }
     }
 
+    /// The tab as the address names it.
+    pub fn named(&self) -> Option<&'static str> {
+        self.chosen.then(|| self.tab.word())
+    }
+
     /// `talk` or `pane`: what a narrow screen shows.
     pub fn view(&self) -> &'static str {
         if self.chosen { "pane" } else { "talk" }
@@ -151,8 +156,9 @@ pub struct Place {
     pub now: Instant,
 }
 
-/// HTML of a tab, bytes.
-const WEIGHT: usize = 140_000;
+/// HTML of a tab, bytes. With a conversation (`talk::WEIGHT`), the queue in the dock and the rail at their fullest a page is
+/// below 300 KiB.
+const WEIGHT: usize = 90_000;
 
 impl<'a> Pane<'a> {
     pub fn of(asked: &'a Asked, held: &'a Held, talk: &Talk, caller: &Caller, now: Instant) -> Self {

@@ -179,7 +179,7 @@ async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read:
     let (talk, first) = (&read.talk, read.first);
     let asked = at.pane();
     let shell =
-        Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone())).with_pane(asked.tab.word());
+        Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone())).with_pane(asked.named());
     let before = at.before()?;
     let shell = if before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
     let mut composer = Composer::of(board, talk, caller);

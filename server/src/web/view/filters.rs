@@ -65,13 +65,7 @@ pub fn took(millis: &u64, _: &dyn Values) -> Result<String> {
 /// A size: `512 B`, `1.4 kB`, `3.2 GB`.
 #[askama::filter_fn]
 pub fn bytes(size: impl Into<Size>, _: &dyn Values) -> Result<String> {
-    let Size(size) = size.into();
-    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
-    let fitting = units.iter().find(|(unit, _)| size >= *unit);
-    Ok(fitting.map_or_else(
-        || format!("{size} B"),
-        |(unit, name)| format!("{}.{} {name}", size / unit, size % unit * 10 / unit),
-    ))
+    Ok(crate::domain::size_words(size.into().0))
 }
 
 /// A number of bytes, whatever integer it comes as.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protocol::{Instant, JoinTokenId, OperatorId, SessionId, TeamId, ViberId};
 
-use super::{Badge, filters};
+use super::{Badge, cut::cut, filters};
 use crate::{
     db,
     domain::{Operator, SessionLine, Team},
@@ -18,6 +18,8 @@ use crate::{
 
 /// Sessions that the rail shows.
 const SESSIONS: u64 = 60;
+/// What the rail shows of a session's title, bytes of HTML: a line there is shorter.
+const TITLE: usize = 240;
 /// A day, milliseconds.
 const DAY: i64 = 86_400_000;
 
@@ -210,9 +212,11 @@ impl Shell {
         self
     }
 
-    /// The same frame; its stream shows this tab of the pane too.
-    pub fn with_pane(mut self, tab: &str) -> Self {
-        self.live = self.live.map(|live| format!("{live}&pane={tab}"));
+    /// The same frame; its stream shows this tab of the pane too, or the one that is shown when the address names none.
+    pub fn with_pane(mut self, tab: Option<&str>) -> Self {
+        if let Some(tab) = tab {
+            self.live = self.live.map(|live| format!("{live}&pane={tab}"));
+        }
         self
     }
 
@@ -303,7 +307,7 @@ fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
         };
         groups[place].rows.push(RailRow {
             id: line.session.id,
-            title: line.session.title,
+            title: cut(&line.session.title, TITLE),
             viber: line.viber_name,
             badge,
             unread,

@@ -19,6 +19,7 @@ const TOGETHER: usize = 100;
 struct Scene {
     board: Board,
     owner: Person,
+    program: Person,
     viber: FakeDaemon,
     task: TaskId,
     page: String,
@@ -34,7 +35,7 @@ impl Scene {
         let task = program.submit(viber.id.as_str(), "a great deal").await;
         let submit = viber.submitted().await;
         let page = format!("/t/{HOME}/sessions/{}", id(&task, "sessionId"));
-        let mut scene = Self { board, owner, viber, task: submit.task_id, page, next: 1 };
+        let mut scene = Self { board, owner, program, viber, task: submit.task_id, page, next: 1 };
         scene.tell(vec![accepted(), started()]).await;
         scene
     }
@@ -192,6 +193,38 @@ async fn f81_no_kind_of_part_makes_a_page_larger(engine: Engine) {
     scene.board.sound().await;
 }
 
+async fn f81_all_that_is_long_at_once_is_no_larger_page(engine: Engine) {
+    let mut scene = Scene::set(engine).await;
+    let odd = "\"&'<".repeat(1_000);
+    for n in 0..70 {
+        let artifact = json!({ "id": format!("a{n}"), "title": "\"".repeat(300), "type": "text/plain",
+            "ref": format!("artifacts/{}{n}.txt", "\"".repeat(150)), "sizeBytes": 5 });
+        scene.tell(vec![progress(&json!({ "type": "artifact", "artifact": artifact }))]).await;
+    }
+    // The conversation, the queue behind its task, and the side list, each with more than a page shows.
+    for n in 0..10 {
+        let [call, result] = call(n, &json!({ "path": odd, "oldText": odd, "newText": odd }), &odd);
+        scene.tell(vec![text(&odd.repeat(4)), call, result]).await;
+    }
+    let viber = scene.viber.id.to_string();
+    for _ in 0..60 {
+        let more = json!({ "goal": odd, "viberId": viber, "sessionId": session(&scene.page) });
+        scene.program.post("/api/v1/tasks", &more).await.expect(201);
+    }
+    for n in 0..70 {
+        let task = scene.program.submit(&viber, "another").await;
+        let title = json!({ "title": format!("{}{n}", "\"".repeat(150)) });
+        scene.program.patch(&format!("/api/v1/sessions/{}", id(&task, "sessionId")), &title).await.expect(200);
+    }
+    let html = scene.look(&scene.page.clone()).await;
+    assert!(html.contains("and 20 more") && html.matches("rail-session\"").count() == 60, "all of it is full");
+    for tab in ["plan", "files", "memory", "artifacts"] {
+        let html = scene.look(&format!("{}?pane={tab}", scene.page)).await;
+        assert!(html.len() > 150_000, "{tab}: {} bytes are no full page", html.len());
+    }
+    scene.board.sound().await;
+}
+
 fn session(page: &str) -> &str {
     page.rsplit('/').next().expect("an id")
 }
@@ -199,4 +232,5 @@ fn session(page: &str) -> &str {
 crate::on_both_databases!(
     f81_four_thousand_calls_are_a_page_and_its_earlier_ones,
     f81_no_kind_of_part_makes_a_page_larger,
+    f81_all_that_is_long_at_once_is_no_larger_page,
 );

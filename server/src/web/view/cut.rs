@@ -1,0 +1,36 @@
+//! Text that a page shows the beginning of, measured as it is sent: a quotation mark is five bytes of HTML.
+
+/// The beginning of `text` that takes at most so many bytes once it is escaped.
+pub fn cut(text: &str, bytes: usize) -> String {
+    let mut left = bytes;
+    let fits = |c: &char| {
+        let rest = left.checked_sub(escaped(*c));
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// Bytes of a character in HTML, as templates escape it.
+fn escaped(c: char) -> usize {
+    match c {
+        '<' | '>' | '&' | '"' | '\'' => "&#38;".len(),
+        other => other.len_utf8(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_fits_as_it_is_sent() {
+        assert_eq!(cut("plain", 5), "plain");
+        assert_eq!(cut("plain", 4), "plai");
+        assert_eq!(cut("\"\"\"", 10), "\"\"");
+        assert_eq!(cut("\"\"\"", 14), "\"\"");
+        assert_eq!(cut("ab\"c", 3), "ab", "nothing stands behind what is left out");
+        assert_eq!(cut("éé", 3), "é");
+        assert_eq!(cut("", 0), "");
+    }
+}
