@@ -84,10 +84,12 @@ impl Store {
     /// Opens it, and forgets what arrived half before the Board started.
     pub fn open(&self) -> io::Result<()> {
         self.kind()?;
-        for entry in fs::read_dir(&self.staging)? {
-            fs::remove_file(entry?.path())?;
-        }
-        Ok(())
+        stage::forget(&self.staging, "")
+    }
+
+    /// Forgets stages whose names begin with `prefix`. To be called by whoever alone makes such.
+    pub fn forget(&self, prefix: &str) -> io::Result<()> {
+        stage::forget(&self.staging, prefix)
     }
 
     fn kind(&self) -> io::Result<&Kind> {

@@ -4,15 +4,14 @@
 //! rows that its heads do not know, which is no harm. They never go back either. When the row that they name is not
 //! there any more, they stay as they are, so that `doctor` finds it.
 
+pub mod restoring;
+
 use std::collections::BTreeSet;
 
-use protocol::TeamId;
+use protocol::{Instant, TeamId};
 
 use crate::{
-    db::{
-        self,
-        audit::{Entry, RESTORED},
-    },
+    db::{self, Db, audit::Entry},
     domain::{By, Team},
     error::{Error, Result},
     guard::audit_files::{AuditFolder, ChainHead, HeadLock, Heads},
@@ -27,6 +26,10 @@ const TEAMS: u64 = 100_000;
 /// row of before is sealed by a row of its own, and with it all that it hangs on.
 pub async fn begin(board: &Board) -> Result<()> {
     let folder = folder(board);
+    if let Err(error) = restoring::settle(&board.db, &folder).await {
+        // Whatever is wrong with the audit, people can work.
+        tracing::error!(%error, "the audit's heads of a restore could not be taken over");
+    }
     if !folder.is_begun() {
         return Ok(());
     }
@@ -35,17 +38,25 @@ pub async fn begin(board: &Board) -> Result<()> {
         return Ok(());
     }
     let keys = board.db.audit_chain().keys()?;
-    for team in teams(board).await? {
-        let Some(newest) = newest(board, &team.id).await? else { continue };
-        match newest.sealed(&team.id, Some(&keys)) {
+    seal_older(&board.db, board.clock.now(), &keys).await?;
+    crate::fault::at("audit::sealed");
+    folder.put(&heads(&board.db).await?, &keys, &lock).map_err(broken)?;
+    folder.begin_done().map_err(broken)
+}
+
+/// Seals what was written without a key, or with one that is not here, by a row behind it.
+async fn seal_older(db: &Db, now: Instant, keys: &AuditKeys) -> Result<()> {
+    for team in teams(db).await? {
+        let Some(newest) = newest(db, &team.id).await? else { continue };
+        match newest.sealed(&team.id, Some(keys)) {
             Some(SealCheck::Good) => {}
-            Some(_) => note(board, &team.id, "audit.adopt", "rows before this one have a key that is not here").await?,
-            None => note(board, &team.id, "audit.seal", "rows before this one had no key").await?,
+            Some(_) => {
+                note(db, now, &team.id, "audit.adopt", "rows before this one have a key that is not here").await?;
+            }
+            None => note(db, now, &team.id, "audit.seal", "rows before this one had no key").await?,
         }
     }
-    crate::fault::at("audit::sealed");
-    put_all(board, &folder, &keys, &lock).await?;
-    folder.begin_done().map_err(broken)
+    Ok(())
 }
 
 /// Brings the heads up to what was committed since the last call.
@@ -60,31 +71,27 @@ pub async fn follow(board: &Board) -> Result<()> {
 
 /// Brings all heads up to date: after a start, because the process before may have been killed before it did.
 pub async fn follow_all(board: &Board) -> Result<()> {
-    let mut all: BTreeSet<TeamId> = teams(board).await?.into_iter().map(|team| team.id).collect();
+    restoring::finish(&board.db, &folder(board)).await?;
+    let mut all: BTreeSet<TeamId> = teams(&board.db).await?.into_iter().map(|team| team.id).collect();
     let keys = board.db.audit_chain().keys()?;
     // And of teams that are not there any more.
     all.extend(folder(board).heads(&keys).ok().flatten().into_iter().flat_map(|heads| heads.0.into_keys()));
     move_heads(board, &all).await
 }
 
-/// Takes the audit as it is now, with a row in every team's that says so: after a backup was put back, or when somebody
-/// knows why `doctor` complains. Answers how many teams there are.
+/// Takes the audit as it is now, with a row in every team's that says so: when somebody knows why `doctor` complains.
+/// Answers how many teams there are.
 pub async fn accept(board: &Board, action: &str, detail: &str) -> Result<usize> {
     let folder = folder(board);
     let lock = lock(&folder).await?;
     let keys = board.db.audit_chain().keys()?;
-    let teams = teams(board).await?;
+    let teams = teams(&board.db).await?;
     for team in &teams {
-        note(board, &team.id, action, detail).await?;
+        note(&board.db, board.clock.now(), &team.id, action, detail).await?;
     }
-    put_all(board, &folder, &keys, &lock).await?;
+    folder.put(&heads(&board.db).await?, &keys, &lock).map_err(broken)?;
     folder.begin_done().map_err(broken)?;
     Ok(teams.len())
-}
-
-/// [`accept`] for a backup that was put back.
-pub async fn restored(board: &Board, from: &str) -> Result<usize> {
-    accept(board, RESTORED, &format!("from {from}")).await
 }
 
 async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
@@ -104,7 +111,7 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     for team in grown {
         let moved = match heads.0.get(team) {
             Some(old) => after(board, team, old, &keys).await?,
-            None => newest(board, team).await?.map_or(Moved::Gone, |row| Moved::to(row, team, &keys)),
+            None => newest(&board.db, team).await?.map_or(Moved::Gone, |row| Moved::to(row, team, &keys)),
         };
         match moved {
             Moved::To(head) => drop(heads.0.insert(team.clone(), head)),
@@ -151,33 +158,33 @@ async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) 
     if at.as_ref() != Some(&old.hash) {
         return Ok(Moved::Broken);
     }
-    let newest = newest(board, team).await?;
+    let newest = newest(&board.db, team).await?;
     Ok(newest.map_or(Moved::Broken, |row| Moved::to(row, team, keys)))
 }
 
-async fn put_all(board: &Board, folder: &AuditFolder, keys: &AuditKeys, lock: &HeadLock) -> Result<()> {
+/// The newest row of each team.
+async fn heads(db: &Db) -> Result<Heads> {
     let mut heads = Heads::default();
-    for team in teams(board).await? {
-        if let Some(row) = newest(board, &team.id).await? {
+    for team in teams(db).await? {
+        if let Some(row) = newest(db, &team.id).await? {
             heads.0.insert(team.id, ChainHead { seq: row.seq, hash: row.hash });
         }
     }
-    folder.put(&heads, keys, lock).map_err(broken)
+    Ok(heads)
 }
 
-async fn teams(board: &Board) -> Result<Vec<Team>> {
-    Ok(board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?)
+async fn teams(db: &Db) -> Result<Vec<Team>> {
+    Ok(db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?)
 }
 
-async fn newest(board: &Board, team: &TeamId) -> Result<Option<Entry>> {
+async fn newest(db: &Db, team: &TeamId) -> Result<Option<Entry>> {
     let id = team.clone();
-    Ok(board.db.read(move |tx| Box::pin(async move { db::audit::newest(tx, &id).await })).await?)
+    Ok(db.read(move |tx| Box::pin(async move { db::audit::newest(tx, &id).await })).await?)
 }
 
-async fn note(board: &Board, team: &TeamId, action: &str, detail: &str) -> Result<()> {
-    let now = board.clock.now();
+async fn note(db: &Db, now: Instant, team: &TeamId, action: &str, detail: &str) -> Result<()> {
     let args = (team.clone(), action.to_owned(), detail.to_owned());
-    let noted = board.db.write(move |tx| {
+    let noted = db.write(move |tx| {
         let (team, action, detail) = args.clone();
         Box::pin(async move {
             db::audit::append(tx, &team, now, &By::console(), &action, team.as_str(), &detail, None, None).await

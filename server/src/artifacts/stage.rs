@@ -79,6 +79,21 @@ impl Stage {
     }
 }
 
+/// Removes the files in `folder` whose names begin with `prefix`: of stages whose process is gone.
+pub(super) fn forget(folder: &Path, prefix: &str) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 impl Drop for Stage {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path)

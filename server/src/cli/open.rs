@@ -74,12 +74,21 @@ pub async fn own(config: &Config, verb: &str) -> Result<Ownership, Failure> {
     Ownership::take(&config.database_url, verb).await.map_err(|error| match error {
         TakeError::Owned(who) => Failure::Config(format!("the database is in use: {who}. One Board serves a database")),
         TakeError::Failed(error) => unreachable(error),
+        TakeError::OtherNames(words) => Failure::Config(words),
     })
+}
+
+/// Refuses a database that could be opened under two names at once.
+pub fn one_name(config: &Config) -> Result<(), Failure> {
+    Ownership::other_names(&config.database_url)
+        .map_err(unreachable)?
+        .map_or(Ok(()), |words| Err(Failure::Config(words)))
 }
 
 /// The database as a command finds it that does small things beside a Board. Only a database that nobody has is brought
 /// up to date.
 pub async fn database(config: &Config) -> Result<Db, Failure> {
+    one_name(config)?;
     let found = schema(config).await?;
     if found == db::newest() {
         return Db::open(&config.database_url).await.map_err(unreachable);
@@ -91,6 +100,7 @@ pub async fn database(config: &Config) -> Result<Db, Failure> {
             db::newest()
         )),
         TakeError::Failed(error) => unreachable(error),
+        TakeError::OtherNames(words) => Failure::Config(words),
     })?;
     let db = Db::open(&config.database_url).await.map_err(unreachable);
     owner.release().await;

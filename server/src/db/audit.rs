@@ -111,7 +111,7 @@ pub struct Head(u64, String);
 
 /// To be asked with others, after `lock`.
 pub fn head_ask(team: &TeamId) -> Ask<Head> {
-    let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 ORDER BY seq DESC LIMIT 1";
+    let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 AND seq > 0 ORDER BY seq DESC LIMIT 1";
     Ask::new(sql, args![team], |answer| match answer.row() {
         Some(row) => Ok(Head(row.count("seq")?, row.text("hash")?)),
         None => Ok(Head(0, START.to_owned())),
@@ -169,10 +169,11 @@ pub async fn add(
     tx.execute(sql, args).await.map(drop)
 }
 
-/// A page of rows, the newest first, older than `before` (a seq).
+/// A page of rows, the newest first, older than `before` (a seq). A row below 1 was never written by a Board: `verify`
+/// tells of it, and whoever reads the audit is not stopped by it.
 pub async fn page(tx: &mut Tx, team: &TeamId, before: Option<u64>, limit: u64) -> Result<Vec<Entry>, Error> {
     let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, prev_hash, \
-               hash FROM audit WHERE team_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3 + 0";
+               hash FROM audit WHERE team_id = $1 AND seq > 0 AND seq < $2 ORDER BY seq DESC LIMIT $3 + 0";
     tx.rows(sql, args![team, before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
 }
 

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::Error;
 
 pub use fence::{Fence, OWNER_FENCE};
+pub use file::BEFORE;
 
 /// How long somebody who is just leaving is waited for: a process that was killed, a command that is nearly done.
 const LEAVING: Duration = Duration::from_secs(3);
@@ -29,6 +30,9 @@ pub enum TakeError {
     /// Somebody else has it: who, and since when.
     #[error("{0}")]
     Owned(String),
+    /// Its file has other names, under which somebody else would find it free: which file, and what to do.
+    #[error("{0}")]
+    OtherNames(String),
     /// It could not be asked.
     #[error(transparent)]
     Failed(#[from] Error),
@@ -57,7 +61,10 @@ impl Ownership {
                 }
             };
             match taken? {
-                Ok(taken) => return Ok(taken),
+                Ok(taken) => match Self::other_names(url)? {
+                    None => return Ok(taken),
+                    Some(words) => return Err(TakeError::OtherNames(words)),
+                },
                 Err(holder) if Instant::now() >= end => return Err(TakeError::Owned(holder)),
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
@@ -71,6 +78,11 @@ impl Ownership {
             None if url.starts_with("sqlite:") => Ok(None),
             None => session::holder(url).await,
         }
+    }
+
+    /// What is wrong when the file of an SQLite database has more than one name (hard links).
+    pub fn other_names(url: &str) -> Result<Option<String>, Error> {
+        super::sqlite_file(url)?.map_or(Ok(None), |database| file::other_names(&database))
     }
 
     /// Shuts out whoever had it before and may not know yet that it lost it. To be called once the schema is up to date, and

@@ -14,9 +14,18 @@ pub async fn load(tx: &mut Tx, team: &TeamId) -> Result<Option<StorageUse>, Erro
     row.map(|row| {
         // A counter that somebody changed by hand may be anything until it is recounted.
         let used = row.int("used")?.max(0).cast_unsigned();
-        Ok(StorageUse { used, limit: row.count("storage_bytes")? })
+        // A limit below nothing leaves no room, and hides nothing else of the team.
+        let limit = row.int("storage_bytes")?.max(0).cast_unsigned();
+        Ok(StorageUse { used, limit })
     })
     .transpose()
+}
+
+/// A team with a limit below nothing, by its slug: no Board wrote that.
+pub async fn impossible(tx: &mut Tx) -> Result<Option<String>, Error> {
+    let sql = "SELECT team_id, slug FROM teams WHERE storage_bytes < 0 OR artifact_bytes < 0 OR artifact_days < 0 \
+               ORDER BY team_id LIMIT 1";
+    tx.row(sql, &[]).await?.map(|row| row.text("slug")).transpose()
 }
 
 /// What a team may use from now on.

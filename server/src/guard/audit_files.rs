@@ -1,8 +1,8 @@
 //! What is kept of the audit outside of the database: the keys that seal its rows, and its heads, the newest row of each
 //! team. Whoever has the database alone can neither make a row nor take the last ones away unseen.
 //!
-//! The folder holds `*.key` (all stay: old rows are checked with them), `head`, `head.lock`, and `begun` while the first
-//! start is not done yet.
+//! The folder holds `*.key` (all stay: old rows are checked with them), `head`, `head.lock`, `begun` while the first start
+//! is not done yet, and `restoring` while a backup is put in place of the database.
 
 use std::{
     collections::BTreeMap,
@@ -20,6 +20,8 @@ use crate::secret::mac::{AuditKeys, SealCheck};
 
 /// What the first line of a head file says.
 const TITLE: &str = "viber-board audit head 1";
+/// What the first line of the heads of a restore says, before the moment of it.
+const RESTORING: &str = "viber-board restoring 1 at ";
 
 /// The folder in a data folder.
 #[derive(Clone, Debug)]
@@ -36,6 +38,15 @@ pub struct ChainHead {
 /// The heads of all teams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heads(pub BTreeMap<TeamId, ChainHead>);
+
+/// What the heads will be once a backup is in place of the database: two files cannot be exchanged in one step, so that
+/// these are written first, and taken over when the database turns out to be the new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restoring {
+    /// What the new database says of when it was put back, milliseconds.
+    pub at: i64,
+    pub heads: Heads,
+}
 
 /// Why the heads cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -126,32 +137,55 @@ impl AuditFolder {
 
     /// The heads as they were written last; `None` when there is no file.
     pub fn heads(&self, keys: &AuditKeys) -> Result<Option<Heads>, BadHeads> {
-        let file = self.head();
-        let text = match fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(BadHeads::Unreadable(file, error)),
-        };
-        let sealed = text.trim_end().rsplit_once("\nseal ");
-        let Some((body, seal)) = sealed else { return Err(BadHeads::Forged(file)) };
-        match keys.check(body, seal) {
-            SealCheck::Good => Heads::parse(body).map(Some).ok_or(BadHeads::Forged(file)),
-            SealCheck::Bad => Err(BadHeads::Forged(file)),
-            SealCheck::UnknownKey(key) => Err(BadHeads::UnknownKey(file, key)),
-        }
+        read_sealed(self.head(), keys, Heads::parse)
     }
 
     /// Writes the heads, whole or not at all. Whoever does has the lock.
     pub fn put(&self, heads: &Heads, keys: &AuditKeys, _lock: &HeadLock) -> io::Result<()> {
-        let body = heads.text();
-        let (file, draft) = (self.head(), self.0.join("head.draft"));
-        write_closed(&draft, format!("{body}\nseal {}\n", keys.seal(&body)).as_bytes())?;
-        fs::rename(&draft, &file)?;
-        key_files::sync_folder(&file)
+        write_sealed(&self.head(), &heads.text(), keys)
+    }
+
+    /// The heads of a restore that is under way, or was ended before it took them over.
+    pub fn restoring(&self, keys: &AuditKeys) -> Result<Option<Restoring>, BadHeads> {
+        read_sealed(self.restoring_file(), keys, Restoring::parse)
+    }
+
+    /// Whether there are such, readable or not.
+    pub fn is_restoring(&self) -> bool {
+        self.restoring_file().exists()
+    }
+
+    /// Writes them, before the database is exchanged.
+    pub fn put_restoring(&self, restoring: &Restoring, keys: &AuditKeys, _lock: &HeadLock) -> io::Result<()> {
+        write_sealed(&self.restoring_file(), &restoring.text(), keys)
+    }
+
+    /// They were taken over, or will never be.
+    pub fn drop_restoring(&self, _lock: &HeadLock) -> io::Result<()> {
+        let file = self.restoring_file();
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => key_files::sync_folder(&file),
+        }
     }
 
     fn head(&self) -> PathBuf {
         self.0.join("head")
+    }
+
+    fn restoring_file(&self) -> PathBuf {
+        self.0.join("restoring")
+    }
+}
+
+impl Restoring {
+    fn text(&self) -> String {
+        format!("{RESTORING}{}\n{}", self.at, self.heads.text())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (title, heads) = text.split_once('\n')?;
+        Some(Self { at: title.strip_prefix(RESTORING)?.parse().ok()?, heads: Heads::parse(heads)? })
     }
 }
 
@@ -171,6 +205,32 @@ impl Heads {
         });
         heads.collect::<Option<_>>().map(Self)
     }
+}
+
+fn read_sealed<T>(
+    file: PathBuf,
+    keys: &AuditKeys,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, BadHeads> {
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(BadHeads::Unreadable(file, error)),
+    };
+    let sealed = text.trim_end().rsplit_once("\nseal ");
+    let Some((body, seal)) = sealed else { return Err(BadHeads::Forged(file)) };
+    match keys.check(body, seal) {
+        SealCheck::Good => parse(body).map(Some).ok_or(BadHeads::Forged(file)),
+        SealCheck::Bad => Err(BadHeads::Forged(file)),
+        SealCheck::UnknownKey(key) => Err(BadHeads::UnknownKey(file, key)),
+    }
+}
+
+fn write_sealed(file: &Path, body: &str, keys: &AuditKeys) -> io::Result<()> {
+    let draft = file.with_extension("draft");
+    write_closed(&draft, format!("{body}\nseal {}\n", keys.seal(body)).as_bytes())?;
+    fs::rename(&draft, file)?;
+    key_files::sync_folder(file)
 }
 
 fn write_closed(file: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -204,6 +264,13 @@ mod tests {
         assert_eq!(folder.heads(&newer).expect("heads").as_ref(), Some(&heads), "an older key's seal");
         folder.put(&Heads::default(), &newer, &lock).expect("written");
         assert!(matches!(folder.heads(&keys), Err(BadHeads::UnknownKey(..))));
+        let restoring = Restoring { at: 7, heads: heads.clone() };
+        folder.put_restoring(&restoring, &newer, &lock).expect("written");
+        assert_eq!(folder.restoring(&newer).expect("heads"), Some(restoring));
+        fs::copy(folder.head(), folder.restoring_file()).expect("copied");
+        assert!(matches!(folder.restoring(&newer), Err(BadHeads::Forged(_))), "one is not taken for the other");
+        folder.drop_restoring(&lock).expect("removed");
+        assert_eq!(folder.restoring(&newer).expect("none"), None);
         let text = fs::read_to_string(folder.head()).expect("text");
         fs::write(folder.head(), text.replace("head 1", "head 1\nx 1 h")).expect("changed");
         assert!(matches!(folder.heads(&newer), Err(BadHeads::Forged(_))));

@@ -1,6 +1,7 @@
 //! A146 to A155: keys that are exchanged, cookies that are copied, an audit that is cut, and what to do after a break-in.
 
 mod audit;
+mod below;
 mod kept;
 mod logins;
 mod revoked;

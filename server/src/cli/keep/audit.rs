@@ -6,6 +6,7 @@ use protocol::TeamId;
 
 use super::doctor::Findings;
 use crate::{
+    actions::audit::restoring,
     config::Config,
     db::{self, Db, audit::ChainReport},
     guard::audit_files::{AuditFolder, Heads},
@@ -34,7 +35,9 @@ pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
             Some(Heads::default())
         }
     };
-    let begun = folder.is_begun();
+    let restored = restored(&folder, &keys, db, found).await?;
+    let begun = folder.is_begun() && restored.is_none();
+    let heads = restored.or(heads);
     let all = read(db, Some(&keys), heads.as_ref()).await?;
     let sealed = all.values().any(|(_, report)| report.rows > 0) && !begun;
     if heads.is_none() && sealed {
@@ -82,6 +85,28 @@ pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         found.good("audit", format_args!("every row is as it was written, {rows} rows sealed with {}", keys.sealing()));
     }
     Ok(())
+}
+
+/// The heads of a restore that was ended when the database was exchanged already and its heads were not.
+async fn restored(
+    folder: &AuditFolder,
+    keys: &AuditKeys,
+    db: &Db,
+    found: &mut Findings,
+) -> Result<Option<Heads>, db::Error> {
+    let restoring = match folder.restoring(keys) {
+        Ok(restoring) => restoring,
+        Err(bad) => {
+            found.bad("audit", bad);
+            None
+        }
+    };
+    let Some(restoring) = restoring else { return Ok(None) };
+    if !restoring::is_in_place(db, &restoring).await? {
+        return Ok(None);
+    }
+    found.odd("audit", "a restore was ended before its last step; serve or restore does it");
+    Ok(Some(restoring.heads))
 }
 
 async fn without_keys(folder: &AuditFolder, db: &Db, found: &mut Findings) -> Result<(), db::Error> {

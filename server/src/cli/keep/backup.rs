@@ -100,6 +100,8 @@ async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), Fai
 
 async fn fill(config: &Config, file: fs::File, with_blobs: bool) -> Result<Manifest, Failure> {
     let mut archive = ArchiveWriter::begin(file, Clock::System.now())?;
+    // Through another name, what stands in SQLite's log would be missing.
+    open::one_name(config)?;
     let mut snapshot = Snapshot::open(&config.database_url).await?;
     for table in snapshot.tables().to_vec() {
         archive.table(&table.name, table.column_names())?;

@@ -52,6 +52,11 @@ pub async fn doctor(config: &Config) -> Result<(), Failure> {
         Ok(None) => found.good("owner", "no Board has the database"),
         Err(error) => found.odd("owner", error),
     }
+    match Ownership::other_names(&config.database_url) {
+        Ok(None) => {}
+        Ok(Some(wrong)) => found.bad("database", wrong),
+        Err(error) => found.odd("database", error),
+    }
     if is_sqlite(config) && !sqlite_file(config)?.exists() {
         found.odd("database", "there is none yet; serve makes it");
     } else {

@@ -15,16 +15,26 @@ use super::{
     audit, beside, closed_file, is_sqlite, remove, remove_all, sqlite_file, suffixed,
 };
 use crate::{
-    actions,
+    actions::audit::restoring::{self, Settled},
     artifacts::Store,
-    cli::{Failure, console::say, open, serving},
+    cli::{
+        Failure,
+        console::{remark, say},
+        open, serving,
+    },
     clock::Clock,
     config::Config,
     db::{
         self, Db, Ownership,
         copy::{self, Snapshot, SqliteDraft, Table},
+        ownership::BEFORE,
     },
+    fault,
+    guard::audit_files::{AuditFolder, Restoring},
 };
+
+/// What the names of stages begin with that hold blobs of a backup.
+const STAGES: &str = "restore-";
 
 /// `restore PATH`.
 #[derive(Debug, Args)]
@@ -41,7 +51,8 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
     open::data_folder(&config.data)?;
     let _mark = serving::take(&config.data)?;
     let owner = open::own(config, "restore").await?;
-    if is_there(config).await? && !flags.replace {
+    let there = is_there(config).await?;
+    if there && !flags.replace {
         return Err(Failure::Failed(
             "the database has something in it already; --replace puts the backup in its place".into(),
         ));
@@ -50,26 +61,45 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
         true => beside(&sqlite_file(config)?, "restoring"),
         false => config.data.join("restoring.db"),
     };
+    // What a restore that was killed left: half a blob, and heads of the audit that were not taken over.
+    open::store(config)?.forget(STAGES)?;
+    if let Err(failure) = finish(config).await {
+        // A damaged database is a reason for a restore.
+        remark(format_args!("viber-board: {failure}"));
+    }
     let outcome = replace(config, &flags.path, &draft, &owner).await;
-    remove_all(&draft)?;
+    let cleared = remove_all(&draft);
+    let finished = finish(config).await;
+    // Given back last: the next Board is to find everything written.
     owner.release().await;
-    match outcome {
-        Ok(said) => {
-            note_restored(config, &flags.path).await?;
+    cleared?;
+    let path = flags.path.display();
+    match (outcome, finished) {
+        (Ok(said), Ok(_)) => {
             say(said);
             Ok(())
         }
-        Err(failure) => Err(Failure::Failed(format!("{}: {failure}; the database is as it was", flags.path.display()))),
+        (Ok(said), Err(failure)) => {
+            Err(Failure::Failed(format!("{said}. The audit's heads are still to be written, serve does it: {failure}")))
+        }
+        // The connection broke when the last word was said.
+        (Err(failure), Ok(Settled::TakenOver)) => {
+            Err(Failure::Failed(format!("{path}: {failure}; the database was replaced all the same")))
+        }
+        (Err(failure), _) => Err(Failure::Failed(format!("{path}: {failure}; the database is as it was"))),
     }
 }
 
-/// What is in the database now is what the audit's heads name, and every team's audit says why.
-async fn note_restored(config: &Config, from: &Path) -> Result<(), Failure> {
-    let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let board = open::board(config).await?;
-    let noted = actions::audit::restored(&board, &name).await;
-    open::close(&board).await;
-    Ok(noted.map(drop)?)
+/// Takes over the heads of a restore, when the database is what was restored; else forgets them.
+async fn finish(config: &Config) -> Result<Settled, Failure> {
+    let folder = AuditFolder::of(&config.data);
+    if !folder.is_restoring() || !is_there(config).await? {
+        return Ok(Settled::Nothing);
+    }
+    let db = Db::connect(&config.database_url).await?;
+    let finished = restoring::finish(&db, &folder).await;
+    db.close().await;
+    Ok(finished?)
 }
 
 async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership) -> Result<String, Failure> {
@@ -90,14 +120,14 @@ async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership
         }
         ArchiveKind::Other => return Err(Failure::Failed("not a backup of a Board".into())),
     };
-    sound(config, draft).await?;
+    let name = backup.file_name().unwrap_or_default().to_string_lossy();
+    let heads = sound(config, draft, &name).await?;
     let blobs = match manifest.as_ref().and_then(|manifest| manifest.blobs) {
-        Some(there) => {
-            bring_blobs(backup, &open::store(config)?)?;
-            format!(" {} blobs are in the store", there.count)
-        }
+        Some(_) => bring_blobs(backup, draft, &open::store(config)?).await?.words(),
         None => " Blobs of artifacts were not in it".to_owned(),
     };
+    restoring::announce(&AuditFolder::of(&config.data), &heads).await?;
+    fault::at("restore::announced");
     let said = match is_sqlite(config) {
         true => exchange(&sqlite_file(config)?, draft).await?,
         false => {
@@ -109,6 +139,7 @@ async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership
             "restored into the PostgreSQL database".to_owned()
         }
     };
+    fault::at("restore::exchanged");
     Ok(format!("{said}.{blobs}; the signing keys are those of this Board"))
 }
 
@@ -144,14 +175,47 @@ async fn unpack(backup: &Path, draft: &Path) -> Result<Manifest, Failure> {
     }
 }
 
-/// Puts the blobs of a verified archive into the store. Those that are there already are the same.
-fn bring_blobs(backup: &Path, store: &Store) -> Result<(), Failure> {
+/// Blobs of an archive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Brought {
+    kept: u64,
+    /// No row of the database names them.
+    unnamed: u64,
+}
+
+impl Brought {
+    fn words(self) -> String {
+        let Self { kept, unnamed } = self;
+        match unnamed {
+            0 => format!(" {kept} blobs are in the store"),
+            _ => format!(" {kept} blobs are in the store; {unnamed} that no row names were left out"),
+        }
+    }
+}
+
+/// Puts the blobs of a verified archive into the store, if a row of the draft names them: nothing would ever sweep others,
+/// and an archive may hold some of teams that it does not have. Those that are there already are the same.
+async fn bring_blobs(backup: &Path, draft: &Path, store: &Store) -> Result<Brought, Failure> {
+    let db = Db::connect(&format!("sqlite://{}", draft.display())).await?;
+    let brought = walk_blobs(backup, &db, store);
+    db.close().await;
+    brought
+}
+
+fn walk_blobs(backup: &Path, db: &Db, store: &Store) -> Result<Brought, Failure> {
     let runtime = Handle::current();
-    let brought = tokio::task::block_in_place(|| {
+    let mut brought = Brought::default();
+    let walked = tokio::task::block_in_place(|| {
         archive::parts(backup, |part| {
             let Part::Blob(BlobEntry { team, sha256, bytes, .. }) = part else { return Ok(true) };
+            let (of, hash) = (team.clone(), sha256.clone());
+            let named = db.read(move |tx| Box::pin(async move { db::blobs::size(tx, &of, &hash).await }));
+            if runtime.block_on(named).map_err(|error| error.to_string())?.is_none() {
+                brought.unnamed += 1;
+                return Ok(true);
+            }
             let words = |error: std::io::Error| error.to_string();
-            let mut stage = store.stage(&format!("restore-{sha256}")).map_err(words)?;
+            let mut stage = store.stage(&format!("{STAGES}{sha256}")).map_err(words)?;
             let mut piece = vec![0; 128 * 1024];
             loop {
                 match bytes.read(&mut piece).map_err(words)? {
@@ -160,10 +224,12 @@ fn bring_blobs(backup: &Path, store: &Store) -> Result<(), Failure> {
                 }
             }
             runtime.block_on(store.keep(stage, &team, &sha256)).map_err(words)?;
+            brought.kept += 1;
             Ok(true)
         })
     });
-    brought.map_err(Failure::Failed)
+    walked.map_err(Failure::Failed)?;
+    Ok(brought)
 }
 
 fn known_schema(version: i64) -> Result<(), Failure> {
@@ -174,9 +240,9 @@ fn known_schema(version: i64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a draft is whole, of a schema we know, with unbroken audits. Then it is brought up to date and marked as restored:
-/// what its tasks were told after the backup is not in it.
-async fn sound(config: &Config, draft: &Path) -> Result<(), Failure> {
+/// Whether a draft is whole, of a schema we know, with unbroken audits. Then it is brought up to date and marked as restored
+/// from `name`, also in its audits: what its tasks were told after the backup is not in it.
+async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, Failure> {
     let url = format!("sqlite://{}", draft.display());
     let db = Db::connect(&url).await?;
     let checked = async {
@@ -191,10 +257,18 @@ async fn sound(config: &Config, draft: &Path) -> Result<(), Failure> {
     db.close().await;
     outcome?;
     let db = Db::open(&url).await?;
-    let now = Clock::System.now();
-    let marked = db.write(move |tx| Box::pin(async move { db::board::set_restored(tx, now).await })).await;
+    let marked = async {
+        // A limit that no Board wrote would be an error on every page that shows it.
+        if let Some(team) = db.read(|tx| Box::pin(async move { db::usage::impossible(tx).await })).await? {
+            return Err(Failure::Failed(format!("a limit of team {team} is below nothing")));
+        }
+        let clock = Clock::System;
+        open::audit_keys(config, &db, &clock)?;
+        Ok(restoring::note_restored(&db, &AuditFolder::of(&config.data), name, clock.now()).await?)
+    };
+    let outcome = marked.await;
     db.close().await;
-    Ok(marked?)
+    outcome
 }
 
 /// Puts a draft in the place of a SQLite database. At every moment there is the old one or the new one.
@@ -206,7 +280,7 @@ async fn exchange(file: &Path, draft: &Path) -> Result<String, Failure> {
         if let Ok(db) = Db::connect(&format!("sqlite://{}", file.display())).await {
             db.close().await;
         }
-        let old = beside(file, &format!("before-{}", Clock::System.now().0));
+        let old = suffixed(file, &format!("{BEFORE}{}", Clock::System.now().0));
         fs::hard_link(file, &old).or_else(|_| fs::copy(file, &old).map(drop))?;
         // A log that is still there must not be taken for the new database's.
         for suffix in ["-wal", "-shm"] {
@@ -238,4 +312,32 @@ async fn is_there(config: &Config) -> Result<bool, Failure> {
         return Err(Failure::Config(format!("the database has schema version {version}: use the newer viber-board")));
     }
     Ok(version > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::{super::archive::ArchiveWriter, *};
+    use crate::{artifacts::Address, secret};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_blob_that_no_row_names_stays_in_the_archive() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (backup, draft) = (folder.path().join("b.tar"), folder.path().join("draft.db"));
+        let db = Db::open(&format!("sqlite://{}", draft.display())).await.expect("a database");
+        db.close().await;
+        let file = fs::File::create(&backup).expect("a file");
+        let mut archive = ArchiveWriter::begin(file, protocol::Instant(1)).expect("begun");
+        let team = protocol::TeamId::new(1);
+        let sha256 = secret::hash("bytes");
+        let bytes = Box::pin(stream::iter([Ok(bytes::Bytes::from("bytes"))]));
+        archive.with_blobs();
+        archive.blob(team.as_str(), &sha256, 5, bytes).await.expect("added");
+        archive.finish(1, "sqlite").expect("written");
+        let store = Store::new(Address::beside(folder.path()), folder.path());
+        let brought = bring_blobs(&backup, &draft, &store).await.expect("walked");
+        assert_eq!((brought.kept, brought.unnamed), (0, 1));
+        assert!(!folder.path().join("artifacts").join(team.as_str()).exists());
+    }
 }

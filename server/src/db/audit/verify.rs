@@ -16,6 +16,8 @@ pub const RESTORED: &str = "board.restore";
 /// What is wrong with a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainFault {
+    /// A Board numbers rows from 1: this one was put below them, where reading from the first one would not come by.
+    Below { seq: i64 },
     /// The row is not as it was written, or not in its place.
     Changed { seq: u64 },
     /// Rows from `from` to `to` are not there.
@@ -35,6 +37,7 @@ pub enum ChainFault {
 impl fmt::Display for ChainFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Below { seq } => write!(f, "row {seq} was added behind the Board's back: its rows begin with 1"),
             Self::Changed { seq } => write!(f, "row {seq} was changed"),
             Self::Missing { from, to } if from == to => write!(f, "row {from} is missing"),
             Self::Missing { from, to } => write!(f, "rows {from} to {to} are missing"),
@@ -81,6 +84,9 @@ pub async fn verify(
     keys: Option<&AuditKeys>,
     head: Option<(u64, &str)>,
 ) -> Result<ChainReport, Error> {
+    if let Some(seq) = below(tx, team).await? {
+        return Ok(ChainReport { fault: Some(ChainFault::Below { seq }), ..ChainReport::default() });
+    }
     let mut chain = Reading { report: ChainReport::default(), prev: START.to_owned(), stretch: Stretch::Unsealed };
     let mut last_key = None;
     loop {
@@ -111,6 +117,12 @@ pub async fn verify(
         _ => None,
     };
     Ok(report)
+}
+
+/// The lowest number of a row that stands below the first one.
+async fn below(tx: &mut Tx, team: &TeamId) -> Result<Option<i64>, Error> {
+    let sql = "SELECT seq FROM audit WHERE team_id = $1 AND seq < 1 ORDER BY seq LIMIT 1";
+    tx.row(sql, args![team]).await?.map(|row| row.int("seq")).transpose()
 }
 
 struct Reading {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -11,6 +11,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{Error, this_process};
 use crate::clock::Clock;
+
+/// What follows a database's name in that of the file which `restore` replaced.
+pub const BEFORE: &str = ".before-";
 
 /// The locked file. It stays when the lock goes: who has it is decided by the lock, not by its being there.
 #[derive(Debug)]
@@ -44,6 +47,39 @@ pub(super) fn holder(database: &Path) -> Result<Option<String>, Error> {
     Ok(flock(&file, FlockOperation::NonBlockingLockShared).is_err().then(|| said(&path)))
 }
 
+/// What is wrong when the database's file has other names (hard links): under each of them there would be another lock, and
+/// another log of SQLite's beside the same data.
+pub(super) fn other_names(database: &Path) -> Result<Option<String>, Error> {
+    let wrong = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", database.display()));
+    let meta = match fs::metadata(database) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(wrong(error)),
+    };
+    if meta.nlink() < 2 {
+        return Ok(None);
+    }
+    let real = fs::canonicalize(database).map_err(wrong)?;
+    let same =
+        |path: &Path| fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()));
+    let kept = kept_by_restore(&real).into_iter().filter(|path| same(path)).count() as u64;
+    Ok((meta.nlink() > 1 + kept).then(|| {
+        format!(
+            "{} has other names (hard links): a Board that is started with one of them would not find this one, and both \
+             would damage the data. `find FOLDER -samefile {0}` finds them; remove those that are not --database-url",
+            real.display()
+        )
+    }))
+}
+
+/// Names that `restore` gives the file that it is about to replace. Killed right then, it leaves one file with two names.
+fn kept_by_restore(real: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Vec::new() };
+    let prefix = format!("{}{BEFORE}", name.to_string_lossy());
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)).map(|file| file.path()).collect()
+}
+
 fn said(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     match text.lines().next().filter(|line| !line.is_empty()) {
@@ -73,6 +109,26 @@ fn beside(database: &Path) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_with_other_names_is_refused_but_for_those_that_restore_gave_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = |name: &str| folder.path().join(name);
+        assert_eq!(other_names(&name("board.db")).expect("asked"), None, "none yet");
+        fs::write(name("board.db"), "").expect("a file");
+        std::os::unix::fs::symlink(name("board.db"), name("soft.db")).expect("a link");
+        fs::hard_link(name("board.db"), name("board.db.before-7")).expect("a link");
+        fs::write(name("board.db.before-6"), "").expect("another file");
+        for same in ["board.db", "soft.db"] {
+            assert_eq!(other_names(&name(same)).expect("asked"), None, "{same}");
+        }
+        assert!(other_names(&name("board.db.before-7")).expect("asked").is_some(), "its lock is another one");
+        fs::hard_link(name("board.db"), name("hard.db")).expect("a link");
+        for same in ["board.db", "soft.db", "hard.db"] {
+            let said = other_names(&name(same)).expect("asked").expect(same);
+            assert!(said.contains("hard links"), "{said}");
+        }
+    }
 
     #[test]
     fn a_lock_is_one_for_all_names_of_a_database_and_says_who_has_it() {

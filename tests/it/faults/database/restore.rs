@@ -15,7 +15,7 @@ crate::on_both_databases!(
 );
 
 /// Every row of every table, as text and in order.
-async fn rows(url: &str) -> BTreeMap<String, Vec<String>> {
+pub(super) async fn rows(url: &str) -> BTreeMap<String, Vec<String>> {
     let mut snapshot = Snapshot::open(url).await.expect("the database");
     let mut all = BTreeMap::new();
     for table in snapshot.tables().to_vec() {
@@ -28,7 +28,7 @@ async fn rows(url: &str) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-fn same(found: &BTreeMap<String, Vec<String>>, expected: &BTreeMap<String, Vec<String>>, what: &str) {
+pub(super) fn same(found: &BTreeMap<String, Vec<String>>, expected: &BTreeMap<String, Vec<String>>, what: &str) {
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
     for (table, rows) in expected {
         // That a backup was put back is itself written down, there and nowhere else.
@@ -49,7 +49,7 @@ fn same(found: &BTreeMap<String, Vec<String>>, expected: &BTreeMap<String, Vec<S
 }
 
 /// A stopped Board with something in many tables, odd texts among it, and a file.
-async fn full(engine: Engine) -> (Scene, Vec<u8>) {
+pub(super) async fn full(engine: Engine) -> (Scene, Vec<u8>) {
     let mut scene = Scene::on(engine).await;
     let talker = scene.talker(3_000).await;
     for odd in
@@ -75,7 +75,7 @@ fn other(engine: Engine) -> Engine {
     }
 }
 
-async fn backup(board: &Board, to: &Path, flags: &[&str]) -> String {
+pub(super) async fn backup(board: &Board, to: &Path, flags: &[&str]) -> String {
     let args: Vec<&str> = ["backup", to.to_str().expect("text")].iter().chain(flags).copied().collect();
     board.cli(&args).await.good()
 }
