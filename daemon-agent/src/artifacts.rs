@@ -5,6 +5,7 @@
 
 mod fences;
 mod place;
+mod reading;
 mod shelf;
 
 pub use fences::{Delta, Source, deltas};

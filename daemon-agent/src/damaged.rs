@@ -13,7 +13,10 @@ use std::{
 use protocol::{DamageInfo, Instant};
 use rustix::fs::OFlags;
 
-use crate::home::{Home, private_folder};
+use crate::{
+    home::{Home, private_folder},
+    removal,
+};
 
 /// The folder of the originals, beside what they were.
 pub const FOLDER: &str = "damaged";
@@ -64,8 +67,7 @@ fn bound(folder: &Path) {
         if left <= 1 || (left <= MAX_KEPT && bytes <= MAX_KEPT_BYTES) {
             return;
         }
-        let removed = if meta.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        if let Err(error) = removed {
+        if let Err(error) = removal::remove(&path) {
             tracing::warn!(file = %path.display(), "cannot delete: {error}");
         }
         left -= 1;

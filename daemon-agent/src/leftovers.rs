@@ -1,6 +1,6 @@
 //! Files and folders that exist only for a moment: drafts beside their place, temporary folders of tasks. A note in `state/`
-//! names each while it is there, so that the next start removes what a kill left behind: ours alone, whatever other daemons
-//! have beside it, and without searching the disk.
+//! names each until it is gone, so that the next start removes what a kill left behind, or what could not be removed: ours alone,
+//! whatever other daemons have beside it, and without searching the disk.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,9 +14,16 @@ use std::{
     sync::OnceLock,
 };
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+use tokio::runtime::Handle;
 
-use crate::home::{Home, open_plain, private_folder};
+use crate::{
+    home::{Home, open_plain, private_folder},
+    removal,
+};
 
 /// Where notes lie, below `state/`.
 const FOLDER: &str = "leftovers";
@@ -38,15 +45,39 @@ impl Drop for Note {
     }
 }
 
-/// Removes what a former process of this home left, and notes from now on. Called once the home's lock is held. Blocks.
+/// Notes from now on, and removes what a former process of this home left: beside everything else, because a command may
+/// have left folders that take minutes. Called once the home's lock is held.
 pub fn begin(home: &Home) {
     let folder = home.state().join(FOLDER);
     if let Err(error) = private_folder(&folder) {
         tracing::warn!(folder = %folder.display(), %error, "what a kill leaves behind will not be removed");
         return;
     }
-    sweep(&folder);
+    // Listed now: what is noted later is in use.
+    let notes = list(&folder);
     let _ = NOTES.set(folder);
+    beside(move || sweep(notes));
+}
+
+/// Removes the noted folder at `path` with all in it, beside everything else. Its note stays until it is gone: also when the
+/// process ends before.
+pub fn remove_noted(path: PathBuf, mut note: Note) {
+    let kept = note.0.take();
+    beside(move || match removal::remove(&path) {
+        Ok(()) => drop(Note(kept)),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a temporary folder could not be removed; the next start tries again");
+        }
+    });
+}
+
+/// Runs what may block for long off the threads of the runtime; here and now where there is none. A runtime that ends does
+/// not wait for it: notes are on the disk.
+fn beside(work: impl FnOnce() + Send + 'static) {
+    match Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
+    }
 }
 
 /// Notes the file or folder at `path`, which is about to be made.
@@ -69,13 +100,22 @@ fn write(folder: &Path, path: &Path) -> Option<PathBuf> {
     fs::write(&note, path.as_os_str().as_bytes()).ok().map(|()| note)
 }
 
-fn sweep(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let note = entry.path();
-        if let Err(error) = read(&note).and_then(|path| remove(&path)) {
-            tracing::warn!(note = %note.display(), %error, "something that was left behind could not be removed");
+fn list(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn sweep(notes: Vec<PathBuf>) {
+    for note in notes {
+        // What cannot be read is no note of ours.
+        if let Ok(path) = read(&note)
+            && let Err(error) = remove(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "something that was left behind could not be removed; the next start tries again");
+            continue;
         }
-        let _ = fs::remove_file(&note).or_else(|_| fs::remove_dir_all(&note));
+        if let Err(error) = removal::remove(&note) {
+            tracing::warn!(note = %note.display(), %error, "a note of something that was left behind stays");
+        }
     }
 }
 
@@ -93,19 +133,17 @@ fn remove(path: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match rustix::fs::openat2(CWD, above, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(above) => above,
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        // What it was in is gone, or something else by now.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     let stat = match rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory if is_scratch(name) => {
-            // The folder itself, wherever its path leads by now; what is in it is removed without following links.
-            fs::remove_dir_all(format!("/proc/self/fd/{}/{}", above.as_raw_fd(), name.display()))
-        }
+        FileType::Directory if is_scratch(name) => removal::remove_in(&above, name),
         FileType::Directory => Ok(()),
         _ if is_draft(name) => Ok(rustix::fs::unlinkat(&above, name, AtFlags::empty())?),
         _ => Ok(()),
@@ -154,7 +192,7 @@ mod tests {
         }
         fs::write(notes.join("garbage"), [0xff; 20_000]).expect("written");
         fs::create_dir(notes.join("folder")).expect("made");
-        sweep(&notes);
+        sweep(list(&notes));
         for gone in ["work/.viber-1.tmp", &scratch] {
             assert!(!at(gone).exists(), "{gone}");
         }
@@ -162,5 +200,19 @@ mod tests {
             assert!(at(kept).exists(), "{kept}");
         }
         assert_eq!(fs::read_dir(&notes).expect("notes").count(), 0);
+    }
+    #[test]
+    fn a_note_stays_until_its_folder_is_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let (notes, scratch) = (root.join("notes"), root.join(format!("viber-{}", "b".repeat(32))));
+        fs::create_dir(&notes).expect("made");
+        fs::create_dir_all(scratch.join("in/it")).expect("made");
+        let note = write(&notes, &scratch).expect("noted");
+        // No folder can have this name, so that it cannot be removed either.
+        remove_noted(root.join("x".repeat(300)), Note(Some(note.clone())));
+        assert!(note.exists() && scratch.exists());
+        remove_noted(scratch.clone(), Note(Some(note.clone())));
+        assert!(!note.exists() && !scratch.exists());
     }
 }

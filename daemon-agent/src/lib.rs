@@ -18,6 +18,7 @@ pub mod mesh;
 pub mod model;
 pub mod outbox;
 pub mod prompt;
+pub mod removal;
 pub mod sandbox;
 pub mod session_log;
 pub mod space;

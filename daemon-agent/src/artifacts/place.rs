@@ -15,7 +15,7 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use super::VERSIONS;
+use super::{VERSIONS, reading};
 use crate::home::Home;
 
 /// Longest reference, bytes.
@@ -33,9 +33,9 @@ pub struct Measure {
     pub sniffed: &'static str,
 }
 
-/// Reads a file from its beginning to its end.
+/// Reads a file from its beginning to its end, unless it is too large for an artifact.
 pub fn measure(file: &File) -> io::Result<Measure> {
-    copy(file, &mut io::sink())
+    copy(reading::checked(file)?, &mut io::sink())
 }
 
 /// The same, while it is copied.

@@ -3,18 +3,25 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
-    io::{self, Read as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use protocol::{AgentStreamEvent, ArtifactId, ArtifactRef, NoticeLevel, TaskId, TaskResult, text::head};
-use rustix::fs::{Dir, OFlags};
+use rustix::fs::{AtFlags, Dir, OFlags};
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Measure, Source, VERSIONS, deltas,
     place::{SMALL, beneath, copy, open_plain, open_root},
+    reading::{AFTER_STOP, Reading, checked as bytes_of},
 };
 use crate::{
     clock::Clock,
@@ -32,6 +39,12 @@ const LARGEST: usize = 16 * 1024 * 1024;
 const LONGEST_WORDS: usize = 300;
 /// In `result.artifactRefs`.
 const TOLD: usize = 64;
+/// Names in the folder that are looked at.
+const MAX_NAMES: usize = 100_000;
+/// Notices of one look, and of one answer.
+const MAX_NOTICES: usize = 8;
+/// So long after a stop, what reads a file is left alone: the file system does not answer.
+const STUCK: Duration = AFTER_STOP.saturating_add(Duration::from_secs(1));
 
 /// Something to put on the shelf.
 #[derive(Debug)]
@@ -61,6 +74,8 @@ struct Inner {
     task: TaskId,
     clock: Clock,
     sink: Sink,
+    /// Cancelled when nothing is to be read any more.
+    stop: CancellationToken,
     told: Mutex<Told>,
 }
 
@@ -72,31 +87,67 @@ struct Told {
     count: usize,
     /// The time in the newest one's id, milliseconds.
     last: i64,
-    /// By file name: size, modification time and inode of what is known.
+    /// By file name: size, modification time and inode of what is known, or is too large to be an artifact.
     files: BTreeMap<String, (u64, i64, i64, u64)>,
 }
 
+/// What a look at the folder came to.
+#[derive(Default)]
+struct Found {
+    artifacts: Vec<ArtifactRef>,
+    /// Why something is not among them.
+    wrong: Vec<String>,
+}
+
 impl Shelf {
-    /// An empty shelf for `task`; what it gets is told through `sink`.
-    pub fn new(home: Home, task: TaskId, clock: Clock, sink: Sink) -> Self {
-        Self(Arc::new(Inner { home, task, clock, sink, told: Mutex::default() }))
+    /// An empty shelf for `task`; what it gets is told through `sink`. Soon after `stop` no file is read any more.
+    pub fn new(home: Home, task: TaskId, clock: Clock, sink: Sink, stop: &CancellationToken) -> Self {
+        Self(Arc::new(Inner { home, task, clock, sink, stop: stop.child_token(), told: Mutex::default() }))
+    }
+
+    /// Time is up: what is not read in a moment is not told any more.
+    pub fn hurry(&self) {
+        self.0.stop.cancel();
     }
 
     /// Puts something on it. The id is the file's name: the same one again is a new version.
     pub async fn add(&self, new: New) -> Result<ArtifactRef, String> {
-        let inner = self.0.clone();
-        let told = tokio::task::spawn_blocking(move || inner.add(new)).await;
-        let told = told.map_err(|error| error.to_string()).flatten()?;
+        let (inner, reading) = (self.0.clone(), Reading::until(self.0.stop.clone()));
+        let told = self.settled(tokio::task::spawn_blocking(move || inner.add(new, &reading))).await;
+        let told = told.ok_or("its file could not be read to the end")??;
         self.0.sink.emit(AgentStreamEvent::Artifact { artifact: told.clone() }).await;
         Ok(told)
     }
 
     /// Tells of files that appeared in the folder, or changed.
     pub async fn look(&self) {
-        let inner = self.0.clone();
-        let found = tokio::task::spawn_blocking(move || inner.look()).await.unwrap_or_default();
-        for artifact in found {
+        let (inner, reading) = (self.0.clone(), Reading::until(self.0.stop.clone()));
+        let looked = self.settled(tokio::task::spawn_blocking(move || inner.look(&reading))).await;
+        let found = looked.unwrap_or_else(|| Found {
+            wrong: vec!["the folder of artifacts could not be looked through".to_owned()],
+            ..Found::default()
+        });
+        for artifact in found.artifacts {
             self.0.sink.emit(AgentStreamEvent::Artifact { artifact }).await;
+        }
+        self.warn(found.wrong).await;
+    }
+
+    /// What `work` came to; `None` when it failed inside, or hangs although it was to end.
+    async fn settled<T>(&self, work: JoinHandle<T>) -> Option<T> {
+        let stuck = async {
+            self.0.stop.cancelled().await;
+            sleep(STUCK).await;
+        };
+        tokio::select! {
+            done = work => done.ok(),
+            () = stuck => None,
+        }
+    }
+
+    async fn warn(&self, wrong: Vec<String>) {
+        for text in wrong.into_iter().take(MAX_NOTICES) {
+            self.0.sink.emit(AgentStreamEvent::Notice { level: NoticeLevel::Warning, text }).await;
         }
     }
 
@@ -122,9 +173,7 @@ impl Shelf {
             }
         }
         self.look().await;
-        for text in wrong.into_iter().take(8) {
-            self.0.sink.emit(AgentStreamEvent::Notice { level: NoticeLevel::Warning, text }).await;
-        }
+        self.warn(wrong).await;
         let known = self.0.told().refs.clone();
         result.artifact_refs.extend(known.into_iter().rev().take(TOLD).rev());
     }
@@ -141,7 +190,7 @@ impl Shelf {
 }
 
 impl Inner {
-    fn add(&self, new: New) -> Result<ArtifactRef, String> {
+    fn add(&self, new: New, reading: &Reading) -> Result<ArtifactRef, String> {
         let id = checked(&new.id)?;
         if self.told().count >= MOST {
             return Err(format!("a task has at most {MOST} artifacts"));
@@ -166,7 +215,7 @@ impl Inner {
                 let ending = Path::new(&name).extension().and_then(|ending| ending.to_str());
                 let ending = ending.filter(|ending| is_plain(ending) && ending.len() <= 12);
                 let file = file_name(&id, ending.or(ending_of(kind.as_deref())).unwrap_or("bin"));
-                let measure = self.write(&file, source);
+                let measure = bytes_of(&source).and_then(|bytes| self.write(&file, reading.of(bytes)));
                 (file, measure)
             }
         };
@@ -232,43 +281,69 @@ impl Inner {
     }
 
     /// What appeared in the folder, or changed since it was told.
-    fn look(&self) -> Vec<ArtifactRef> {
+    fn look(&self, reading: &Reading) -> Found {
         let way = PathBuf::from("artifacts").join(self.task.as_str());
-        let Ok(root) = open_root(&self.home) else { return Vec::new() };
-        let Ok(folder) = beneath(&root, &way, OFlags::RDONLY | OFlags::DIRECTORY) else { return Vec::new() };
-        let Ok(entries) = Dir::read_from(&folder) else { return Vec::new() };
-        let mut names: Vec<String> =
-            entries.flatten().filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned())).collect();
+        let Ok(root) = open_root(&self.home) else { return Found::default() };
+        let Ok(folder) = beneath(&root, &way, OFlags::RDONLY | OFlags::DIRECTORY) else { return Found::default() };
+        let Ok(entries) = Dir::read_from(&folder) else { return Found::default() };
+        let names = entries.flatten().filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
+        let mut names: Vec<String> = names.take(MAX_NAMES).collect();
         names.retain(|name| !name.starts_with('.') && !is_ours(name) && !name.chars().any(char::is_control));
-        names.sort();
-        let mut found = Vec::new();
+        // A large one keeps none of the small ones from being told.
+        let is_large = |name: &str| {
+            rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_size as u64 > SMALL)
+        };
+        names.sort_by_cached_key(|name| (is_large(name), name.clone()));
+        let mut found = Found::default();
         for name in names {
-            if self.told().count >= MOST {
+            if self.is_full() {
                 break;
             }
-            found.extend(self.appeared(&root, &way, &name));
+            match self.appeared(&root, &way, &name, reading) {
+                Ok(artifact) => found.artifacts.extend(artifact),
+                Err(why) => found.wrong.push(format!("{:?} is no artifact: {why}", head(&name, 100))),
+            }
+            if reading.is_over() {
+                break;
+            }
         }
         found
     }
 
-    fn appeared(&self, root: &rustix::fd::OwnedFd, way: &Path, name: &str) -> Option<ArtifactRef> {
-        let file = open_plain(root, &way.join(name)).ok()?;
-        let meta = file.metadata().ok()?;
+    /// What is new about the file `name`; `Err` tells people why nothing is told of it.
+    fn appeared(
+        &self,
+        root: &OwnedFd,
+        way: &Path,
+        name: &str,
+        reading: &Reading,
+    ) -> Result<Option<ArtifactRef>, String> {
+        let Ok(file) = open_plain(root, &way.join(name)) else { return Ok(None) };
+        let Ok(meta) = file.metadata() else { return Ok(None) };
         if self.told().files.get(name) == Some(&stamp(&meta)) {
-            return None;
+            return Ok(None);
         }
-        // What grows meanwhile is read only as far as it was.
-        let measure = copy(file.take(meta.len()), &mut io::sink()).ok()?;
+        let bytes = bytes_of(&file).map_err(|error| {
+            // Told once, not after every command.
+            self.told().files.insert(name.to_owned(), stamp(&meta));
+            error.to_string()
+        })?;
+        let measure = copy(reading.of(bytes), &mut io::sink()).map_err(|error| error.to_string())?;
         let known = self.told().refs.iter().find(|told| ends_with(told, name)).cloned();
         if known.as_ref().is_some_and(|known| known.sha256.as_deref() == Some(&measure.sha256)) {
             self.told().files.insert(name.to_owned(), stamp(&meta));
-            return None;
+            return Ok(None);
         }
         let told = known.map_or_else(
             || ArtifactRef { id: head(name, LONGEST_ID).to_owned(), ..ArtifactRef::default() },
             |known| ArtifactRef { id: known.id, title: known.title, kind: known.kind, ..ArtifactRef::default() },
         );
-        Some(self.note(told, Some((name.to_owned(), measure))))
+        Ok(Some(self.note(told, Some((name.to_owned(), measure)))))
+    }
+
+    fn is_full(&self) -> bool {
+        let told = self.told();
+        told.count >= MOST || told.files.len() >= 2 * MOST
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {

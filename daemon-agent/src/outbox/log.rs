@@ -16,7 +16,10 @@ use super::{
     record::{HEADER, Record, encode, scan},
     recover::REASON,
 };
-use crate::home::{private_folder, write_private};
+use crate::{
+    home::{private_folder, write_private},
+    removal,
+};
 
 /// A segment is closed above this size: small enough that what is acknowledged soon leaves the disk.
 const SEGMENT: u64 = 512 * 1024;
@@ -263,9 +266,7 @@ impl Log {
 
     /// Removes the log from the disk.
     pub fn remove(self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = removal::remove(&self.folder) {
             tracing::warn!(folder = %self.folder.display(), "cannot delete: {error}");
         }
     }

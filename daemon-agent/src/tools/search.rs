@@ -12,6 +12,7 @@ use super::{
     args::{Args, wrong},
     fit::{self, Lines},
     paths::{Found, Roots},
+    patterns,
     walk::{self, Next},
     work::{Bounded, Work},
 };
@@ -105,10 +106,11 @@ pub fn glob(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> 
 pub fn grep(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
     let args = Args::new(args, &["pattern", "path", "glob", "ignoreCase"])?;
     let expression = args.text("pattern")?;
+    patterns::check_expression(expression).map_err(|why| unusable("pattern", &why))?;
     let mut builder = RegexMatcherBuilder::new();
     builder.case_insensitive(args.flag("ignoreCase")?).line_terminator(Some(b'\n'));
     builder.size_limit(MAX_MEMORY).dfa_size_limit(MAX_MEMORY);
-    let matcher = builder.build(expression).map_err(|error| format!("argument \"pattern\" cannot be used: {error}"))?;
+    let matcher = builder.build(expression).map_err(|error| unusable("pattern", &error.to_string()))?;
     let only = args.optional_text("glob")?.map(|glob| pattern("glob", glob)).transpose()?;
     let path = args.optional_text("path")?.unwrap_or(".");
     let start = roots.find(path)?;
@@ -176,10 +178,15 @@ fn folder(roots: &Roots, path: &str) -> Result<Found, String> {
 /// A glob on paths relative to the start; without a slash it matches the name at any depth.
 fn pattern(argument: &str, glob: &str) -> Result<GlobMatcher, String> {
     let glob = glob.trim_start_matches("./");
+    patterns::check_glob(glob).map_err(|why| unusable(argument, &why))?;
     let glob = if glob.contains('/') { PathBuf::from(glob) } else { Path::new("**").join(glob) };
     let built = GlobBuilder::new(&glob.to_string_lossy()).literal_separator(true).build();
-    let built = built.map_err(|error| format!("argument {argument:?} cannot be used: {}", error.kind()))?;
+    let built = built.map_err(|error| unusable(argument, &error.kind().to_string()))?;
     Ok(built.compile_matcher())
+}
+
+fn unusable(argument: &str, why: &str) -> String {
+    format!("argument {argument:?} cannot be used: {why}")
 }
 
 /// The answer, whether it is complete or not.

@@ -14,9 +14,9 @@ use std::{
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::{paths::Roots, work::Work};
+use super::{paths::Roots, patterns, work::Work};
 
-/// Largest ignore file that is read, bytes.
+/// More of the ignore files that hold in a folder is not read, bytes: compiled, a rule takes a hundred times its length.
 const MAX_IGNORE: u64 = 256 * 1024;
 /// Deepest folder below the start that is entered.
 const MAX_DEPTH: usize = 128;
@@ -35,20 +35,26 @@ pub enum Next {
     End,
 }
 
-/// Which ignore rules hold below a folder, innermost last.
-type Ignores = Vec<Arc<Gitignore>>;
+/// Which ignore rules hold below a folder.
+#[derive(Clone)]
+struct Ignores {
+    /// The innermost last.
+    rules: Vec<Arc<Gitignore>>,
+    /// What may still be read of further files, bytes.
+    left: u64,
+}
 
 /// Visits everything below `start` (a real folder), names in order, folders before what is in them, except `.git` and
 /// what ignore files exclude. Ends early when `work` has to end; says why.
 pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Entry) -> Next) -> Result<(), String> {
     let root = roots.paths().find(|root| start.starts_with(root)).unwrap_or(start).to_owned();
-    let mut ignores = Ignores::new();
+    let mut ignores = Ignores { rules: Vec::new(), left: MAX_IGNORE };
     // A start inside a repository obeys the rules of the folders above it, up to the root.
     for folder in
         start.ancestors().skip(1).take_while(|folder| folder.starts_with(&root)).collect::<Vec<_>>().iter().rev()
     {
         if let Ok(handle) = roots.open_folder(folder) {
-            ignores.extend(rules(&handle, folder));
+            ignores.add(&handle, folder);
         }
     }
     let mut stack = vec![(start.to_owned(), 0, ignores)];
@@ -56,12 +62,12 @@ pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Ent
         work.go_on()?;
         // Gone, closed, or a link by now: the rest is still worth walking.
         let Ok(handle) = roots.open_folder(&folder) else { continue };
-        ignores.extend(rules(&handle, &folder));
+        ignores.add(&handle, &folder);
         let mut inside = Vec::new();
         for entry in entries(&handle, &folder) {
             let is_folder = entry.kind == FileType::Directory;
             let git = entry.path.file_name() == Some(OsStr::new(".git"));
-            if git || ignored(&ignores, &entry.path, is_folder) {
+            if git || ignores.exclude(&entry.path, is_folder) {
                 continue;
             }
             match visit(&entry) {
@@ -98,17 +104,24 @@ pub fn entries(handle: &OwnedFd, folder: &Path) -> Vec<Entry> {
     entries
 }
 
-fn ignored(ignores: &Ignores, path: &Path, is_folder: bool) -> bool {
-    let judged = ignores.iter().rev().map(|rules| rules.matched(path, is_folder)).find(|found| !found.is_none());
-    judged.is_some_and(|found| found.is_ignore())
+impl Ignores {
+    /// Adds the rules that stand in a folder; those of `.ignore` win over those of `.gitignore`.
+    fn add(&mut self, handle: &OwnedFd, folder: &Path) {
+        for name in [".gitignore", ".ignore"] {
+            let Some(text) = read(handle, name, self.left) else { continue };
+            self.left -= text.len() as u64;
+            self.rules.extend(rules(folder, &text).map(Arc::new));
+        }
+    }
+
+    fn exclude(&self, path: &Path, is_folder: bool) -> bool {
+        let judged = self.rules.iter().rev().map(|rules| rules.matched(path, is_folder)).find(|found| !found.is_none());
+        judged.is_some_and(|found| found.is_ignore())
+    }
 }
 
-/// The rules that stand in a folder; those of `.ignore` win over those of `.gitignore`.
-fn rules(handle: &OwnedFd, folder: &Path) -> Ignores {
-    [".gitignore", ".ignore"].into_iter().filter_map(|name| rules_of(handle, folder, name)).map(Arc::new).collect()
-}
-
-fn rules_of(handle: &OwnedFd, folder: &Path, name: &str) -> Option<Gitignore> {
+/// Of an ignore file at most `most` bytes.
+fn read(handle: &OwnedFd, name: &str, most: u64) -> Option<Vec<u8>> {
     let stat = rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
@@ -116,11 +129,31 @@ fn rules_of(handle: &OwnedFd, folder: &Path, name: &str) -> Option<Gitignore> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::openat(handle, name, flags, Mode::empty()).ok()?);
     let mut text = Vec::new();
-    file.take(MAX_IGNORE).read_to_end(&mut text).ok()?;
+    file.take(most).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+fn rules(folder: &Path, text: &[u8]) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
-    for line in String::from_utf8_lossy(&text).lines() {
-        // A line that is no pattern excludes nothing, as in git.
-        let _ = builder.add_line(None, line);
+    for line in String::from_utf8_lossy(text).lines() {
+        // A line that is no pattern excludes nothing, as in git; so does one that no person wrote.
+        if patterns::check_glob(line).is_ok() {
+            let _ = builder.add_line(None, line);
+        }
     }
     builder.build().ok().filter(|rules| !rules.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_ignore_file_excludes_what_its_other_lines_say() {
+        let nested = |n: usize| format!("{}a{}", "{".repeat(n), "}".repeat(n));
+        let text = format!("{}\n*.log\n{}\n{}\n", nested(5_000), nested(1_000), "{[}]".repeat(2_000));
+        let rules = rules(Path::new("/space"), text.as_bytes()).expect("rules");
+        assert_eq!(rules.num_ignores(), 1);
+        assert!(rules.matched("/space/a.log", false).is_ignore() && rules.matched("/space/a.rs", false).is_none());
+    }
 }

@@ -7,6 +7,7 @@ struct Lab {
     task: TaskId,
     shelf: Shelf,
     events: Arc<Mutex<Vec<AgentStreamEvent>>>,
+    stop: CancellationToken,
 }
 
 impl Lab {
@@ -20,9 +21,9 @@ impl Lab {
             hearing.lock().expect("no panic").push(event);
             async {}
         });
-        let task = TaskId::new(1);
-        let shelf = Shelf::new(home, task.clone(), Clock::system(), sink);
-        Self { folder, task, shelf, events }
+        let (task, stop) = (TaskId::new(1), CancellationToken::new());
+        let shelf = Shelf::new(home, task.clone(), Clock::system(), sink, &stop);
+        Self { folder, task, shelf, events, stop }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -36,6 +37,16 @@ impl Lab {
             _ => None,
         });
         told.collect()
+    }
+
+    /// What people were warned of.
+    fn warned(&self) -> Vec<String> {
+        let events = self.events.lock().expect("no panic");
+        let texts = events.iter().filter_map(|event| match event {
+            AgentStreamEvent::Notice { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        texts.collect()
     }
 
     async fn content(&self, id: &str, kind: &str, text: &str) -> Result<ArtifactRef, String> {
@@ -98,4 +109,46 @@ async fn an_answer_names_what_it_made() {
     let events = lab.events.lock().expect("no panic");
     let notices = events.iter().filter(|event| matches!(event, AgentStreamEvent::Notice { .. })).count();
     assert_eq!(notices, 2);
+}
+
+/// A file of this size that takes no room on the disk.
+fn sparse(path: &Path, size: u64) {
+    File::create(path).and_then(|file| file.set_len(size)).expect("a sparse file");
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_is_told_once_and_not_read() {
+    let lab = Lab::new();
+    lab.content("report", "markdown", "# One").await.expect("added");
+    sparse(&lab.at("a"), 12 << 40);
+    fs::write(lab.at("z.txt"), "small").expect("a file");
+    lab.shelf.look().await;
+    lab.shelf.look().await;
+    assert_eq!(lab.told().last().map(|told| told.id.clone()).as_deref(), Some("z.txt"));
+    let why = "it has 13194139533312 bytes, and an artifact has at most 16 GiB";
+    assert_eq!(lab.warned(), [format!("\"a\" is no artifact: {why}")]);
+    let from = From::File(File::open(lab.at("a")).expect("there"), "a".into());
+    let refused = lab.shelf.add(New { id: "copy".into(), title: None, kind: None, from }).await;
+    assert_eq!(refused.expect_err("too large"), format!("it could not be written: {why}"));
+    assert!(!lab.at("copy.bin").exists());
+}
+
+#[tokio::test]
+async fn a_stop_ends_what_reads_a_large_file() {
+    let lab = Lab::new();
+    lab.content("report", "markdown", "# One").await.expect("added");
+    sparse(&lab.at("a"), 16 << 30);
+    fs::write(lab.at("z.txt"), "small").expect("a file");
+    let begin = std::time::Instant::now();
+    let from = From::File(File::open(lab.at("a")).expect("there"), "a".into());
+    let adding = lab.shelf.add(New { id: "copy".into(), title: None, kind: None, from });
+    let stopping = async { lab.stop.cancel() };
+    let (added, ()) = tokio::join!(adding, stopping);
+    assert!(added.expect_err("stopped").contains("the task ended before"));
+    lab.shelf.look().await;
+    assert!(begin.elapsed() < 3 * STUCK, "{:?}", begin.elapsed());
+    // What is small is told all the same.
+    assert_eq!(lab.told().last().map(|told| told.id.clone()).as_deref(), Some("z.txt"));
+    assert_eq!(lab.warned(), ["\"a\" is no artifact: the task ended before all of it was read"]);
+    assert!(!lab.at("copy.bin").exists() && !lab.at(".copy.bin.new").exists());
 }
