@@ -78,6 +78,15 @@ pub enum Api {
     Demo,
 }
 
+/// What agents of this machine reach together: each of them may have left links for the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Folders that any of them writes to.
+    pub write: Vec<PathBuf>,
+    /// Secrets that were opened for reading.
+    pub read: Vec<PathBuf>,
+}
+
 /// One agent, checked.
 #[derive(Clone, Debug)]
 pub struct Agent {
@@ -95,6 +104,7 @@ pub struct Agent {
     pub tools: Vec<String>,
     /// Absolute, `~` replaced. The first is the working directory; none means the workspace is.
     pub spaces: Vec<PathBuf>,
+    pub reach: Arc<Reach>,
     /// Names of environment variables that commands get beside the usual ones.
     pub env: Vec<String>,
     pub system_prompt: Option<String>,
@@ -139,13 +149,29 @@ impl Snapshot {
             Ok(config) => (config, None),
             Err(error) => (machine::defaults(home, variables), Some(error)),
         };
-        Self { agents: agents::read_all(home, variables, &config), config: Arc::new(config), error }
+        let agents = agents::read_all(home, variables, &config);
+        let mut read = Self { agents, config: Arc::new(config), error };
+        read.share(home);
+        read
+    }
+
+    /// Tells every agent what all of them reach.
+    fn share(&mut self, home: &Home) {
+        let good = self.agents.values().filter_map(|agent| agent.as_ref().ok());
+        let mut write: Vec<PathBuf> = good.flat_map(|agent| agent.spaces.iter().cloned()).collect();
+        write.extend(self.config.sandbox.write.iter().cloned());
+        write.push(home.workspace());
+        write.sort();
+        write.dedup();
+        let reach = Arc::new(Reach { write, read: self.config.sandbox.read.clone() });
+        self.agents.values_mut().flatten().for_each(|agent| agent.reach = reach.clone());
     }
 
     /// The same with the configuration of `before` when this one is wrong.
-    fn or_last_good(mut self, before: &Self) -> Self {
+    fn or_last_good(mut self, before: &Self, home: &Home) -> Self {
         if self.error.is_some() {
             self.config = before.config.clone();
+            self.share(home);
         }
         self
     }

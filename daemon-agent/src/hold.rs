@@ -5,11 +5,15 @@
 //! itself, what it left in the background is ended too: nothing of a command outlives it. Over a socket it reports how
 //! it went as JSON lines. Refuses to know tasks, tools and models.
 
+mod descriptors;
 mod held;
 mod init;
+mod ipc;
 mod kin;
 mod limits;
 mod options;
+mod pages;
+mod sockets;
 mod supervise;
 mod tree;
 

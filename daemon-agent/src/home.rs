@@ -85,8 +85,15 @@ impl Home {
     /// Takes the lock of this home, or `None` when another daemon holds it.
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.state().join("lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let file = file.map_err(|error| at(&path, &error))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|error| at(&path, &error.into()))?;
+        let kind = rustix::fs::fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        // A pipe of that name would make the start wait for ever.
+        if kind != Ok(FileType::RegularFile) {
+            return Err(at(&path, &io::Error::new(io::ErrorKind::InvalidInput, "is not a file")));
+        }
+        let file = fs::File::from(file);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -259,6 +266,20 @@ mod tests {
         assert!(home.close_again().is_empty() && !open_to_others(&home.credential()));
         drop(held);
         assert!(home.lock().expect("lockable").is_some());
+    }
+
+    #[test]
+    fn a_lock_that_is_no_file_is_refused_by_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path().join("home"));
+        home.open().expect("a home");
+        let path = home.state().join("lock");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::from_raw_mode(0o600)).expect("a pipe");
+        assert!(home.lock().expect_err("no file").to_string().contains("state/lock"));
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink(home.credential(), &path).expect("linked");
+        assert!(home.lock().expect_err("a link").to_string().contains("state/lock"));
+        assert!(!home.credential().exists(), "nothing is made where it leads");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod lives;
 mod recover;
+mod undone;
 mod writes;
 
 use std::{
@@ -32,7 +33,7 @@ use crate::{
     memory::{Memory, Story},
     outbox::Outbox,
     task::{Approvals, Cause, StopSwitch},
-    workspace::Workspace,
+    workspace::{Overstep, Workspace},
 };
 
 /// Longest goal of an announced task, bytes: it fits an event whatever JSON makes of it.
@@ -103,6 +104,8 @@ struct State {
     running: BTreeMap<Running, Live>,
     /// Attempts whose endings are being written.
     ending: BTreeSet<Running>,
+    /// What commands of attempts from before this start did against their session's policy.
+    undone: BTreeMap<Running, Vec<Overstep>>,
     drained: bool,
     closing: bool,
     /// Somebody else has our identity: nothing new is begun.

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
+pub use grants::Grants;
 pub use layers::{Layers, Network};
 pub use namespaces::{enter, enter_processes};
 pub use places::Places;
@@ -35,6 +36,8 @@ pub struct Rules {
     /// Files and folders that may be written to, with all below them; what is not there is skipped. Of one that holds
     /// the home, only the parts beside the home.
     pub write: Vec<PathBuf>,
+    /// What else agents of this machine write to: a link that lies there leads to nothing outside of it.
+    pub beside: Vec<PathBuf>,
     /// Hidden places that are shown, read only.
     pub read: Vec<PathBuf>,
     /// Files and folders below what may be written to that stay as they are.

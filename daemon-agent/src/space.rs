@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use protocol::{Listing, Piece, space::ID};
 
 use crate::{
-    config::Snapshot,
+    config::{Reach, Snapshot},
     home::Home,
-    sandbox::PRIVATE,
+    sandbox::{Grants, PRIVATE, secrets},
     workspace::{Refused, Veil, Workspace, hex},
 };
 
@@ -55,6 +55,9 @@ pub enum Trouble {
     /// What of it does.
     #[error("{0} leads out of the space, which is not followed")]
     Elsewhere(String),
+    /// How many would have been followed.
+    #[error("its .git holds more than {0} links, which are not followed")]
+    Linked(usize),
     #[error("its configuration cannot be read: {0}")]
     Unreadable(String),
     #[error("the space holds the viber's own home, so what changed in it is not looked at")]
@@ -84,7 +87,7 @@ impl Trouble {
             Self::Away => "space_away",
             Self::NoRepository => "no_repository",
             Self::Elsewhere(_) | Self::HoldsHome => "leads_elsewhere",
-            Self::Unreadable(_) => "unreadable_repository",
+            Self::Unreadable(_) | Self::Linked(_) => "unreadable_repository",
             Self::NoGit => "no_git",
             Self::NoConfinement(_) => "no_confinement",
             Self::Busy => "viber_busy",
@@ -104,18 +107,20 @@ impl Space {
     /// The space of this name, among those that agents declare now.
     pub fn find(files: &Snapshot, home: &Home, wanted: &str) -> Result<Self, Trouble> {
         let agents = files.agents.values().filter_map(|agent| agent.as_ref().ok());
-        let declared = agents.flat_map(|agent| agent.spaces.iter().zip(agent.info().spaces));
-        let (root, _) = declared
+        let declared = agents.flat_map(|agent| {
+            agent.spaces.iter().zip(agent.info().spaces).map(|(root, told)| (root.as_path(), &*agent.reach, told))
+        });
+        let (root, reach) = declared
             .into_iter()
-            .find(|(_, told)| id(told) == wanted)
-            .map(|(root, told)| (root.clone(), told))
+            .find(|(_, _, told)| id(told) == wanted)
+            .map(|(root, reach, _)| (root, reach))
             .ok_or(Trouble::Unknown)?;
-        Self::open(&root, home, wanted)
+        Self::open(root, reach, home, wanted)
     }
 
-    /// The declared folder `root`, which is called `id`.
-    fn open(root: &Path, home: &Home, id: &str) -> Result<Self, Trouble> {
-        let root = root.canonicalize().map_err(|_| Trouble::Away)?;
+    /// The declared folder `root`, which is called `id`, where agents reach so much.
+    fn open(root: &Path, reach: &Reach, home: &Home, id: &str) -> Result<Self, Trouble> {
+        let root = Grants::look(&reach.write).real(root).map_err(|_| Trouble::Away)?;
         if !root.is_dir() {
             return Err(Trouble::Away);
         }
@@ -126,7 +131,14 @@ impl Space {
         }
         let below = |closed: PathBuf| closed.strip_prefix(&root).ok()?.to_str().map(str::to_owned);
         let private: Vec<String> = private.filter_map(below).collect();
-        let files = Workspace::elsewhere(root.clone(), Veil::Foreign(private.clone().into()));
+        let mut opened = reach.read.clone();
+        opened.push(root.clone());
+        let secrets = secrets::hidden(&house, &opened);
+        if secrets.iter().any(|secret| root.starts_with(secret)) {
+            return Err(Trouble::Away);
+        }
+        let veiled: Vec<String> = private.iter().cloned().chain(secrets.into_iter().filter_map(below)).collect();
+        let files = Workspace::elsewhere(root.clone(), Veil::Foreign(veiled.into()));
         Ok(Self { root, files, home: home.clone(), id: id.to_owned(), private })
     }
 
@@ -169,7 +181,12 @@ mod tests {
         symlink(at("space-evil"), at("space/link")).expect("linked");
         symlink(at("space-evil/a"), at("space/leaf")).expect("linked");
         symlink(at("space"), at("declared")).expect("linked");
-        let space = Space::open(&at("declared"), &home, "x").expect("a space");
+        // Another agent works in `space`, and may have made the link that stands where this one's space was.
+        symlink(at("space-evil"), at("space/app")).expect("linked");
+        let reach = Reach { write: vec![at("space")], ..Reach::default() };
+        assert!(matches!(Space::open(&at("space/app"), &reach, &home, "x"), Err(Trouble::Away)));
+        fs::remove_file(at("space/app")).expect("removed");
+        let space = Space::open(&at("declared"), &Reach::default(), &home, "x").expect("a space");
         let names = |path: &str| {
             let listed = space.list(path, 0).expect("listed");
             listed.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
@@ -194,9 +211,10 @@ mod tests {
         for path in [".git", "home/state", "link", "..", "src/main.rs"] {
             assert!(space.list(path, 0).is_err(), "{path}");
         }
-        assert!(Space::open(&home.state(), &home, "x").is_err(), "the daemon's own is no space");
+        assert!(Space::open(&home.state(), &Reach::default(), &home, "x").is_err(), "the daemon's own is no space");
         assert!(
-            Space::open(&at("nothing"), &home, "x").is_err() && Space::open(&at("space-evil/a"), &home, "x").is_err()
+            Space::open(&at("nothing"), &Reach::default(), &home, "x").is_err()
+                && Space::open(&at("space-evil/a"), &Reach::default(), &home, "x").is_err()
         );
     }
 }

@@ -161,7 +161,8 @@ async fn witnessed(
     let reporter = Reporter::start(attempt, &agent.id, stream, ground.outbox.clone(), shaper.clone(), done);
     let bound = bound(&submit, now);
     let sink = witness.beside(reporter.sink());
-    let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone());
+    let stop = ground.stop.token();
+    let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone(), stop);
     let readable = tools::Readable::of(&agent, &ground.home);
     let run = Run {
         submit,
@@ -171,14 +172,30 @@ async fn witnessed(
         memory: ground.memory.clone(),
         sink,
         shelf: shelf.clone(),
-        stop: ground.stop.token().clone(),
+        stop: stop.clone(),
         approvals: ground.approvals.clone(),
         local: ground.local,
     };
+    let end = bound.as_ref().and_then(|(after, _)| tokio::time::Instant::now().checked_add(*after));
     let mut outcome = watched(engine, run, &ground.stop, bound).await;
-    match &mut outcome {
-        Some(Outcome::Completed(result)) => shelf.finish(result, |path| readable.open(path)).await,
-        _ => shelf.look().await,
+    let closing = async {
+        match &mut outcome {
+            Some(Outcome::Completed(result)) => shelf.finish(result, |path| readable.open(path)).await,
+            _ => shelf.look().await,
+        }
+    };
+    // What was produced stays; but large files are not read beyond the attempt's time.
+    let time_is_up = async {
+        match end {
+            Some(end) => tokio::time::sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+        shelf.hurry();
+        std::future::pending::<()>().await
+    };
+    tokio::select! {
+        () = closing => {}
+        () = time_is_up => {}
     }
     reporter.flush();
     match outcome {

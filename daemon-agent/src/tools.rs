@@ -31,6 +31,7 @@ mod fit;
 mod groups;
 mod memory;
 mod paths;
+mod patterns;
 mod plan;
 mod read;
 mod search;
@@ -243,19 +244,19 @@ impl Toolbox {
 
 /// What an agent may read, for those who open files in its name.
 pub struct Readable {
-    spaces: Vec<PathBuf>,
+    agent: Arc<Agent>,
     home: Home,
 }
 
 impl Readable {
     /// What `agent` may read.
-    pub fn of(agent: &Agent, home: &Home) -> Self {
-        Self { spaces: agent.spaces.clone(), home: home.clone() }
+    pub fn of(agent: &Arc<Agent>, home: &Home) -> Self {
+        Self { agent: agent.clone(), home: home.clone() }
     }
 
     /// Opens a regular file, and tells the name it has.
     pub fn open(&self, path: &str) -> Result<(std::fs::File, String), String> {
-        let roots = Roots::open(&self.spaces, &self.home.workspace(), self.home.root());
+        let roots = Roots::open(&self.agent, &self.home);
         let (file, found) = roots.read(path)?;
         Ok((file, found.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))
     }
@@ -264,7 +265,7 @@ impl Readable {
 /// Opened for every call: a space may come and go while a task runs.
 fn roots(context: &ToolContext) -> Roots {
     let workspace = Workspace::open(&context.home);
-    Roots::open(&context.agent.spaces, &context.home.workspace(), context.home.root()).told(workspace)
+    Roots::open(&context.agent, &context.home).told(workspace)
 }
 
 /// Whether calls of this tool change nothing, so that several may run side by side.

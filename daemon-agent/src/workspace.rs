@@ -28,7 +28,7 @@ use tokio::sync::{broadcast, watch as bells};
 pub use hands::By;
 pub(crate) use hands::Hands;
 pub use hash::hex;
-pub use keep::{Closed, Keeper, Overstep, Repair, SESSIONS};
+pub use keep::{Closed, Keeper, Overstep, Repair, SESSIONS, Undone, recover};
 pub use news::Changed;
 pub use read::Head;
 pub(crate) use veil::Veil;
@@ -44,6 +44,8 @@ pub const DRAFT: &str = ".viber-";
 #[derive(Clone, Debug)]
 pub struct Workspace {
     root: PathBuf,
+    /// The daemon's own folder, where no command writes; `None` for somebody's folder that is looked at only.
+    state: Option<PathBuf>,
     hands: Arc<Hands>,
     veil: Veil,
 }
@@ -109,12 +111,12 @@ impl Refused {
 impl Workspace {
     /// The workspace of `home`. Nothing is touched.
     pub fn open(home: &Home) -> Self {
-        Self { root: home.workspace(), hands: home.hands().clone(), veil: Veil::Own }
+        Self { root: home.workspace(), state: Some(home.state()), hands: home.hands().clone(), veil: Veil::Own }
     }
 
     /// The same eyes on another folder: for looking only, behind `veil`.
     pub(crate) fn elsewhere(root: PathBuf, veil: Veil) -> Self {
-        Self { root, hands: Arc::default(), veil }
+        Self { root, state: None, hands: Arc::default(), veil }
     }
 
     /// What is not shown.

@@ -5,6 +5,8 @@ mod commands;
 mod config;
 mod confined;
 mod escape;
+mod hostile;
+mod links;
 mod models;
 mod sandbox;
 

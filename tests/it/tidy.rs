@@ -39,6 +39,7 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("vibers::stopping", "what was begun goes on after a crash, whoever's it is"),
     ("vibers::abandoned", "the same of revoked vibers"),
     ("writer::total", "rows that a connection wrote, of no table"),
+    ("writer::count_counters", "a count of changes, of no team"),
     ("version::", "which state the whole database is in, not what it holds"),
     ("idempotency::forget", "retention, the same for all teams"),
     ("tasks::is_taken", "an id that exists under another owner is refused, whoever that is"),

@@ -24,6 +24,7 @@ use crate::{
     leftovers,
     mesh::{Carry, Fetch, Ground, Mesh, Unfetched},
     outbox::{Outbox, Quota},
+    workspace,
 };
 
 /// How long tasks may go on after the first signal.
@@ -47,6 +48,7 @@ impl Daemon {
             Failure::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
         })?;
         leftovers::begin(home);
+        let undone = workspace::recover(home).await;
         let (clock, variables) = (Clock::system(), Variables::of_process());
         let snapshot = Snapshot::read(home, &variables);
         if let Some(error) = &snapshot.error {
@@ -79,7 +81,9 @@ impl Daemon {
         });
         let ground =
             Ground { home: home.clone(), clock: clock.clone(), outbox, journal, files: receiver, fetch, carry };
-        Ok(Self { mesh: Mesh::new(ground), clock, _lock: lock })
+        let mesh = Mesh::new(ground);
+        mesh.tell_of(undone);
+        Ok(Self { mesh, clock, _lock: lock })
     }
 }
 

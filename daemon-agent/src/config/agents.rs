@@ -1,6 +1,6 @@
 //! `agents/{id}.yaml`, and `vibers/{id}.yaml` of the predecessor: one agent each.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
 use serde::{Deserialize, de::IgnoredAny};
@@ -224,6 +224,7 @@ fn check(
         mode,
         tools,
         spaces,
+        reach: Arc::default(),
         env: written.env.into_iter().map(|name| name.value).collect(),
         system_prompt: text(written.system_prompt),
         refuses: refuses(mode, !written.require_approval.is_empty(), &limits),

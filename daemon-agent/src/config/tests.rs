@@ -160,7 +160,10 @@ fn files_of_the_predecessor_are_forgiven() {
 fn a_wrong_config_stops_every_agent_and_keeps_the_last_good_one() {
     let desk = Desk::new();
     let before = desk.file("agents/a.yaml", "").file("config.yaml", "maxTasks: 7\n").read();
-    let after = desk.file("config.yaml", "maxTasks: 7\nmaxTask: 8\n").read().or_last_good(&before);
+    let after = desk
+        .file("config.yaml", "maxTasks: 7\nmaxTask: 8\n")
+        .read()
+        .or_last_good(&before, &Home::at(desk.folder.path()));
     assert_eq!(after.config.max_tasks, 7);
     let error = after.agent("a").expect("there").expect_err("stopped");
     assert_eq!((error.file.as_str(), error.line), ("config.yaml", 2));

@@ -31,10 +31,12 @@ pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<S
             }
             () = tokio::time::sleep(LOOK_AGAIN) => {}
         }
-        let (home, variables) = (home.clone(), variables.clone());
-        let Ok(read) = tokio::task::spawn_blocking(move || Snapshot::read(&home, &variables)).await else { continue };
+        let (read_home, variables) = (home.clone(), variables.clone());
+        let Ok(read) = tokio::task::spawn_blocking(move || Snapshot::read(&read_home, &variables)).await else {
+            continue;
+        };
         files.send_if_modified(|now| {
-            let next = read.or_last_good(now);
+            let next = read.or_last_good(now, &home);
             let changed =
                 next.state() != now.state() || format!("{next:?}") != format!("{now:?}") || keys_differ(&next, now);
             if changed {

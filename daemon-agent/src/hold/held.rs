@@ -6,10 +6,11 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
     process::Stdio,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use rustix::process::Signal;
+use rustix::process::{self, Pid, Signal, WaitOptions};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     net::{
@@ -25,6 +26,10 @@ use crate::fault;
 
 /// A supervisor that neither reports nor goes away after it was asked to stop is itself stuck.
 const SUPERVISOR_STUCK: Duration = Duration::from_millis(11_500);
+
+/// The supervisors that this process has started and that may be alive: all its children. Whatever else becomes a child
+/// of it is what a killed supervisor left behind.
+static SUPERVISORS: Mutex<Vec<tree::Process>> = Mutex::new(Vec::new());
 
 /// A command to run under a supervisor.
 #[derive(Clone, Debug)]
@@ -60,10 +65,11 @@ impl Held {
         hold.env_clear().envs(command.env).current_dir("/");
         hold.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(input.try_clone()?).stderr(input);
         fault::at("hold::before_spawn");
-        let supervisor = hold.spawn()?;
+        // What a killed supervisor leaves behind comes to this process, wherever it has hidden. Every system has a first
+        // process, which it would come to otherwise.
+        let _ = process::set_child_subreaper(Some(process::getpid()));
+        let supervisor = spawn(hold)?;
         fault::at("hold::after_spawn");
-        // Holds copies of the pipe's writing end and of the socket's other end: both must see their end.
-        drop(hold);
         let (reports, requests) = UnixStream::from_std(ours)?.into_split();
         let reports = BufReader::new(reports).lines();
         let mut held = Self { supervisor, reports, requests, pid: 0, confined: false };
@@ -111,14 +117,17 @@ impl Held {
     }
 
     /// The supervisor was killed. Where the kernel lets a command signal it (no Landlock, or before 6.12), that is
-    /// what a hostile command would do: end what is left of the supervisor's session and the command's group.
+    /// what a hostile command would do: end what is left of the supervisor's session, of the command's group, and what
+    /// came to this process when the supervisor was gone.
     async fn sweep(&mut self) -> Ended {
         let session = self.supervisor.id().map(|id| id as i32);
         let _ = self.supervisor.kill().await;
         let mut ended = Ended { signal: Some(Signal::KILL.as_raw()), ..Ended::default() };
         for _ in 0..100 {
+            let orphans = orphans();
             let ours = |process: &tree::Process| Some(process.session) == session || process.group == self.pid;
-            let rest: Vec<_> = tree::all().into_iter().filter(|process| !process.zombie && ours(process)).collect();
+            let mut rest: Vec<_> = tree::all().into_iter().filter(|process| !process.zombie && ours(process)).collect();
+            rest.extend(orphans.into_iter().filter(|process| !ours(process)));
             ended.left = rest.len() as u32;
             if rest.is_empty() {
                 break;
@@ -129,4 +138,42 @@ impl Held {
         }
         ended
     }
+}
+
+/// Starts a supervisor and remembers it in one step, so that nobody takes it for something left behind. What it was given
+/// is closed here: the pipe's writing end and the socket's other end must see their end.
+fn spawn(mut hold: tokio::process::Command) -> io::Result<Child> {
+    let mut supervisors = supervisors();
+    let child = hold.spawn()?;
+    supervisors.extend(child.id().and_then(|id| tree::Process::read(id as i32)));
+    Ok(child)
+}
+
+/// Those that are alive, or wait to be reaped by whoever started them.
+fn supervisors() -> MutexGuard<'static, Vec<tree::Process>> {
+    let mut supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
+    supervisors.retain(|known| tree::Process::read(known.pid).is_some_and(|now| now.started == known.started));
+    supervisors
+}
+
+/// The living processes that killed supervisors have left to this one, and all below them. Reaps those that are dead.
+/// Whatever is in this process's own session was started by itself: a supervisor and all below it have others.
+fn orphans() -> Vec<tree::Process> {
+    let own = process::getpid().as_raw_nonzero().get();
+    let Some(session) = tree::Process::read(own).map(|own| own.session) else { return Vec::new() };
+    // Nobody starts a supervisor while this looks.
+    let known = supervisors();
+    let all = tree::all();
+    let is_known = |child: &tree::Process| known.iter().any(|known| known.pid == child.pid);
+    let left = all.iter().filter(|child| child.parent == own && child.session != session && !is_known(child));
+    let mut found = Vec::new();
+    for orphan in left {
+        if !orphan.zombie {
+            found.push(*orphan);
+        } else if let Some(pid) = Pid::from_raw(orphan.pid) {
+            let _ = process::waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        found.extend(tree::below(orphan.pid, &all));
+    }
+    found
 }

@@ -6,7 +6,7 @@ use crate::sandbox::{Layers, Network, Rules};
 
 /// The options, for the usage line.
 pub const USAGE: &str = "[--quiet] [--cwd DIR] [--scratch DIR] [--layers LIST] [--require] \
-    [--home DIR [--write PATH]… [--read PATH]… [--protect PATH]… [--socket PATH]… [--network none|open] \
+    [--home DIR [--write PATH]… [--beside PATH]… [--read PATH]… [--protect PATH]… [--socket PATH]… [--network none|open] \
     [--memory BYTES]]";
 
 /// The word for which of the two processes of a supervisor this is: not for people.
@@ -56,6 +56,7 @@ impl Options {
                 Some("--layers") => options.layers = word(&value()?, Layers::parse)?,
                 Some("--home") => home = Some(PathBuf::from(value()?)),
                 Some("--write") => rules.write.push(value()?.into()),
+                Some("--beside") => rules.beside.push(value()?.into()),
                 Some("--read") => rules.read.push(value()?.into()),
                 Some("--protect") => rules.protect.push(value()?.into()),
                 Some("--socket") => rules.sockets.push(value()?.into()),
@@ -93,6 +94,7 @@ impl Options {
         if let Some(rules) = &self.rules {
             option("--home", &rules.home);
             rules.write.iter().for_each(|path| option("--write", path));
+            rules.beside.iter().for_each(|path| option("--beside", path));
             rules.read.iter().for_each(|path| option("--read", path));
             rules.protect.iter().for_each(|path| option("--protect", path));
             rules.sockets.iter().for_each(|path| option("--socket", path));
@@ -122,6 +124,7 @@ mod tests {
         let rules = Rules {
             home: "/h".into(),
             write: vec!["/w".into(), "--odd".into()],
+            beside: vec!["/b".into()],
             read: vec!["/r".into()],
             protect: vec!["/w/p".into(), "/w/q".into()],
             sockets: vec!["/run/agent".into()],

@@ -26,7 +26,10 @@ use tokio::{
 };
 
 use super::{Ended, Options, Report, init, limits, own_program, tree};
-use crate::sandbox::{self, Layers, Network, Places, View};
+use crate::{
+    removal,
+    sandbox::{self, Layers, Network, Places, View},
+};
 
 /// Between asking and killing.
 const GRACE: Duration = Duration::from_secs(2);
@@ -53,6 +56,8 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     process::set_child_subreaper(Some(process::getpid())).context("cannot adopt orphans")?;
     let memory = options.rules.as_ref().and_then(|rules| rules.memory);
     limits::set(memory);
+    let apart = limits::Apart { namespaces, network: namespaces && network(options) == Network::None };
+    let meter = limits::Meter { memory, apart };
     let mut child_signals = signal(SignalKind::child())?;
     let mut end_signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     // Its thread has to be there before a process namespace is entered.
@@ -82,7 +87,7 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
             () = received(interrupt) => break Some(Because::Asked),
             () = received(hangup) => break Some(Because::Asked),
             _ = ticks.tick(), if options.rules.is_some() => {
-                if let Some(excess) = limits::excess(&children.alive(), memory) {
+                if let Some(excess) = meter.excess(&children.alive()) {
                     break Some(Because::Excess(excess));
                 }
             }
@@ -97,8 +102,8 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     report(&Report::Ended(Ended { code: exit.code, signal: exit.signal, killed, left, excess }));
     let abandoned = matches!(because, Some(Because::Abandoned)) || matches!(asked.try_recv(), Ok(Because::Abandoned));
     if let Some(scratch) = options.scratch.as_ref().filter(|_| abandoned) {
-        // Whoever made it is dead. What cannot be removed is left to the system's own sweep.
-        let _ = std::fs::remove_dir_all(scratch);
+        // Whoever made it is dead. What cannot be removed is noted, and left to the next start of the daemon.
+        let _ = removal::remove(scratch);
     }
     Ok(match (exit.code, exit.signal) {
         (Some(code), _) => code as u8,

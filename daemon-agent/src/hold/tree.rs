@@ -64,7 +64,8 @@ pub fn descendants(root: i32) -> Vec<Process> {
     below(root, &all())
 }
 
-fn below(root: i32, all: &[Process]) -> Vec<Process> {
+/// The same among processes that were read before.
+pub fn below(root: i32, all: &[Process]) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process);

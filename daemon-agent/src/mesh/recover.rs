@@ -50,7 +50,7 @@ impl Mesh {
             match journalled {
                 _ if live.contains(&attempt) => {}
                 Some(_) if ended => self.settle(&attempt).await,
-                Some(held) if begun.contains(&attempt) => self.end_begun(attempt, held),
+                Some(held) if begun.contains(&attempt) => self.end_begun(attempt, held).await,
                 Some(held) => {
                     let stopped = held.stopped.clone().map(Cause::Stop);
                     let unwanted = || welcome.stopped.contains(&attempt).then(withdrawn);
@@ -147,7 +147,8 @@ impl Mesh {
     }
 
     /// Ends what had begun, and tells of it.
-    fn end_begun(&self, attempt: Running, held: &HeldAttempt) {
+    async fn end_begun(&self, attempt: Running, held: &HeldAttempt) {
+        self.report_undone(&attempt, held).await;
         let ending = match (self.outbox().is_damaged(&attempt), held.begun) {
             (true, _) => damaged(),
             (false, true) => restarted(),

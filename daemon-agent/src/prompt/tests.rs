@@ -25,6 +25,7 @@ fn agent() -> Agent {
         mode: protocol::Mode::AlwaysExecute,
         tools: vec![],
         spaces: vec!["/src/app".into()],
+        reach: std::sync::Arc::default(),
         env: vec![],
         system_prompt: Some("Speak like a pirate.".to_owned()),
         limits: protocol::Limits::default(),

@@ -9,7 +9,7 @@ use landlock::{
 };
 use rustix::{
     fd::OwnedFd,
-    fs::{FileType, Mode, OFlags},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags},
 };
 
 use super::{Network, Places, View, grants};
@@ -133,9 +133,10 @@ fn enforce(ruleset: RulesetCreated) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Grants a real file or folder; a link grants nothing, whatever it points to, because access is judged there.
+/// Grants a real file or folder. A link grants nothing, nor does one on the way, because access is judged where it leads.
 fn grant(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> anyhow::Result<RulesetCreated> {
-    let Ok(place) = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) else {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(place) = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) else {
         return Ok(ruleset);
     };
     let access = match FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) {

@@ -1,10 +1,15 @@
 //! What the rules name, as it lies on this machine at the moment a command starts.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 
-use super::{Rules, secrets};
+use super::{Grants, Rules, secrets};
 
 /// Real paths: no link is left in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub struct Places {
     pub private: Vec<PathBuf>,
     /// Secrets of the user.
     pub hidden: Vec<PathBuf>,
+    /// Where such secrets and files may be made later: there is nothing now.
+    pub absent: Vec<PathBuf>,
     /// What is read only in the midst of what is written. May be missing.
     pub protect: Vec<PathBuf>,
     pub sockets: Vec<PathBuf>,
@@ -29,15 +36,22 @@ impl Places {
         let home = rules.home.canonicalize().with_context(|| format!("no home at {}", rules.home.display()))?;
         let private = secrets::private(&home);
         let is_private = |path: &PathBuf| private.iter().any(|private| path.starts_with(private));
-        let (mut write, mut read) = (real(&rules.write, &rules.write), real(&rules.read, &rules.write));
+        let grants = Grants::look(rules.write.iter().chain(&rules.beside));
+        let real = |paths: &[PathBuf]| -> Vec<PathBuf> {
+            let found: BTreeSet<PathBuf> = paths.iter().filter_map(|path| grants.real(path).ok()).collect();
+            found.into_iter().collect()
+        };
+        let (mut write, mut read) = (real(&rules.write), real(&rules.read));
         write.retain(|path| !is_private(path));
         read.retain(|path| !is_private(path));
         let opened: Vec<PathBuf> = write.iter().chain(&read).cloned().collect();
         let mut hidden = secrets::hidden(&home, &opened);
         hidden.retain(|place| !private.contains(place));
+        let absent = secrets::absent(&home, &opened);
         let protect = rules.protect.iter().filter_map(|path| nearest(path)).collect();
-        let sockets = rules.sockets.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        Ok(Self { home, write, read, private, hidden, protect, sockets })
+        let mut sockets = real(&rules.sockets);
+        sockets.retain(|path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()));
+        Ok(Self { home, write, read, private, hidden, absent, protect, sockets })
     }
 
     /// Everything that must not be seen.
@@ -49,25 +63,6 @@ impl Places {
     pub fn writable_around(&self, path: &Path) -> Option<&PathBuf> {
         self.write.iter().filter(|write| path.starts_with(write)).max_by_key(|write| write.components().count())
     }
-}
-
-/// The real paths of `paths`. One that lies in what commands write to may have become a link since: it leads nowhere
-/// else.
-fn real(paths: &[PathBuf], write: &[PathBuf]) -> Vec<PathBuf> {
-    let roots: Vec<(&PathBuf, PathBuf)> =
-        write.iter().filter_map(|path| path.canonicalize().ok().map(|real| (path, real))).collect();
-    let mut found: Vec<PathBuf> = Vec::new();
-    for path in paths {
-        let Ok(real) = path.canonicalize() else { continue };
-        let inside = |(named, root): &&(&PathBuf, PathBuf)| {
-            *named != path && (path.starts_with(named) || path.starts_with(root)) && named.as_path() != path
-        };
-        let straight = roots.iter().filter(inside).all(|(_, root)| real.starts_with(root));
-        if straight && !found.contains(&real) {
-            found.push(real);
-        }
-    }
-    found
 }
 
 /// The path with its folders' links resolved, whether it is there or not; its last part is never followed.
@@ -109,6 +104,13 @@ mod tests {
         assert_eq!(write(&["code", "code/app", "missing"]), [at("code")]);
         let read = Rules { read: vec![at("code/app")], ..rules(&["code"]) };
         assert!(Places::find(&read).expect("places").read.is_empty());
+        let socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
+        let sockets = Rules { sockets: vec![at("socket"), at("code/app"), at("secret")], ..rules(&["code"]) };
+        assert_eq!(Places::find(&sockets).expect("places").sockets, [at("socket")], "nothing but sockets");
+        drop(socket);
+        // What another agent writes to is as little to be trusted.
+        let beside = Rules { beside: vec![at("code")], ..rules(&["code/app", "elsewhere"]) };
+        assert_eq!(Places::find(&beside).expect("places").write, [at("elsewhere")]);
         let protect = Rules { protect: vec![at("outer/a/b")], ..rules(&["code"]) };
         assert_eq!(Places::find(&protect).expect("places").protect, [at("elsewhere/a/b")]);
     }

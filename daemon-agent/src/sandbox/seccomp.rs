@@ -75,6 +75,15 @@ const OF_OTHER_PROCESSES: &[i64] =
 /// Memory and queues that all processes of the user share, where there is no IPC namespace.
 const OF_SHARED_MEMORY: &[i64] = &[libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open];
 
+/// Calls that set something for a process which their first argument names; 0 is the caller itself. A filter cannot
+/// know the caller's own number, so that one is refused as well. Scheduling (`sched_setaffinity`, `sched_setscheduler`)
+/// is not among them: libraries name their own threads by number there.
+const BY_NUMBER: &[i64] = &[libc::SYS_migrate_pages, libc::SYS_move_pages];
+
+/// Calls whose first argument says what the second one names: of processes, groups of them, or all of a user, each with
+/// the number of the last.
+const BY_KIND: [(i64, i32); 2] = [(libc::SYS_setpriority, libc::PRIO_USER as i32), (libc::SYS_ioprio_set, 3)];
+
 /// Families of sockets that a command may open: local, IPv4, IPv6, and the kernel's tables of routes.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
@@ -113,6 +122,7 @@ fn programs(layers: Layers, network: Network) -> anyhow::Result<Vec<BpfProgram>>
     }
     if !layers.namespaces {
         refused.extend(whole(OF_SHARED_MEMORY));
+        refused.extend(of_others()?);
     }
     let new = NEW.map(|flag| rule(&[when(0, SeccompCmpOp::MaskedEq(flag as u64), flag as u64)?]));
     refused.insert(libc::SYS_clone, new.into_iter().collect::<anyhow::Result<_>>()?);
@@ -124,6 +134,23 @@ fn programs(layers: Layers, network: Network) -> anyhow::Result<Vec<BpfProgram>>
         programs.push(without_x32());
     }
     Ok(programs)
+}
+
+/// What is set for other processes of the user, where they are in sight: a limit of processor time ends one as a signal
+/// does.
+fn of_others() -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+    let other = |argument: u8| when(argument, SeccompCmpOp::Ne, 0);
+    let mut rules = BTreeMap::new();
+    for call in BY_NUMBER {
+        rules.insert(*call, vec![rule(&[other(0)?])?]);
+    }
+    for (call, user) in BY_KIND {
+        rules.insert(call, vec![rule(&[other(1)?])?, rule(&[when(0, SeccompCmpOp::Eq, user as u64)?])?]);
+    }
+    // Reading the limits of another changes nothing.
+    let new_limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![rule(&[other(0)?, new_limits])?]);
+    Ok(rules)
 }
 
 fn sockets(layers: Layers, network: Network) -> anyhow::Result<Vec<SeccompRule>> {
@@ -188,5 +215,27 @@ mod tests {
             child.success() && pair.is_ok() && listener.is_ok()
         });
         assert!(done.join().expect("no panic"));
+    }
+
+    #[test]
+    fn limits_and_priorities_are_set_for_oneself_alone() {
+        use rustix::{
+            io::Errno,
+            process::{Resource, Rlimit, getpid, getppid, getrlimit, prlimit, setpriority_process, setrlimit},
+        };
+        let done = std::thread::spawn(|| {
+            let layers = Layers { namespaces: false, ..Layers::default() };
+            confine_this_thread(layers, Network::Open).expect("a filter");
+            let core = getrlimit(Resource::Core);
+            setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: core.maximum }).expect("its own");
+            setpriority_process(None, 0).expect("its own");
+            let limits = Rlimit { current: Some(1), maximum: Some(1) };
+            for other in [getppid(), Some(getpid())] {
+                assert_eq!(prlimit(other, Resource::Cpu, limits.clone()).err(), Some(Errno::PERM), "{other:?}");
+                assert_eq!(setpriority_process(other, 19).err(), Some(Errno::PERM), "{other:?}");
+            }
+            assert!(std::process::Command::new("true").status().expect("started").success());
+        });
+        assert!(done.join().is_ok());
     }
 }

@@ -189,6 +189,17 @@ pub fn hidden(home: &Path, opened: &[PathBuf]) -> Vec<PathBuf> {
     sensible(closed.filter(|real| !opened.contains(real)).collect(), home)
 }
 
+/// Places of secrets and of the daemon's own files where there is nothing now, but for those that were `opened`. Made while a
+/// command runs, they would be seen. Names with `*` are not among them.
+pub fn absent(home: &Path, opened: &[PathBuf]) -> Vec<PathBuf> {
+    let named = |user: PathBuf| {
+        let places = SECRETS.iter().flat_map(|secret| secret.places).filter(|place| !place.ends_with('*'));
+        places.map(move |place| user.join(place)).collect::<Vec<_>>()
+    };
+    let secrets = user_homes().into_iter().flat_map(named).chain(PRIVATE.iter().map(|name| home.join(name)));
+    secrets.filter(|place| !opened.contains(place) && place.symlink_metadata().is_err()).collect()
+}
+
 /// A home that lies in a hidden place, or a link out of one to the whole machine, hides nothing of that.
 fn sensible(places: BTreeSet<PathBuf>, home: &Path) -> Vec<PathBuf> {
     places.into_iter().filter(|place| place.components().count() > 1 && !home.starts_with(place)).collect()

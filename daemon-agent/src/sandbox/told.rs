@@ -107,7 +107,7 @@ fn processes(found: Found) -> (ConfinedState, &'static str) {
         (
             Partly,
             "Commands signal and trace only what they started themselves. They see the names and arguments of your \
-             other processes.",
+             other processes, and can slow them down.",
         )
     } else if layers.landlock {
         (Partly, "Commands trace only what they started themselves. They see your other processes and can end them.")
@@ -144,15 +144,18 @@ pub fn amount(bytes: u64) -> String {
 
 fn of_memory(found: Found, memory: u64) -> (ConfinedState, String) {
     let most = amount(memory);
+    let uncounted = if found.layers.namespaces {
+        "What the kernel keeps for them in pipes, and files in memory that one process sends to another, are not counted."
+    } else {
+        "What they write to files in memory (/dev/shm), what the kernel keeps for them in pipes and System V's objects, \
+         and what a process hides from others of its user are not counted."
+    };
     let sentence = format!(
         "A command and all that it starts is ended when it uses more than {most} of memory, looked at four times a \
-         second, or has more than {} processes.",
+         second, or has more than {} processes. {uncounted}",
         crate::hold::MAX_PROCESSES
     );
-    match found.layers.namespaces {
-        true => (Kept, sentence),
-        false => (Partly, format!("{sentence} What they write to files in memory (/dev/shm) is not counted.")),
-    }
+    (Partly, sentence)
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl View {
     pub fn enter(plan: &Plan) -> anyhow::Result<Self> {
         enter_mounts().context("no mount namespace")?;
         let layers = layers(plan);
-        let mut tree = Tree::begin(plan.memory).context("no new root")?;
+        let mut tree = Tree::begin(plan.memory, plan.places.absent.clone()).context("no new root")?;
         tree.lay_machine().context("the machine's files")?;
         tree.lay_own(plan).context("files of its own")?;
         for (path, layer) in &layers {

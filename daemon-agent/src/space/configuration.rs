@@ -7,7 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Trouble, git::Git, repository::Repository};
+use super::{
+    Trouble,
+    git::Git,
+    repository::{Repository, real},
+};
 
 /// Largest file of a configuration, bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
@@ -76,7 +80,7 @@ fn check_own(repository: &Repository) -> Result<(), Trouble> {
 /// Whether there is such a file, which then can be read whole.
 fn check_file(repository: &Repository, file: &Path) -> Result<bool, Trouble> {
     let unreadable = |why: &str| Err(Trouble::Unreadable(why.to_owned()));
-    let real = match file.canonicalize() {
+    let real = match real(file) {
         Ok(real) => real,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(_) => return unreadable("one of its files cannot be opened"),

@@ -112,13 +112,14 @@ impl Git {
         let place = LOOKS.enter().await?;
         let until = Instant::now() + TIME;
         let root = space.root.clone();
+        // The place goes along: a thread cannot be ended, and as long as it works it counts as a look.
         let found = tokio::task::spawn_blocking(move || {
-            let repository = Repository::of(&root)?;
+            let repository = Repository::of(&root, until)?;
             let program = program(std::env::var_os("PATH"), &repository.top).ok_or(Trouble::NoGit)?;
-            Ok::<_, Trouble>((repository, program))
+            Ok::<_, Trouble>((repository, program, place))
         });
         let found = timeout_at(until, found).await.map_err(|_| Trouble::Slow)?;
-        let (repository, program) = found.map_err(|error| Trouble::Git(error.to_string()))??;
+        let (repository, program, place) = found.map_err(|error| Trouble::Git(error.to_string()))??;
         let folder = space.root.clone();
         let mut git = Self { program, folder, repository, filters: Vec::new(), until, _place: place };
         git.filters = configuration::filters(&git).await?;

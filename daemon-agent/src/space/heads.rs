@@ -34,7 +34,7 @@ pub async fn remember(home: &Home, session: &SessionId, agent: &Agent, now: Inst
             continue;
         }
         // A folder that is no repository has no beginning either.
-        let Ok(space) = Space::open(root, home, &id) else { continue };
+        let Ok(space) = Space::open(root, &agent.reach, home, &id) else { continue };
         if let Ok(Some(commit)) = timeout(PATIENCE, head(&space)).await {
             heads.0.insert(id, Since { commit, at: now });
         }

@@ -17,7 +17,8 @@ impl Space {
         let git = Git::of(self).await?;
         let base = Base::of(self, &git, session).await?;
         let mut log = SpaceLog { from, since: base.since, ..SpaceLog::default() };
-        if base.head.is_none() {
+        // Without a commit there is none to list. One that HEAD names and that is not there git has to say something about.
+        if base.head.is_none() && git.try_ask(&["rev-parse", "--verify", "--quiet", "HEAD"], 200).await?.is_none() {
             return Ok(log);
         }
         let range = match log.since.as_ref().filter(|since| !since.commit.is_empty()) {

@@ -7,18 +7,23 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs, io,
     io::Read,
-    os::unix::ffi::OsStrExt,
+    os::{fd::AsRawFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
+
+use rustix::fs::{Mode, OFlags};
+use tokio::time::Instant;
 
 use super::Trouble;
 
 /// Largest file that names folders, bytes.
 const MAX_NAMES_BYTES: u64 = 64 * 1024;
-/// Entries of one of git's own folders that are looked at, and object stores that lead to others.
+/// Entries of one of git's own folders that are looked at, links among all of them, and object stores that lead to
+/// others.
 const MAX_ENTRIES: usize = 20_000;
+const MAX_LINKS: usize = 200;
 const MAX_STORES: usize = 20;
 /// Git's own folders whose entries are looked at, to tell early that one leads elsewhere.
 const FOLDERS: [&str; 7] = ["", "info", "objects", "objects/info", "objects/pack", "refs", "refs/heads"];
@@ -39,8 +44,8 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// The repository of the folder `root`, which is without links.
-    pub fn of(root: &Path) -> Result<Self, Trouble> {
+    /// The repository of the folder `root`, which is without links. Gives up at `until`: it blocks, and nobody can end it.
+    pub fn of(root: &Path, until: Instant) -> Result<Self, Trouble> {
         for top in root.ancestors() {
             let git = top.join(".git");
             let Ok(found) = fs::symlink_metadata(&git) else { continue };
@@ -50,7 +55,7 @@ impl Repository {
                 _ => return Err(elsewhere(".git")),
             };
             let repository = Self { top: top.to_owned(), read: readable(root, top), common: git.clone(), git };
-            return repository.checked();
+            return repository.checked(until);
         }
         Err(Trouble::NoRepository)
     }
@@ -61,7 +66,7 @@ impl Repository {
     }
 
     /// Refuses what leads to places that git may not read.
-    fn checked(mut self) -> Result<Self, Trouble> {
+    fn checked(mut self, until: Instant) -> Result<Self, Trouble> {
         if !self.holds(&self.git) {
             return Err(elsewhere(".git"));
         }
@@ -69,22 +74,30 @@ impl Repository {
             let common = named(&self.git.join("commondir"), "", &self.git).filter(|common| self.holds(common));
             self.common = common.ok_or_else(|| elsewhere(".git/commondir"))?;
         }
-        for folder in [&self.git, &self.common] {
-            self.check_links(folder)?;
-            self.check_stores(folder.join("objects"))?;
+        let both = [&self.git, &self.common];
+        // The same folder twice where the repository has no other worktrees.
+        for folder in if self.git == self.common { &both[..1] } else { &both[..] } {
+            self.check_links(folder, until)?;
+            self.check_stores(folder.join("objects"), until)?;
         }
         Ok(self)
     }
 
-    fn check_links(&self, git: &Path) -> Result<(), Trouble> {
+    fn check_links(&self, git: &Path, until: Instant) -> Result<(), Trouble> {
+        let mut links = 0;
         for name in FOLDERS {
             let Ok(entries) = fs::read_dir(git.join(name)) else { continue };
             for entry in entries.flatten().take(MAX_ENTRIES) {
+                in_time(until)?;
                 if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
                     continue;
                 }
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Trouble::Linked(MAX_LINKS));
+                }
                 // What leads nowhere shows nothing.
-                if entry.path().canonicalize().is_ok_and(|real| !self.holds(&real)) {
+                if real(&entry.path()).is_ok_and(|real| !self.holds(&real)) {
                     let name = Path::new(".git").join(name).join(entry.file_name());
                     return Err(elsewhere(&name.display().to_string()));
                 }
@@ -94,7 +107,7 @@ impl Repository {
     }
 
     /// Follows what object stores borrow from.
-    fn check_stores(&self, objects: PathBuf) -> Result<(), Trouble> {
+    fn check_stores(&self, objects: PathBuf, until: Instant) -> Result<(), Trouble> {
         let mut stores = vec![objects];
         let mut n = 0;
         while let Some(store) = stores.get(n).cloned() {
@@ -106,9 +119,10 @@ impl Repository {
             let lenders = read(&file).ok_or_else(|| elsewhere(".git/objects/info/alternates"))?;
             let lines = lenders.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#"));
             for line in lines {
+                in_time(until)?;
                 // A quoted name may be anything.
                 let lender = store.join(Path::new(OsStr::from_bytes(line)));
-                let lender = lender.canonicalize().ok().filter(|lender| self.holds(lender));
+                let lender = real(&lender).ok().filter(|lender| self.holds(lender));
                 let lender = lender.filter(|_| !line.starts_with(b"\"")).filter(|_| stores.len() < MAX_STORES);
                 stores.push(lender.ok_or_else(|| elsewhere(".git/objects/info/alternates"))?);
             }
@@ -133,11 +147,23 @@ fn elsewhere(what: &str) -> Trouble {
     Trouble::Elsewhere(protocol::text::head(what, 100).to_owned())
 }
 
+fn in_time(until: Instant) -> Result<(), Trouble> {
+    if Instant::now() < until { Ok(()) } else { Err(Trouble::Slow) }
+}
+
+/// Where a path really leads. The kernel follows it in one step: links that lead to links, with thousands of folders in
+/// each, take it milliseconds, and seconds whoever follows them one by one.
+pub fn real(path: &Path) -> io::Result<PathBuf> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
 /// The folder that a file names, without links.
 fn named(file: &Path, before: &str, beside: &Path) -> Option<PathBuf> {
     let text = read(file)?;
     let name = text.strip_prefix(before.as_bytes())?.trim_ascii();
-    let folder = beside.join(Path::new(OsStr::from_bytes(name))).canonicalize().ok()?;
+    let folder = beside.join(Path::new(OsStr::from_bytes(name)));
+    let folder = real(&folder).ok()?;
     folder.is_dir().then_some(folder)
 }
 
@@ -153,6 +179,10 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    fn later() -> Instant {
+        Instant::now() + std::time::Duration::from_secs(60)
+    }
 
     struct Ground {
         _folder: tempfile::TempDir,
@@ -176,7 +206,7 @@ mod tests {
         }
 
         fn refused(&self, space: &str) -> Option<String> {
-            match Repository::of(&self.at(space)) {
+            match Repository::of(&self.at(space), later()) {
                 Err(Trouble::Elsewhere(what)) => Some(what),
                 _ => None,
             }
@@ -190,12 +220,12 @@ mod tests {
             ground.write(rules, "");
         }
         symlink(ground.at("plain"), ground.at("main/sub/.gitattributes")).expect("linked");
-        let own = Repository::of(&ground.at("main")).expect("found");
+        let own = Repository::of(&ground.at("main"), later()).expect("found");
         assert_eq!((&own.git, &own.read), (&ground.at("main/.git"), &vec![ground.at("main")]));
-        let part = Repository::of(&ground.at("main/sub/deep")).expect("found");
+        let part = Repository::of(&ground.at("main/sub/deep"), later()).expect("found");
         let read = ["main/sub/deep", "main/.git", "main/sub/.gitignore", "main/.gitignore", "main/.gitattributes"];
         assert_eq!((part.top, part.read), (ground.at("main"), read.map(|path| ground.at(path)).to_vec()));
-        assert!(!matches!(Repository::of(&ground.at("plain")), Err(Trouble::Elsewhere(_))));
+        assert!(!matches!(Repository::of(&ground.at("plain"), later()), Err(Trouble::Elsewhere(_))));
     }
 
     #[test]
@@ -205,7 +235,7 @@ mod tests {
         ground.write("space/real/worktrees/side/commondir", "../..\n");
         assert_eq!(ground.refused("side").as_deref(), Some(".git"), "a worktree of a repository that lies elsewhere");
         ground.write("space/.git", "gitdir: real/worktrees/side\n");
-        let own = Repository::of(&ground.at("space")).expect("it ends inside");
+        let own = Repository::of(&ground.at("space"), later()).expect("it ends inside");
         assert_eq!(own.git, ground.at("space/real/worktrees/side"));
         ground.write("space/real/worktrees/side/commondir", format!("{}\n", ground.at("theirs/.git").display()));
         assert_eq!(ground.refused("space").as_deref(), Some(".git/commondir"));
@@ -239,5 +269,15 @@ mod tests {
             assert_eq!(ground.refused("space").as_deref(), Some(name));
             fs::remove_file(ground.at(link)).expect("removed");
         }
+    }
+    #[test]
+    fn few_links_are_followed_and_none_when_the_time_is_over() {
+        let ground = Ground::of(&["space/.git/refs", "space/.git/objects"]);
+        let at = |n: usize| ground.at(&format!("space/.git/refs/{n}"));
+        (0..MAX_LINKS).for_each(|n| symlink("../HEAD", at(n)).expect("linked"));
+        assert!(Repository::of(&ground.at("space"), later()).is_ok());
+        assert!(matches!(Repository::of(&ground.at("space"), Instant::now()), Err(Trouble::Slow)));
+        symlink("../HEAD", at(MAX_LINKS)).expect("linked");
+        assert!(matches!(Repository::of(&ground.at("space"), later()), Err(Trouble::Linked(MAX_LINKS))));
     }
 }

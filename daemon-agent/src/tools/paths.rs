@@ -13,13 +13,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
 };
 
 use crate::{
+    config::{Agent, Reach},
+    home::Home,
     memory::CURATED,
-    sandbox::PRIVATE,
+    sandbox::{Grants, PRIVATE, secrets},
     workspace::{Closed, Workspace},
 };
 
@@ -35,6 +37,8 @@ const TRIES: usize = 64;
 pub struct Roots {
     roots: Vec<Root>,
     home: PathBuf,
+    /// Secrets of the user.
+    hidden: Vec<PathBuf>,
     /// Declared spaces that are not there.
     missing: Vec<PathBuf>,
     /// Whether the first declared space is there, or none was declared.
@@ -92,19 +96,27 @@ impl Found {
 }
 
 impl Roots {
-    /// The roots of an agent with these spaces.
-    pub fn open(spaces: &[PathBuf], workspace: &Path, home: &Path) -> Self {
+    /// The roots of an agent.
+    pub fn open(agent: &Agent, home: &Home) -> Self {
+        Self::of(&agent.spaces, &agent.reach, &home.workspace(), home.root())
+    }
+
+    /// The roots of an agent with these spaces, where all agents reach so much.
+    fn of(spaces: &[PathBuf], reach: &Reach, workspace: &Path, home: &Path) -> Self {
+        let grants = Grants::look(&reach.write);
         let mut found = Self {
             roots: Vec::new(),
             home: home.canonicalize().unwrap_or_else(|_| home.to_owned()),
+            hidden: Vec::new(),
             missing: Vec::new(),
             starts: true,
             told: None,
             closed: Closed::default(),
             workspace: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
         };
-        for declared in spaces.iter().map(PathBuf::as_path).chain([workspace]) {
-            match Root::open(declared) {
+        let spaces = spaces.iter().map(|space| (space.as_path(), grants.real(space)));
+        for (declared, real) in spaces.chain([(workspace, workspace.canonicalize())]) {
+            match real.and_then(|path| Root::open(declared, path)) {
                 Ok(root) => found.roots.push(root),
                 Err(_) => {
                     found.starts &= !found.roots.is_empty();
@@ -112,6 +124,8 @@ impl Roots {
                 }
             }
         }
+        let opened: Vec<PathBuf> = reach.read.iter().cloned().chain(found.paths().map(PathBuf::from)).collect();
+        found.hidden = secrets::hidden(&found.home, &opened);
         found
     }
 
@@ -129,13 +143,21 @@ impl Roots {
     pub fn working_directory(&self) -> Result<&Path, String> {
         match self.roots.first().filter(|_| self.starts) {
             Some(root) => Ok(&root.path),
-            None => Err(format!("the working directory {} does not exist", self.missing[0].display())),
+            None => Err(format!(
+                "the working directory {} does not exist, or a link leads there that an agent may have made",
+                self.missing[0].display()
+            )),
         }
     }
 
     /// All roots that are there, without links.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
+    }
+
+    /// The same as the agent's file writes them.
+    pub fn declared(&self) -> impl Iterator<Item = &Path> {
+        self.roots.iter().map(|root| root.declared.as_path())
     }
 
     /// How a path is told to the model: as it may write it itself.
@@ -238,11 +260,18 @@ impl Roots {
         }
     }
 
-    /// The real path of an open file, unless it is the daemon's own.
+    /// The real path of an open file, unless it is the daemon's own or a secret of the user.
     fn readable(&self, handle: &OwnedFd) -> io::Result<PathBuf> {
         let path = real_path(handle)?;
         let private = path.strip_prefix(&self.home).is_ok_and(|way| PRIVATE.iter().any(|name| way.starts_with(name)));
-        if private { Err(Errno::ACCESS.into()) } else { Ok(path) }
+        if private || self.is_hidden(&path) { Err(Errno::ACCESS.into()) } else { Ok(path) }
+    }
+
+    /// Whether a path without links lies in a secret, and in no root within that.
+    fn is_hidden(&self, path: &Path) -> bool {
+        let root = self.paths().filter(|root| path.starts_with(root)).max_by_key(|root| root.components().count());
+        let within = |secret: &&PathBuf| path.starts_with(secret) && !root.is_some_and(|root| root.starts_with(secret));
+        self.hidden.iter().any(|secret| within(&secret))
     }
 
     /// Whether `path`, without links, may be changed: everything in the roots but the home where a space holds it.
@@ -284,10 +313,10 @@ impl Roots {
 }
 
 impl Root {
-    fn open(declared: &Path) -> io::Result<Self> {
-        let path = declared.canonicalize()?;
+    fn open(declared: &Path, path: PathBuf) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = rustix::fs::open(&path, flags, Mode::empty())?;
+        // What was a folder when it was looked at may be a link by now.
+        let handle = rustix::fs::openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         Ok(Self { path, declared: declared.to_owned(), handle })
     }
 }

@@ -62,18 +62,25 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         return Outcome::refused("stopped before it was started");
     }
     let seconds = call.seconds;
-    let command = match prepare(toolbox, call) {
-        Ok(command) => command,
-        Err(why) => return Outcome::refused(why),
-    };
+    // First, because it repairs what a former command left where this one is to be kept out.
     let closed = match closed::keep(toolbox).await {
         Ok(closed) => closed,
         Err(why) => return Outcome::refused(why),
     };
+    let command = match prepare(toolbox, call) {
+        Ok(command) => command,
+        Err(why) => {
+            closed.release();
+            return Outcome::refused(why);
+        }
+    };
     // A stop meanwhile is seen right after: only what was started can be ended.
     let (mut held, pipe) = match timeout(START, Held::start(command)).await {
         Ok(Ok(started)) => started,
-        Ok(Err(error)) => return Outcome::refused(error.to_string()),
+        Ok(Err(error)) => {
+            closed.put_back(toolbox).await;
+            return Outcome::refused(error.to_string());
+        }
         Err(_) => return Outcome::refused("the command could not be started: the file system does not answer"),
     };
     let mut output = Output::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()));
@@ -186,7 +193,8 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     place::private_folder(&artifacts).map_err(|error| format!("cannot make {}: {error}", artifacts.display()))?;
     let scratch = toolbox.scratch().map_err(|error| format!("cannot make a temporary folder: {error}"))?;
     let roots: Roots = toolbox.roots();
-    let mut write: Vec<PathBuf> = roots.paths().map(PathBuf::from).collect();
+    // As they are declared: where they lie is looked at again when the command starts.
+    let mut write: Vec<PathBuf> = roots.declared().map(PathBuf::from).collect();
     write.extend([artifacts.clone(), scratch.clone()]);
     let given = &context.config.sandbox;
     write.extend(given.write.iter().cloned());
@@ -194,6 +202,7 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     let rules = Rules {
         home: context.home.root().to_owned(),
         write,
+        beside: context.agent.reach.write.clone(),
         read: given.read.clone(),
         protect,
         sockets: given.sockets.clone(),

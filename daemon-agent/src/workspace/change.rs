@@ -13,6 +13,7 @@ use rustix::{
 
 use super::{
     By, DRAFT, Refused, State, TRASH, Workspace, Written, hash,
+    keep::make,
     place::{Place, alone, open, told, told_io},
 };
 use crate::{fault, leftovers};
@@ -60,7 +61,28 @@ impl Workspace {
         let stat = self.current(path, &place)?.map(|(_, stat)| stat);
         let draft = Draft::write(&place.folder, stat.as_ref(), content)?;
         // Somebody who writes meanwhile has the word.
-        self.exchange(path, &place, draft, base).map(drop)
+        if self.exchange(path, &place, draft, base)? {
+            // A wall around the file that was there stands around nothing now.
+            self.hands.made(path, Some(content));
+        }
+        Ok(())
+    }
+
+    /// Makes `content` the file at `path`, where nothing is. It stood there before, so whatever is called like it does not
+    /// count against it.
+    pub(super) fn stand_again(&self, path: &str, content: &[u8]) -> Result<(), Refused> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut folder = self.root()?;
+        for part in above.split('/').filter(|part| !part.is_empty()) {
+            folder = make(&folder, part)?;
+        }
+        let draft = Draft::write(&folder, None, content)?;
+        let place = Place { folder: open(&folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name };
+        if !create(&place, draft)? {
+            return Err(Refused::Name(format!("{path:?} is there already")));
+        }
+        self.hands.made(path, Some(content));
+        settle(&place.folder)
     }
 
     /// Gives the file at `path` its mode again.
@@ -160,14 +182,6 @@ impl Workspace {
         {
             self.hands.made(path, Some(text.as_bytes()));
         }
-    }
-
-    /// The trash, and the name that something called `name` gets there.
-    pub(super) fn trash(&self, name: &str) -> Result<(OwnedFd, String), Refused> {
-        let trash = self.make_place(&format!("{TRASH}/x"))?.folder;
-        // Names in the trash sort by time; a long one is cut, so that the whole is a name still.
-        let id = uuid::Uuid::now_v7().simple().to_string();
-        Ok((trash, format!("{id}-{}", protocol::text::head(name, 200))))
     }
 
     /// The place of `path`, if its folder is there.

@@ -8,6 +8,7 @@ use std::{
 
 use protocol::EntryKind;
 use rustix::fs::Stat;
+use serde::{Deserialize, Serialize};
 
 use super::{keep::Watched, news::News};
 
@@ -48,6 +49,8 @@ pub struct Hands {
     listed: Mutex<Option<Listed>>,
     /// What commands that run now may not change.
     watched: Mutex<Vec<Weak<Watched>>>,
+    /// One command after the other looks at what is closed to it: what another one makes meanwhile is known to be its.
+    looking: Mutex<()>,
     pub news: News,
 }
 
@@ -61,7 +64,7 @@ pub struct Listed {
 }
 
 /// What changes when a file does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     pub inode: u64,
     pub size: u64,
@@ -100,15 +103,22 @@ impl Hands {
         }
     }
 
-    /// Tells `watched` of what is made by those who may, as long as somebody holds it.
-    pub fn tell(&self, watched: &Arc<Watched>) {
+    /// The turn to look at what is closed.
+    pub fn look(&self) -> MutexGuard<'_, ()> {
+        lock(&self.looking)
+    }
+
+    /// Tells `watched` of what is made by those who may, as long as somebody holds it. Those that run already.
+    pub fn tell(&self, watched: &Arc<Watched>) -> Vec<Arc<Watched>> {
         let mut all = lock(&self.watched);
         all.retain(|one| one.strong_count() > 0);
-        for other in all.iter().filter_map(Weak::upgrade) {
+        let running: Vec<Arc<Watched>> = all.iter().filter_map(Weak::upgrade).collect();
+        for other in &running {
             other.meet(watched);
-            watched.meet(&other);
+            watched.meet(other);
         }
         all.push(Arc::downgrade(watched));
+        running
     }
 
     /// The file at `path` was made this, or taken away, by one of those whose changes are noted.

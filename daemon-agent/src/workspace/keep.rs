@@ -1,43 +1,39 @@
 //! Files kept as they are while somebody works who may not change them.
 //!
 //! A wall is better, and where there is one nothing that exists is looked at. Without it what is closed is remembered
-//! before a command runs and put back after it. Whose hand a change was cannot be told then, so nothing is lost: what
-//! operators and agents' own tools wrote meanwhile stands, also what a command of another session may have written, and a
-//! copy of everything else waits in the trash.
+//! before a command runs and put back after it; a note in `state/` remembers it over a kill of the daemon. Whose hand a
+//! change was cannot be told then, so nothing is lost: what operators and agents' own tools wrote meanwhile stands, also what
+//! a command of another session may have written, and a copy of everything else waits in the trash.
+
+mod clear;
+mod look;
+mod note;
+mod watched;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::{Read, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use protocol::limits::MAX_TEXT_FILE;
-use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags},
-    io::Errno,
-};
+use protocol::Running;
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
 
-use super::{
-    By, Refused, State, Workspace,
-    hands::Stamp,
-    hash,
-    place::{Place, open, told, told_io},
-    read::joined,
-    veil,
+pub(super) use self::clear::make;
+use self::look::{Found, Now, bytes, mode};
+pub use self::{
+    note::{Undone, recover},
+    watched::Watched,
 };
+use super::{By, Refused, State, Workspace, hands::Stamp, hash};
 
 /// Where sessions have their folders.
 pub const SESSIONS: &str = "sessions";
-/// Files that are remembered for one command.
-const MAX_FILES: usize = 2_000;
-/// What is remembered of all of them, bytes.
+/// What is remembered of all files for one command, bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// How deep a session's folder is looked into.
-const MAX_DEPTH: usize = 16;
 
 /// What is closed to an agent, beneath the workspace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     /// By name.
     pub files: Vec<String>,
@@ -75,6 +71,23 @@ pub enum Repair {
     Failed,
     /// Another file has taken its place, by a hand that no command has; the wall stood around the old one. It stays.
     Left,
+    /// Something that is no file lay in its place before the command, and is in the trash.
+    Cleared,
+}
+
+impl Overstep {
+    /// What happened, and what became of it, in words.
+    pub fn words(&self) -> String {
+        let path = &self.path;
+        match self.repair {
+            Repair::Done => format!("{path} was changed and is put back"),
+            Repair::Failed => format!("{path} was changed and could not be put back"),
+            Repair::Left => format!(
+                "{path} was replaced by somebody else, and the new file was not protected from the command; it stays as it is"
+            ),
+            Repair::Cleared => format!("what lay in the place of {path} was no file; it is in the trash"),
+        }
+    }
 }
 
 /// A version of a file.
@@ -83,289 +96,200 @@ struct Version {
     /// `None`: made by somebody who may, after the look.
     stamp: Option<Stamp>,
     mode: Option<Mode>,
-    /// `None`: too much to remember.
+    /// `None`: too much to remember, or no file.
     content: Option<Arc<[u8]>>,
 }
 
 /// Closed files as they have to be, by path; `None`: there is none.
 type Known = BTreeMap<String, Option<Version>>;
 
-/// What one command may not change; the hands of the workspace know it while it runs.
-#[derive(Debug)]
-pub struct Watched {
-    closed: Closed,
-    known: Mutex<Known>,
-    /// What was closed to commands that ran at the same time: what was open to one of them may be its work.
-    beside: Mutex<Vec<Closed>>,
-}
-
-impl Watched {
-    /// Another command runs at the same time.
-    pub fn meet(&self, other: &Self) {
-        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
-        if !beside.contains(&other.closed) {
-            beside.push(other.closed.clone());
-        }
-    }
-
-    /// Whether nobody who ran at the same time may change `path` either.
-    fn is_closed_to_all(&self, path: &str) -> bool {
-        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
-        beside.iter().all(|closed| closed.holds(path))
-    }
-
-    /// Somebody who may has made the file at `path` this, or taken it away.
-    pub fn changed(&self, path: &str, content: Option<&[u8]>) {
-        if self.closed.holds(path) {
-            let version = content.map(|content| Version { stamp: None, mode: None, content: Some(content.into()) });
-            self.known().insert(path.to_owned(), version);
-        }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Closed files as they were before a command.
 #[derive(Debug)]
 pub struct Keeper {
     workspace: Workspace,
     watched: Arc<Watched>,
-    /// Whether a wall keeps what exists.
-    walled: bool,
     /// The files that a wall stands around, by path: their inodes.
     walls: BTreeMap<String, u64>,
-}
-
-/// What is found at a path.
-enum Now {
-    Nothing,
-    /// Its bytes, unless there are too many.
-    File(Option<Vec<u8>>),
-    /// A link, a folder, a device; or the way to it is none.
-    Odd,
+    /// What was no file, before the command.
+    cleared: Vec<Overstep>,
 }
 
 impl Workspace {
-    /// Remembers what is closed; `walled` says that nothing of it that exists can be changed.
-    pub fn keep(&self, closed: Closed, walled: bool) -> Result<Keeper, Refused> {
-        let (mut known, mut walls) = (Known::new(), BTreeMap::new());
-        let mut room = MAX_BYTES;
-        let mut paths: BTreeSet<String> = closed.files.iter().cloned().collect();
+    /// Remembers what is closed to a command of `attempt`; `walled` says that nothing of it that exists can be changed.
+    ///
+    /// What a running command may not change either is not looked at but taken over from what is known for that command:
+    /// what lies there now may be its work.
+    pub fn keep(&self, closed: Closed, walled: bool, attempt: Option<Running>) -> Result<Keeper, Refused> {
+        let _turn = self.hands.look();
+        self.mend_ways(&closed);
+        let watched = Arc::new(Watched::new(closed, walled, attempt));
+        // From here on it hears of changes by those who may.
+        let running = self.hands.tell(&watched);
+        let mut keeper = Keeper { workspace: self.clone(), watched, walls: BTreeMap::new(), cleared: Vec::new() };
+        let mut paths: BTreeSet<String> = keeper.watched.closed.files.iter().cloned().collect();
         if !walled {
-            self.others(&closed, &mut paths)?;
+            let (others, whole) = self.others(&keeper.watched.closed)?;
+            keeper.watched.is_whole(whole);
+            paths.extend(others);
         }
+        let mut room = MAX_BYTES;
         for path in paths {
-            let found = match self.closed_place(&path)? {
-                Some(place) => place.file()?,
-                None => None,
-            };
-            let version = match found {
-                // Under another name it could be written behind the wall.
-                Some((_, stat)) if walled && stat.st_nlink == 1 => {
-                    walls.insert(path, Stamp::of(&stat).inode);
-                    continue;
-                }
-                Some((mut file, stat)) => {
-                    let (stamp, mode) = (Stamp::of(&stat), Mode::from_raw_mode(stat.st_mode));
-                    let content = bytes(&mut file, &stamp, room)?;
-                    room -= content.as_ref().map_or(0, Vec::len);
-                    let content = content.map(Arc::<[u8]>::from);
-                    match content.as_deref().filter(|_| stat.st_nlink > 1) {
-                        // Under another name it could be written after all.
-                        Some(content) => {
-                            self.renew(&path, &hash::hex(content), content)?;
-                            Some(Version { stamp: None, mode: Some(mode), content: Some(content.into()) })
-                        }
-                        None => Some(Version { stamp: Some(stamp), mode: Some(mode), content }),
-                    }
-                }
-                None => None,
-            };
-            known.insert(path, version);
-        }
-        let watched = Arc::new(Watched { closed, known: Mutex::new(known), beside: Mutex::default() });
-        self.hands.tell(&watched);
-        Ok(Keeper { workspace: self.clone(), watched, walled, walls })
-    }
-
-    /// The place of a path, if all folders on the way are there.
-    fn closed_place<'a>(&self, path: &'a str) -> Result<Option<Place<'a>>, Refused> {
-        match self.place(path) {
-            Ok(place) => Ok(Some(place)),
-            Err(Refused::Missing) => Ok(None),
-            Err(refused) => Err(refused),
-        }
-    }
-
-    /// The files in other sessions' folders.
-    fn others(&self, closed: &Closed, found: &mut BTreeSet<String>) -> Result<(), Refused> {
-        let Some(own) = &closed.session else { return Ok(()) };
-        let mut waiting = vec![(SESSIONS.to_owned(), 0)];
-        while let Some((path, depth)) = waiting.pop() {
-            let folder = match open(&self.root()?, &path, OFlags::RDONLY | OFlags::DIRECTORY) {
-                Ok(folder) => folder,
-                Err(Refused::Disk(error)) => return Err(Refused::Disk(error)),
-                Err(_) => continue,
-            };
-            for entry in Dir::read_from(&folder).map_err(told)? {
-                let entry = entry.map_err(told)?;
-                let Ok(name) = entry.file_name().to_str() else { continue };
-                if matches!(name, "." | "..") || veil::is_own(name, false) || (depth == 0 && name == own) {
-                    continue;
-                }
-                let path = joined(&path, name);
-                match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                        if depth < MAX_DEPTH {
-                            waiting.push((path, depth + 1));
-                        }
-                    }
-                    Ok(_) if found.len() < MAX_FILES => _ = found.insert(path),
-                    Ok(_) | Err(_) => {}
-                }
+            if let Some(expected) = running.iter().find_map(|other| other.expects(&path)) {
+                keeper.watched.learn(&path, expected);
+                continue;
+            }
+            if let Some(version) = keeper.look(&path, &mut room)? {
+                keeper.watched.learn(&path, version);
             }
         }
-        Ok(())
-    }
-
-    /// Moves whatever is at `path`, or stands in its way, to the trash. Links are not followed.
-    fn discard(&self, path: &str) -> Result<(), Refused> {
-        let (mut folder, mut way) = (self.root()?, path);
-        loop {
-            let (name, rest) = way.split_once('/').map_or((way, None), |(name, rest)| (name, Some(rest)));
-            let next = rest.map(|rest| (open(&folder, name, OFlags::PATH | OFlags::DIRECTORY), rest));
-            match next {
-                Some((Ok(inner), rest)) => (folder, way) = (inner, rest),
-                Some((Err(Refused::Missing), _)) => return Ok(()),
-                Some((Err(_), _)) | None => {
-                    let (trash, kept) = self.trash(name)?;
-                    let moved = rustix::fs::renameat_with(&folder, name, &trash, kept.as_str(), RenameFlags::NOREPLACE);
-                    return match moved {
-                        Ok(()) | Err(Errno::NOENT) => Ok(()),
-                        Err(error) => Err(told(error)),
-                    };
-                }
-            }
+        if let Some(state) = &self.state {
+            keeper.watched.note_in(state);
         }
+        Ok(keeper)
     }
 
-    /// A copy for whoever misses it.
-    fn copy_to_trash(&self, path: &str, content: &[u8]) -> Result<(), Refused> {
-        let (trash, kept) = self.trash(path.rsplit('/').next().unwrap_or(path))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&trash, kept.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(told)?;
-        File::from(file).write_all(content).map_err(told_io)
+    /// Repairs what a former command may have closed to the daemon.
+    fn mend_ways(&self, closed: &Closed) {
+        let own = closed.session.iter().map(|own| format!("{SESSIONS}/{own}/x"));
+        closed.files.iter().cloned().chain(own).chain(["x".to_owned()]).for_each(|path| self.mend(&path));
     }
-
-    fn closed_now(&self, path: &str) -> Result<(Now, Option<Stamp>, Option<Mode>), Refused> {
-        let found = match self.place(path) {
-            Ok(place) => place.file(),
-            Err(refused) => Err(refused),
-        };
-        match found {
-            Ok(None) | Err(Refused::Missing) => Ok((Now::Nothing, None, None)),
-            Ok(Some((mut file, stat))) => {
-                let stamp = Stamp::of(&stat);
-                let content = bytes(&mut file, &stamp, MAX_BYTES)?;
-                Ok((Now::File(content), Some(stamp), Some(Mode::from_raw_mode(stat.st_mode))))
-            }
-            Err(Refused::Disk(error)) => Err(Refused::Disk(error)),
-            Err(_) => Ok((Now::Odd, None, None)),
-        }
-    }
-}
-
-/// All of a file, unless it is larger than a text or than there is room for.
-fn bytes(file: &mut File, stamp: &Stamp, room: usize) -> Result<Option<Vec<u8>>, Refused> {
-    if stamp.size > MAX_TEXT_FILE.min(room as u64) {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_TEXT_FILE + 1).read_to_end(&mut bytes).map_err(told_io)?;
-    Ok((bytes.len() as u64 <= MAX_TEXT_FILE).then_some(bytes))
 }
 
 impl Keeper {
+    /// What lies at `path` now and has to stay; `None` when a wall stands around it.
+    fn look(&mut self, path: &str, room: &mut usize) -> Result<Option<Option<Version>>, Refused> {
+        let workspace = &self.workspace;
+        workspace.mend(path);
+        match workspace.found(path)? {
+            Found::Nothing => Ok(Some(None)),
+            Found::Odd(_) if self.watched.closed.files.iter().any(|file| file == path) => {
+                workspace.discard(path, None)?;
+                self.cleared.push(Overstep { path: path.to_owned(), wrote: None, repair: Repair::Cleared });
+                Ok(Some(None))
+            }
+            Found::Odd(stamp) => Ok(Some(Some(Version { stamp, mode: None, content: None }))),
+            // Under another name it could be written behind the wall.
+            Found::File(_, stat) if self.watched.walled && stat.st_nlink == 1 => {
+                self.walls.insert(path.to_owned(), Stamp::of(&stat).inode);
+                Ok(None)
+            }
+            Found::File(mut file, stat) => {
+                let (stamp, mode) = (Stamp::of(&stat), mode(&stat));
+                let content = bytes(&mut file, &stamp, *room)?;
+                *room -= content.as_ref().map_or(0, Vec::len);
+                let content = content.map(Arc::<[u8]>::from);
+                let renewed = content.as_deref().filter(|_| stat.st_nlink > 1);
+                if let Some(content) = renewed {
+                    // Under another name it could be written after all.
+                    workspace.renew(path, &hash::hex(content), content)?;
+                }
+                let stamp = renewed.is_none().then_some(stamp);
+                Ok(Some(Some(Version { stamp, mode: Some(mode), content })))
+            }
+        }
+    }
+
+    /// The command was never started.
+    pub fn release(self) {
+        self.watched.forget();
+    }
+
     /// When the command and all that it started is dead: makes everything that is closed what it has to be, and tells what
     /// was not.
     pub fn put_back(self) -> Vec<Overstep> {
-        let known = std::mem::take(&mut *self.watched.known());
-        let mut paths: BTreeSet<String> = known.keys().cloned().collect();
-        if !self.walled
-            && let Err(error) = self.workspace.others(&self.watched.closed, &mut paths)
-        {
-            tracing::warn!("other sessions' folders cannot be looked at after a command: {error}");
-        }
-        let mut replaced = Vec::new();
-        for (path, inode) in self.walls.iter().filter(|(path, _)| !known.contains_key(*path)) {
-            let now = self.workspace.closed_now(path);
-            if !matches!(now, Ok((Now::File(_), Some(stamp), _)) if stamp.inode == *inode) {
-                replaced.push(Overstep { path: path.clone(), wrote: None, repair: Repair::Left });
+        self.workspace.mend_ways(&self.watched.closed);
+        let mut paths = self.watched.paths();
+        if !self.watched.walled {
+            match self.workspace.others(&self.watched.closed) {
+                // A file beyond those that were looked at may have been there before.
+                Ok((others, true)) if self.watched.was_whole() => paths.extend(others),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!("other sessions' folders cannot be looked at after a command: {error}");
+                }
             }
         }
-        let look = |path: String| match self.compare(&path, known.get(&path).and_then(Option::as_ref)) {
-            Ok(overstep) => overstep,
-            Err(error) => {
-                tracing::warn!(path, "a file that a command may not change cannot be compared: {error}");
-                Some(Overstep { path, wrote: None, repair: Repair::Failed })
+        let mut over = self.cleared.clone();
+        for (path, inode) in self.walls.iter().filter(|(path, _)| !paths.contains(*path)) {
+            let now = self.workspace.found(path);
+            if !matches!(now, Ok(Found::File(_, stat)) if Stamp::of(&stat).inode == *inode) {
+                over.push(Overstep { path: path.clone(), wrote: None, repair: Repair::Left });
             }
-        };
-        let compared = paths.into_iter().filter(|path| self.watched.is_closed_to_all(path)).filter_map(look);
-        replaced.into_iter().chain(compared).collect()
+        }
+        let closed = paths.into_iter().filter(|path| self.watched.is_closed_to_all(path));
+        over.extend(closed.filter_map(|path| self.compare(&path)));
+        self.watched.forget();
+        over
     }
 
-    fn compare(&self, path: &str, before: Option<&Version>) -> Result<Option<Overstep>, Refused> {
-        let workspace = &self.workspace;
-        if let Some(mode) = before.and_then(|before| before.mode) {
-            workspace.restore_mode(path, mode)?;
+    fn compare(&self, path: &str) -> Option<Overstep> {
+        let (workspace, before) = (&self.workspace, self.watched.known_at(path));
+        workspace.mend(path);
+        if let Some(mode) = before.as_ref().and_then(|before| before.mode)
+            && let Err(error) = workspace.restore_mode(path, mode)
+        {
+            tracing::warn!(path, "the mode of a file that a command may not change is another one: {error}");
         }
-        let (now, stamp, _) = workspace.closed_now(path)?;
-        let Some(before) = before else {
-            let wrote = match now {
-                Now::Nothing => return Ok(None),
-                Now::File(content) => content.and_then(|content| String::from_utf8(content).ok()),
-                Now::Odd => None,
-            };
-            workspace.discard(path)?;
-            return Ok(Some(Overstep { path: path.to_owned(), wrote, repair: Repair::Done }));
+        let told = |wrote, repair| Some(Overstep { path: path.to_owned(), wrote, repair });
+        let (now, stamp) = match workspace.closed_now(path) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(path, "a file that a command may not change cannot be read: {error}");
+                if before.as_ref().is_some_and(|before| before.content.is_none()) {
+                    return told(None, Repair::Failed);
+                }
+                (Now::Odd, None)
+            }
         };
-        let same = match (&now, &before.content) {
-            (Now::File(Some(now)), Some(content)) => now[..] == content[..],
-            (Now::File(_), None) => before.stamp == stamp,
+        let is_same = match (&now, &before) {
+            (Now::Nothing, None) => true,
+            (Now::File(Some(now)), Some(Version { content: Some(content), .. })) => now[..] == content[..],
+            (Now::File(_) | Now::Odd, Some(Version { content: None, stamp: before, .. })) => *before == stamp,
             _ => false,
         };
-        if same {
-            return Ok(None);
+        if is_same {
+            return None;
         }
-        let base = match &now {
-            Now::File(Some(content)) => {
-                workspace.copy_to_trash(path, content)?;
-                Some(hash::hex(content))
-            }
-            Now::File(None) | Now::Odd => {
-                workspace.discard(path)?;
-                None
-            }
-            Now::Nothing => None,
+        // Read before anything is moved: it is proposed whatever becomes of the file.
+        let content = match now {
+            Now::File(content) => content,
+            Now::Odd | Now::Nothing => None,
         };
-        let put_back = match &before.content {
-            Some(content) => {
-                let written = workspace.put(path, base.as_deref(), content, By::File)?;
-                if let Some(mode) = before.mode {
-                    workspace.restore_mode(path, mode)?;
-                }
-                written.state == State::Applied
+        let done = match &before {
+            None => workspace.discard(path, content.as_deref()).map(|()| workspace.hands.made(path, None)),
+            Some(before) => self.restore(path, content.as_deref(), before),
+        };
+        let repair = match done {
+            Ok(()) => Repair::Done,
+            Err(error) => {
+                tracing::warn!(path, "a file that a command may not change cannot be put back: {error}");
+                Repair::Failed
             }
-            None => false,
         };
-        let wrote = match now {
-            Now::File(Some(content)) => String::from_utf8(content).ok(),
-            Now::File(None) | Now::Odd | Now::Nothing => None,
+        told(content.and_then(|content| String::from_utf8(content).ok()), repair)
+    }
+
+    /// Makes the file at `path`, where `now` stands if it is text, again what it was.
+    fn restore(&self, path: &str, now: Option<&[u8]>, before: &Version) -> Result<(), Refused> {
+        let workspace = &self.workspace;
+        let Some(content) = before.content.as_deref() else {
+            // There is nothing to put in its place. What a command left there is no better.
+            workspace.discard(path, now)?;
+            return Err(Refused::TooLarge);
         };
-        let repair = if put_back { Repair::Done } else { Repair::Failed };
-        Ok(Some(Overstep { path: path.to_owned(), wrote, repair }))
+        let mut put = false;
+        if let Some(now) = now {
+            if let Err(error) = workspace.copy_away(path, now) {
+                tracing::warn!(path, "what a command wrote into a closed file is not kept: {error}");
+            }
+            let written = workspace.put(path, Some(&hash::hex(now)), content, By::File);
+            put = written.is_ok_and(|written| written.state == State::Applied);
+        }
+        if !put {
+            workspace.discard(path, now)?;
+            workspace.stand_again(path, content)?;
+        }
+        before.mode.map_or(Ok(()), |mode| workspace.restore_mode(path, mode))
     }
 }
 

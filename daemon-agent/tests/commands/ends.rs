@@ -156,6 +156,34 @@ async fn when_the_supervisor_is_killed_the_daemon_ends_what_is_left() {
     assert!(pids.iter().all(|pid| !alive(*pid)));
 }
 
+#[tokio::test]
+async fn when_the_supervisor_is_killed_nothing_hides_from_the_daemon() {
+    let machine = Machine::new();
+    // In a session of its own, without the command's environment, and its parent is gone.
+    let hidden = "echo $$ > hidden.new; mv hidden.new hidden; sleep 1000; sleep 1000";
+    let line = format!("(setsid env -i sh -c '{hidden}' &); echo $PPID > supervisor; sleep 1000");
+    let options = Options {
+        cwd: Some(machine.at("space")),
+        argv: ["sh", "-c", &line].map(Into::into).to_vec(),
+        ..Options::default()
+    };
+    let env: Vec<_> = vec![("PATH".into(), std::env::var_os("PATH").expect("a PATH"))];
+    let command = Command { supervisor: DAEMON.into(), options, env };
+    let (mut held, _output) = Held::start(command.clone()).await.expect("started");
+    let hidden = machine.pids("hidden").await;
+    let supervisor = machine.pids("supervisor").await[0].to_string();
+    // Another command goes on meanwhile.
+    let mut other = Command { options: Options { cwd: None, ..command.options.clone() }, ..command };
+    other.options.argv = ["sleep", "1000"].map(Into::into).to_vec();
+    let (mut other, _output) = Held::start(other).await.expect("started");
+    assert!(std::process::Command::new("kill").args(["-9", &supervisor]).status().expect("ran").success());
+    let ended = held.ended().await;
+    assert!(ended.killed >= 3 && ended.left == 0, "{ended:?}");
+    assert!(hidden.iter().all(|pid| !alive(*pid)));
+    assert!(alive(other.pid.unsigned_abs()));
+    assert_eq!(other.stopped().await.left, 0);
+}
+
 #[test]
 fn the_running_program_can_start_itself_also_with_its_memory_closed() {
     daemon_agent::sandbox::keep_memory_private().expect("allowed for every process");

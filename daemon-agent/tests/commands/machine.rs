@@ -63,6 +63,7 @@ impl Machine {
             mode: Mode::AlwaysExecute,
             tools: tools::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
             spaces: vec![space],
+            reach: std::sync::Arc::default(),
             env: vec!["CARGO_MANIFEST_DIR".into()],
             system_prompt: None,
             limits: Limits::default(),
@@ -82,7 +83,7 @@ impl Machine {
         let stop = CancellationToken::new();
         let task = TaskId::new(1_700_000_000_000);
         let home = Home::at(root.path().join("home"));
-        let shelf = Shelf::new(home.clone(), task.clone(), Clock::system(), sink.clone());
+        let shelf = Shelf::new(home.clone(), task.clone(), Clock::system(), sink.clone(), &stop);
         let context = ToolContext {
             home,
             shelf,

@@ -20,23 +20,58 @@ struct Stage {
 impl Stage {
     /// A machine whose daemon lacks these layers; its workspace holds a memory, a plan and another session.
     async fn set(engine: Engine, missing: &[&str]) -> Self {
+        let mut stage = Self::prepare(engine, None).await;
+        stage.viber.write("workspace/MEMORY.md", MEMORY);
+        for layer in missing {
+            stage.viber.fail(&format!("sandbox::{layer}"), "return").await;
+        }
+        stage.start().await
+    }
+
+    /// A machine of somebody whom modes bind, with nothing in its memory.
+    async fn bare() -> Self {
+        let user = rustix::process::geteuid().is_root().then_some(65_534);
+        Self::prepare(Engine::Sqlite, user).await.start().await
+    }
+
+    async fn prepare(engine: Engine, user: Option<u32>) -> Self {
         let board = Board::start(engine).await;
         let operator = board.token(HOME, "operator").await;
         let llm = Llm::start(Vec::<Reply>::new()).await;
-        let mut viber = Viber::fresh_below(&super::escape::base(), "lab", None);
+        let viber = Viber::fresh_below(&super::escape::base(), "lab", user);
         viber.enrol(&board).await;
         viber.think_with(&llm, "openai");
         let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n").replace("shell]", "shell, plan, memory]");
         viber.write("agents/default.yaml", &agent);
-        viber.write("workspace/MEMORY.md", MEMORY);
         viber.write(&format!("workspace/sessions/{OTHER}/task.md"), THEIRS);
-        for layer in missing {
-            viber.fail(&format!("sandbox::{layer}"), "return").await;
-        }
-        viber.run();
-        viber.connected(&operator).await;
-        let viber_id = viber.id(&operator).await;
-        Self { board, operator, viber, viber_id, llm }
+        Self { board, operator, viber, viber_id: String::new(), llm }
+    }
+
+    async fn start(mut self) -> Self {
+        self.viber.run();
+        self.viber.connected(&self.operator).await;
+        self.viber_id = self.viber.id(&self.operator).await;
+        self
+    }
+
+    /// A command of a session that may only propose; it works in the workspace.
+    async fn try_in_workspace(&self, command: &str) -> (Value, String) {
+        self.shell(&format!("cd ../home/workspace || exit 1; {command}; echo tried"), proposing()).await
+    }
+
+    /// Nothing stands in the memory, and somebody is asked about what was written there.
+    async fn only_proposed(&self, task: &Value, words: &str) {
+        assert_eq!(self.text("MEMORY.md"), None, "{words}");
+        let found = self.proposals(task, "memory").await;
+        let text = |one: &Value| one["content"].as_str().is_some_and(|text| text.contains(words));
+        assert!(found.iter().any(text), "{words}: {found:#?}\n{}", self.viber.log());
+        self.noticed(task, "MEMORY.md was changed and is put back").await;
+    }
+
+    async fn noticed(&self, task: &Value, words: &str) {
+        let notices = self.events(task, "notice").await;
+        let told = notices.iter().any(|one| one["text"].as_str().is_some_and(|text| text.contains(words)));
+        assert!(told, "{words}: {notices:#?}\n{}", self.viber.log());
     }
 
     async fn begin(&self, script: Vec<Reply>, more: Value) -> Value {
@@ -89,6 +124,11 @@ impl Stage {
 fn policies() -> Value {
     json!({ "memoryPolicy": "propose", "planPolicy": "propose",
         "plan": { "goal": "Ship it", "steps": [{ "title": "Build" }] } })
+}
+
+/// The same without a plan.
+fn proposing() -> Value {
+    json!({ "memoryPolicy": "propose", "planPolicy": "propose" })
 }
 
 /// A command that writes wherever it should not, in every way.
@@ -244,6 +284,123 @@ async fn a163_a_file_replaced_while_a_command_runs_is_told(engine: Engine) {
     // Where there is no wall, a file that changed is put back, and what was in it is proposed.
     assert!(walled || !proposed.is_empty(), "{notices:#?} {text}");
     assert!(!walled || text.starts_with("# Memory, saved in an editor\n"), "an editor's text is not lost: {text}");
+    stage.board.sound().await;
+}
+
+/// Whatever a command breaks around the file that it may not write, its words do not stay there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a167_a_command_that_breaks_the_workspace_leaves_no_words() {
+    let stage = Stage::bare().await;
+    let ways = [
+        "rm -rf .trash; echo x > .trash",
+        "rm -rf .trash; ln -s /tmp .trash",
+        "rm -rf .trash; echo x > .TRASH",
+        "rm -rf .TRASH .trash; mkdir .trash; chmod 000 .trash",
+        "chmod 000 MEMORY.md",
+        "rm -rf .trash; echo x > .trash; chmod 500 .",
+        "chmod 000 .",
+    ];
+    for (n, way) in ways.iter().enumerate() {
+        let words = format!("Slipped in {n}.");
+        let (task, said) = stage.try_in_workspace(&format!("echo '- {words}' > MEMORY.md; {way}")).await;
+        assert!(said.contains("tried"), "{way}: {said}");
+        stage.only_proposed(&task, &words).await;
+    }
+    let (task, _) = stage.try_in_workspace("cat MEMORY.md; ls -la").await;
+    assert_eq!(stage.events(&task, "notice").await, Vec::<Value>::new(), "nothing is left to be told");
+    // The same of the session's own plan.
+    let own = "for d in sessions/*; do echo '# Slipped in' > $d/task.md; chmod 000 $d; done 2>&1";
+    let (task, said) = stage.try_in_workspace(own).await;
+    let path = format!("sessions/{}/task.md", id(&task, "sessionId"));
+    assert_eq!(stage.text(&path), None, "{said}");
+    let found = stage.proposals(&task, "plan").await;
+    assert!(found.iter().any(|one| one["content"] == "# Slipped in\n"), "{found:#?}\n{said}");
+    stage.board.sound().await;
+}
+
+/// What one command writes is not what the next one, which begins meanwhile, finds in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a168_two_commands_do_not_vouch_for_each_other() {
+    let stage = Stage::bare().await;
+    let command = |words: &str, here: &str, go: &str| {
+        let before = format!("cd ../home/workspace; {words} touch ../../space/{here}");
+        let wait = format!("while [ ! -e ../../space/{go} ]; do sleep 0.02; done");
+        Reply::call("shell", json!({ "command": format!("{before}; {wait}; echo '- By {here}.' > MEMORY.md") }))
+    };
+    let both = vec![
+        command("echo '- By one.' > MEMORY.md;", "one", "two"),
+        command("", "two", "go"),
+        Reply::text("done"),
+        Reply::text("done"),
+    ];
+    let one = stage.begin(both, proposing()).await;
+    let here = stage.viber.space().join("one");
+    eventually("the first one runs", async || here.exists().then_some(())).await;
+    let mut body = proposing();
+    body["goal"] = "work".into();
+    body["viberId"] = stage.viber_id.clone().into();
+    let two = stage.operator.post("/api/v1/tasks", &body).await.expect(201).json();
+    stage.over(&one).await;
+    stage.only_proposed(&one, "- By one.").await;
+    std::fs::write(stage.viber.space().join("go"), "").expect("written");
+    stage.over(&two).await;
+    stage.only_proposed(&two, "- By two.").await;
+    stage.board.sound().await;
+}
+
+/// A kill of the daemon leaves nobody to put a file back: the next start does, and asks in the name of the task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a169_what_a_command_wrote_before_a_kill_is_put_back_at_the_next_start() {
+    let mut stage = Stage::bare().await;
+    // It goes on writing while it is asked to end.
+    let command = "cd ../home/workspace; trap '' TERM; touch ../../space/here; \
+                   for d in sessions/*; do echo '# Slipped in' > $d/task.md; done 2>/dev/null; \
+                   while true; do echo '- Slipped in.' > MEMORY.md; sleep 0.05; done";
+    let task = stage.begin(vec![Reply::call("shell", json!({ "command": command }))], proposing()).await;
+    let memory = stage.viber.home().join("workspace/MEMORY.md");
+    eventually("the command wrote", async || memory.exists().then_some(())).await;
+    stage.viber.kill9();
+    stage.viber.run();
+    let over = |task: &Value| task["state"] == "error";
+    let task = stage.operator.task_that(id(&task, "id"), "it is over", over).await;
+    assert_eq!(task["error"]["code"], "daemon_restarted", "{task:#}");
+    stage.only_proposed(&task, "- Slipped in.").await;
+    let path = format!("sessions/{}/task.md", id(&task, "sessionId"));
+    assert_eq!(stage.text(&path), None);
+    let found = stage.proposals(&task, "plan").await;
+    assert!(found.iter().any(|one| one["content"] == "# Slipped in\n"), "{found:#?}");
+    assert!(stage.viber.log().contains("MEMORY.md was changed and is put back"), "{}", stage.viber.log());
+    // It is told once: a person's file that comes later is a person's.
+    stage.viber.write("workspace/MEMORY.md", MEMORY);
+    stage.viber.kill9();
+    stage.viber.run();
+    let (_, said) = stage.shell("cat ../home/workspace/MEMORY.md", proposing()).await;
+    assert!(said.contains("room 4"), "{said}");
+    stage.board.sound().await;
+}
+
+/// No command takes the shell from the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a170_one_command_does_not_bar_the_shell_for_the_next() {
+    let stage = Stage::bare().await;
+    // Of a session that may write there.
+    let free = json!({ "memoryPolicy": "apply", "planPolicy": "apply" });
+    let ways = [
+        "rm -rf MEMORY.md; mkdir -p MEMORY.md/x; chmod 000 MEMORY.md",
+        "rm -rf MEMORY.md; ln -s /etc/passwd MEMORY.md",
+        "rm -rf MEMORY.md; mkfifo MEMORY.md",
+        "rm -rf MEMORY.md; echo '- Allowed.' > MEMORY.md; chmod 000 MEMORY.md",
+        "chmod 000 .",
+    ];
+    for (n, way) in ways.iter().enumerate() {
+        stage.shell(&format!("cd ../home/workspace && {way}"), free.clone()).await;
+        let (task, said) = stage.try_in_workspace("cat MEMORY.md; ls").await;
+        assert!(said.contains("tried"), "{way}: {said}");
+        if n < 3 {
+            stage.noticed(&task, "what lay in the place of MEMORY.md was no file").await;
+        }
+    }
+    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("- Allowed.\n"), "what was allowed stays");
     stage.board.sound().await;
 }
 

@@ -388,3 +388,31 @@ fn a129_a_command_gets_its_three_streams_and_nothing_else() {
         assert_eq!(ran.text.trim(), "4", "{ran:?}");
     }
 }
+
+/// A secret, or a file of the daemon's own, that is made while a command runs.
+#[test]
+fn a176_a_secret_that_is_made_later_is_not_seen() {
+    for desk in Desk::each() {
+        let script = "touch here; n=0; while [ ! -e go ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done; \
+                      cat ../.aws/credentials ../viber/.env ../.config/gh/hosts.yml; echo tried";
+        let made = [".aws/credentials", "viber/.env", ".config/gh/hosts.yml"];
+        let ran = std::thread::scope(|scope| {
+            let ran = scope.spawn(|| desk.run(&[], script));
+            while !desk.at("user/space/here").exists() && !ran.is_finished() {
+                std::thread::yield_now();
+            }
+            for file in made {
+                let path = desk.at("user").join(file);
+                fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+                fs::write(&path, "SECRET\n").expect("written");
+                if let Some(user) = desk.user {
+                    chown(path.parent().expect("a folder"), Some(user), Some(user)).expect("allowed");
+                    chown(&path, Some(user), Some(user)).expect("allowed");
+                }
+            }
+            fs::write(desk.at("user/space/go"), "").expect("written");
+            ran.join().expect("no panic")
+        });
+        assert!(ran.text.contains("tried") && !ran.text.contains("SECRET"), "{:?}: {ran:?}", desk.user);
+    }
+}

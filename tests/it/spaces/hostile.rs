@@ -180,3 +180,52 @@ async fn git_that_does_not_end_is_ended() {
     stage.ask("file?path=a.txt").await.expect(200);
     stage.board.sound().await;
 }
+
+/// Links that lead through others, as long as the kernel follows them, by names as long as it takes.
+fn maze(folder: &std::path::Path) {
+    fs::create_dir_all(folder.join("a")).expect("made");
+    let way = "a/../".repeat(790);
+    fs::write(folder.join("end"), "").expect("written");
+    for n in 0..37 {
+        let next = if n == 0 { "end".to_owned() } else { format!("link{}", n - 1) };
+        std::os::unix::fs::symlink(format!("{way}{next}"), folder.join(format!("link{n}"))).expect("linked");
+    }
+}
+
+#[tokio::test]
+async fn a171_links_that_lead_through_links_hold_up_nobody() {
+    let stage = Stage::set(Engine::Sqlite).await;
+    stage.repository(&[("a.txt", "a\n")]);
+    stage.write("a.txt", "b\n");
+    maze(&stage.viber.space());
+    let refs = stage.viber.space().join(".git/refs");
+    let link = |n: usize| std::os::unix::fs::symlink("../../link36", refs.join(format!("x{n}"))).expect("linked");
+    (0..200).for_each(link);
+    let begin = std::time::Instant::now();
+    let status = stage.ask("log").await.expect(200).json();
+    assert_eq!(status["items"][0]["subject"], "first", "{status:#}");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(8), "{:?}", begin.elapsed());
+    // One more is a reason not to look, told at once and to everybody who asks: nothing of it goes on behind the answer.
+    (200..2_000).for_each(link);
+    for _ in 0..8 {
+        let answer = stage.ask("log").await.expect(422);
+        assert_eq!(code(&answer), "unreadable_repository", "{answer:#?}");
+        assert!(answer.body.contains("more than 200 links"), "{answer:#?}");
+    }
+    (200..2_000).for_each(|n| fs::remove_file(refs.join(format!("x{n}"))).expect("removed"));
+    stage.ask("log").await.expect(200);
+    stage.board.sound().await;
+}
+
+#[tokio::test]
+async fn a_commit_that_is_lost_is_not_told_as_a_repository_without_any() {
+    let stage = Stage::set(Engine::Sqlite).await;
+    stage.repository(&[("a.txt", "a\n")]);
+    let head = stage.git(&["rev-parse", "HEAD"]);
+    fs::remove_file(stage.viber.space().join(".git/objects").join(&head[..2]).join(&head[2..])).expect("removed");
+    for what in ["status", "log"] {
+        let answer = stage.ask(what).await.expect(422);
+        assert_eq!(code(&answer), "git", "{what}: {answer:#?}");
+    }
+    stage.board.sound().await;
+}

@@ -2,6 +2,7 @@
 //! written by commands before.
 
 use std::{
+    collections::BTreeSet,
     ffi::{CStr, CString},
     fs, io,
     os::{
@@ -12,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, mknodat},
     io::Errno,
     mount::{
         MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, mount_remount,
@@ -29,6 +30,7 @@ const OLD: &str = "/old";
 const NEW: &str = "/new";
 const NOTHING: &str = "/nothing";
 const EMPTY: &str = "/empty";
+const HIDDEN: &str = "/hidden";
 
 /// Of the system: nobody puts sockets there, and programs start from there all the time.
 const SYSTEM: [&str; 8] = ["/usr", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib64", "/nix"];
@@ -49,6 +51,8 @@ pub struct Tree {
     overlays: bool,
     /// How many empty places there are by now.
     empty: usize,
+    /// What is not found below an overlay, though somebody may make it while the command runs.
+    absent: Vec<PathBuf>,
 }
 
 fn below(root: &str, path: &Path) -> PathBuf {
@@ -66,20 +70,20 @@ fn path_of(place: &OwnedFd) -> String {
 
 impl Tree {
     /// Moves the machine's root aside. This process sees only the parts of the tree from now on.
-    pub fn begin(memory: u64) -> io::Result<Self> {
+    pub fn begin(memory: u64, absent: Vec<PathBuf>) -> io::Result<Self> {
         let mounts = Mounts::read()?;
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let base = ["/tmp", "/usr"].into_iter().find(|path| fs::metadata(path).is_ok_and(|meta| meta.is_dir()));
         let base = base.ok_or_else(|| io::Error::other("no folder to begin in"))?;
         mount_tmpfs(base, memory, "0755")?;
         chdir(base)?;
-        for part in [OLD, NEW, NOTHING, EMPTY] {
+        for part in [OLD, NEW, NOTHING, EMPTY, HIDDEN] {
             fs::DirBuilder::new().mode(0o755).create(part.trim_start_matches('/'))?;
         }
         pivot_root(".", "old")?;
         chdir("/")?;
         mount_bind_recursive(NEW, NEW)?;
-        Ok(Self { old: open_root(OLD)?, new: open_root(NEW)?, mounts, overlays: true, empty: 0 })
+        Ok(Self { old: open_root(OLD)?, new: open_root(NEW)?, mounts, overlays: true, empty: 0, absent })
     }
 
     /// Everything of the machine, read only.
@@ -130,8 +134,50 @@ impl Tree {
         fs::read_dir(below(OLD, path)).map_or(0, Iterator::count)
     }
 
-    /// Shows a folder without its mounts through an overlay of one layer and nothing; as it is where the kernel or the
-    /// file system takes no overlay.
+    /// A layer that lies over the folder at `path` and has whiteouts where something must not be found later. Of what is not
+    /// there the outermost missing folder is hidden. `None` when nothing is.
+    fn hide(&self, path: &Path) -> io::Result<Option<String>> {
+        let mut missing = BTreeSet::new();
+        for place in &self.absent {
+            let Ok(way) = place.strip_prefix(path) else { continue };
+            let (mut folder, mut parts) = (PathBuf::new(), way.components());
+            let first = parts.find_map(|part| {
+                folder.push(part);
+                match fs::symlink_metadata(below(OLD, &path.join(&folder))) {
+                    Ok(meta) if meta.is_dir() => None,
+                    // A link leads to a place with a name of its own.
+                    Ok(_) => Some(None),
+                    Err(_) => Some(Some(folder.clone())),
+                }
+            });
+            missing.extend(first.flatten());
+        }
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let number = fs::read_dir(HIDDEN)?.count();
+        let layer = PathBuf::from(format!("{HIDDEN}/{number}"));
+        fs::DirBuilder::new().mode(folder_mode(&below(OLD, path))).create(&layer)?;
+        for place in missing {
+            let mut folder = PathBuf::new();
+            for part in place.parent().unwrap_or(Path::new("")).components() {
+                folder.push(part);
+                match fs::DirBuilder::new()
+                    .mode(folder_mode(&below(OLD, &path.join(&folder))))
+                    .create(layer.join(&folder))
+                {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    _ => {}
+                }
+            }
+            // A whiteout is a device with the number 0.
+            mknodat(CWD, layer.join(&place), FileType::CharacterDevice, Mode::empty(), 0)?;
+        }
+        Ok(Some(format!("{HIDDEN}/{number}")))
+    }
+
+    /// Shows a folder without its mounts through an overlay over what is hidden there, or over nothing; as it is where the
+    /// kernel or the file system takes no overlay.
     fn overlay(&mut self, path: &Path) -> io::Result<()> {
         if self.mounts.of(path).is_some_and(|mount| mount.kind == "autofs") {
             return Ok(());
@@ -140,9 +186,15 @@ impl Tree {
         let target = self.target(path)?;
         let noexec = self.mounts.of(path).map_or(MountFlags::empty(), |mount| mount.flags & MountFlags::NOEXEC);
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | noexec;
-        fchdir(&source)?;
         // By its place, not by its name, which may hold what is a separator here.
-        let laid = mount("overlay", path_of(&target), "overlay", flags, c"lowerdir=.:/nothing");
+        let options = match self.hide(path) {
+            Ok(Some(layer)) => format!("lowerdir={layer}:."),
+            // A kernel without whiteouts for everybody: what is there is covered all the same.
+            Ok(None) | Err(_) => format!("lowerdir=.:{NOTHING}"),
+        };
+        let options = CString::new(options).map_err(io::Error::other)?;
+        fchdir(&source)?;
+        let laid = mount("overlay", path_of(&target), "overlay", flags, Some(options.as_c_str()));
         chdir("/")?;
         match laid {
             Ok(()) => Ok(()),
@@ -252,7 +304,7 @@ impl Tree {
             Err(error) if is_absence(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let is_folder = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
+        let is_folder = FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_dir();
         match self.place(path, is_folder) {
             Ok(()) if !writable && is_folder && self.mounts.below(path).is_empty() => self.overlay(path),
             Ok(()) => self.bind(path, writable),
@@ -270,7 +322,7 @@ impl Tree {
         };
         self.empty += 1;
         let empty = Path::new(EMPTY).join(self.empty.to_string());
-        if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&target)?.st_mode).is_dir() {
+        if FileType::from_raw_mode(rustix::fs::fstat(&target)?.st_mode).is_dir() {
             fs::DirBuilder::new().mode(0o755).create(&empty)?;
         } else {
             fs::write(&empty, "")?;
@@ -338,6 +390,11 @@ impl Tree {
 fn is_absence(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied | ReadOnlyFilesystem)
+}
+
+/// The mode of a folder, for one that lies over it.
+fn folder_mode(path: &Path) -> u32 {
+    fs::metadata(path).map_or(0o755, |meta| meta.permissions().mode() & 0o777)
 }
 
 /// Opens `path` of the tree at `root`, over no link.

@@ -42,7 +42,7 @@ impl Machine {
     }
 
     fn roots(&self) -> Roots {
-        Roots::open(&[self.at("space")], &self.at("home/workspace"), &self.at("home"))
+        Roots::of(&[self.at("space")], &Reach::default(), &self.at("home/workspace"), &self.at("home"))
     }
 }
 
@@ -150,7 +150,7 @@ fn pipes_and_devices_are_never_opened() {
 #[test]
 fn a_space_that_holds_the_home_opens_neither_its_keys_nor_its_agents() {
     let machine = Machine::new();
-    let roots = Roots::open(&[machine.at("")], &machine.at("home/workspace"), &machine.at("home"));
+    let roots = Roots::of(&[machine.at("")], &Reach::default(), &machine.at("home/workspace"), &machine.at("home"));
     for path in ["home/secrets/openai", "home/config.yaml", "home/.env", "home/state/credential", "home/secrets"] {
         assert!(roots.find(path).is_err(), "{path}");
         assert!(roots.target(path).is_err(), "{path}");
@@ -182,7 +182,7 @@ fn a_file_is_replaced_whole_and_keeps_its_mode() {
 #[test]
 fn a_missing_space_is_named() {
     let machine = Machine::new();
-    let roots = Roots::open(&[machine.at("gone")], &machine.at("home/workspace"), &machine.at("home"));
+    let roots = Roots::of(&[machine.at("gone")], &Reach::default(), &machine.at("home/workspace"), &machine.at("home"));
     assert!(content(&roots, "x").is_err_and(|error| error.contains("gone does not exist")));
     assert_eq!(content(&roots, &machine.text("home/workspace/MEMORY.md")).as_deref(), Ok("inside"));
 }

@@ -1,9 +1,9 @@
 //! What a command may not write although it lies where agents write: kept while it runs, and told when it was written all
 //! the same.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use protocol::{AgentStreamEvent, NoticeLevel};
+use protocol::{AgentStreamEvent, NoticeLevel, Running};
 
 use super::Toolbox;
 use crate::{
@@ -16,8 +16,12 @@ use crate::{
 /// Oversteps of one command that are told one by one.
 const MAX_TOLD: usize = 5;
 
-/// The files that are closed to one command.
-pub struct Kept(Keeper);
+/// A supervisor that nobody listens to any more has ended its command by then.
+const ABANDONED: Duration = Duration::from_secs(13);
+
+/// The files that are closed to one command. When it is dropped, because the attempt was given up, they are put back once
+/// the command is dead.
+pub struct Kept(Option<Keeper>);
 
 /// Looks at them before a command. The reason when that cannot be done: then nothing could be put back.
 pub async fn keep(toolbox: &Toolbox) -> Result<Kept, String> {
@@ -25,19 +29,22 @@ pub async fn keep(toolbox: &Toolbox) -> Result<Kept, String> {
     // A file tree of its own has what is protected read only, or the command does not start. Landlock leaves a granted
     // folder's own files to it.
     let walled = sandbox::look(&toolbox.hold).layers.namespaces;
-    let keep = move || workspace.keep(closed, walled);
+    let attempt = Running { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt };
+    let keep = move || workspace.keep(closed, walled, Some(attempt));
     match tokio::task::spawn_blocking(keep).await {
-        Ok(Ok(keeper)) => Ok(Kept(keeper)),
+        Ok(Ok(keeper)) => Ok(Kept(Some(keeper))),
         Ok(Err(error)) => Err(format!("not started: what it may not change cannot be looked at: {error}")),
         Err(error) => Err(format!("not started: what it may not change cannot be looked at: {error}")),
     }
 }
 
-/// What of it a sandbox makes read only: what is there. Of all sessions' folders `write` gets back the own one.
+/// What of it a sandbox makes read only: what is there after [`keep`]. Of all sessions' folders `write` gets back the own one.
 pub fn protect(toolbox: &Toolbox, write: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
     let (closed, workspace) = (toolbox.closed(), toolbox.context.home.workspace());
     let files = closed.files.iter().map(|file| workspace.join(file));
-    let mut protect: Vec<PathBuf> = files.filter(|path| path.symlink_metadata().is_ok()).collect();
+    // What is no file is another command's work by now, and will be put away when that ends.
+    let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let mut protect: Vec<PathBuf> = files.filter(is_file).collect();
     if let Some(session) = &closed.session {
         let own = workspace.join(SESSIONS).join(session);
         private_folder(&own).map_err(|error| format!("cannot make {}: {error}", own.display()))?;
@@ -48,10 +55,18 @@ pub fn protect(toolbox: &Toolbox, write: &mut Vec<PathBuf>) -> Result<Vec<PathBu
 }
 
 impl Kept {
+    /// The command was never started.
+    pub fn release(mut self) {
+        if let Some(keeper) = self.0.take() {
+            keeper.release();
+        }
+    }
+
     /// When everything of the command is dead: puts back what it may not change, makes proposals of it, and says so, here
     /// for the model and by a notice for people.
-    pub async fn put_back(self, toolbox: &Toolbox) -> Vec<String> {
-        let over = match tokio::task::spawn_blocking(move || self.0.put_back()).await {
+    pub async fn put_back(mut self, toolbox: &Toolbox) -> Vec<String> {
+        let Some(keeper) = self.0.take() else { return Vec::new() };
+        let over = match tokio::task::spawn_blocking(move || keeper.put_back()).await {
             Ok(over) => over,
             Err(error) => {
                 tracing::error!(%error, "what a command may not change could not be compared");
@@ -77,18 +92,25 @@ impl Kept {
     }
 }
 
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Without a runtime this process ends: then the next one finds the note.
+        let Some((keeper, runtime)) = self.0.take().zip(tokio::runtime::Handle::try_current().ok()) else { return };
+        runtime.spawn(async move {
+            tokio::time::sleep(ABANDONED).await;
+            let over = tokio::task::spawn_blocking(move || keeper.put_back()).await.unwrap_or_default();
+            over.iter().for_each(|one| tracing::warn!("While a command ran that was given up: {}", one.words()));
+        });
+    }
+}
+
 /// What became of it, in words.
 async fn became(toolbox: &Toolbox, one: Overstep) -> String {
+    let back = one.words();
     let Overstep { path, wrote, repair } = one;
-    let back = match repair {
-        Repair::Done => "was changed and is put back",
-        Repair::Failed => "was changed and could not be put back",
-        Repair::Left => {
-            return format!(
-                "{path} was replaced by somebody else, and the new file was not protected from the command; it stays as it is"
-            );
-        }
-    };
+    if matches!(repair, Repair::Left | Repair::Cleared) {
+        return back;
+    }
     let proposed = match (&wrote, &toolbox.plan, &toolbox.memory) {
         (Some(text), _, Some(memory)) if CURATED.contains(&path.as_str()) => {
             Some(memory.propose_written(&path, text).await)
@@ -100,8 +122,8 @@ async fn became(toolbox: &Toolbox, one: Overstep) -> String {
         _ => None,
     };
     match proposed {
-        Some(Ok(())) => format!("{path} {back}; what was written there is proposed to the operators"),
-        Some(Err(why)) => format!("{path} {back}; what was written there is in the trash and not proposed: {why}"),
-        None => format!("{path} {back}: it is not this session's to change"),
+        Some(Ok(())) => format!("{back}; what was written there is proposed to the operators"),
+        Some(Err(why)) => format!("{back}; what was written there is kept on the viber and not proposed: {why}"),
+        None => format!("{back}: it is not this session's to change"),
     }
 }

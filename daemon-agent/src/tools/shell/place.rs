@@ -38,12 +38,12 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The private TMPDIR of one attempt, removed with all in it when dropped.
+/// The private TMPDIR of one attempt, removed with all in it once it is dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// Held until the folder is gone: a kill leaves none behind.
-    _note: Note,
+    /// There until the folder is gone: a kill leaves none behind.
+    note: Option<Note>,
 }
 
 impl Scratch {
@@ -54,7 +54,7 @@ impl Scratch {
         let note = leftovers::note(&path);
         // Not recursive: it must be new.
         DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self { path, _note: note })
+        Ok(Self { path, note: Some(note) })
     }
 
     pub fn path(&self) -> &Path {
@@ -64,9 +64,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // At once, although it may take a moment: whoever drops it may be about to exit.
-        if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "A task's temporary folder could not be removed");
+        if let Some(note) = self.note.take() {
+            leftovers::remove_noted(std::mem::take(&mut self.path), note);
         }
     }
 }

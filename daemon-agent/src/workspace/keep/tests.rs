@@ -40,7 +40,7 @@ impl Stage {
 
     fn keep(&self) -> Keeper {
         let files = ["MEMORY.md", "task.md"].map(str::to_owned).to_vec();
-        self.workspace.keep(Closed { files, session: Some(OWN.to_owned()) }, false).expect("kept")
+        self.workspace.keep(Closed { files, session: Some(OWN.to_owned()) }, false, None).expect("kept")
     }
 
     fn trash(&self) -> Vec<String> {
@@ -107,7 +107,7 @@ fn a_file_that_took_the_place_of_a_walled_one_stays_and_is_told() {
     let stage = Stage::set();
     let walled = || {
         let files = vec!["MEMORY.md".to_owned()];
-        stage.workspace.keep(Closed { files, session: None }, true).expect("kept")
+        stage.workspace.keep(Closed { files, session: None }, true, None).expect("kept")
     };
     assert_eq!(walled().put_back(), []);
     let keeper = walled();
@@ -173,7 +173,7 @@ fn what_those_who_may_write_meanwhile_stands() {
 fn behind_a_wall_only_what_was_not_there_is_looked_at() {
     let stage = Stage::set();
     let closed = Closed { files: vec!["MEMORY.md".into(), "task.md".into()], session: Some(OWN.into()) };
-    let keeper = stage.workspace.keep(closed, true).expect("kept");
+    let keeper = stage.workspace.keep(closed, true, None).expect("kept");
     // A person saves; the command could not.
     stage.write("MEMORY.md", "a person's\n");
     stage.write("sessions/ses_other/task.md", "a person's\n");
@@ -189,7 +189,7 @@ fn what_another_command_may_write_is_left_to_it() {
     let stage = Stage::set();
     let keeper = stage.keep();
     let closed = Closed { files: vec!["task.md".into()], session: Some("ses_other".into()) };
-    let other = stage.workspace.keep(closed, false).expect("kept");
+    let other = stage.workspace.keep(closed, false, None).expect("kept");
     stage.write("sessions/ses_other/task.md", "- [x] theirs\n");
     stage.write("MEMORY.md", "open to the other\n");
     stage.write("task.md", "closed to both\n");
@@ -198,4 +198,162 @@ fn what_another_command_may_write_is_left_to_it() {
     assert_eq!(stage.text("sessions/ses_other/task.md").as_deref(), Some("- [x] theirs\n"));
     assert_eq!(stage.text("MEMORY.md").as_deref(), Some("open to the other\n"));
     assert_eq!(stage.text("task.md"), None);
+}
+
+/// A stage without a memory, and what an agent's command may not change there behind a wall.
+fn walled(stage: &Stage) -> Keeper {
+    let closed = Closed { files: vec!["MEMORY.md".into(), "task.md".into()], session: Some(OWN.into()) };
+    stage.workspace.keep(closed, true, None).expect("kept")
+}
+
+fn wrote(path: &str, text: &str, repair: Repair) -> Overstep {
+    Overstep { path: path.to_owned(), wrote: Some(text.to_owned()), repair }
+}
+
+fn mode(path: &std::path::Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its owner may");
+}
+
+/// Modes do not bind root: then these ways to break the workspace break nothing, and the rest still counts.
+#[test]
+fn a_command_that_breaks_the_trash_or_the_workspace_does_not_leave_its_words() {
+    type Break = fn(&Stage);
+    let ways: [(&str, Break); 9] = [
+        ("a file for a trash", |stage| stage.write(".trash", "x")),
+        ("a link for a trash", |stage| {
+            std::os::unix::fs::symlink(stage.folder.path(), stage.at(".trash")).expect("linked");
+        }),
+        ("a name like the trash's", |stage| stage.write(".TRASH", "x")),
+        ("a closed trash", |stage| {
+            fs::create_dir(stage.at(".trash")).expect("made");
+            mode(&stage.at(".trash"), 0);
+        }),
+        ("a workspace that is read only", |stage| mode(&stage.at(""), 0o500)),
+        ("a closed workspace", |stage| mode(&stage.at(""), 0)),
+        ("a closed file", |stage| mode(&stage.at("MEMORY.md"), 0)),
+        ("a closed session", |stage| {
+            stage.write("sessions/ses_own/task.md", "mine\n");
+            mode(&stage.at("sessions/ses_own"), 0);
+        }),
+        ("a file for a trash in a closed workspace", |stage| {
+            stage.write(".trash", "x");
+            mode(&stage.at("MEMORY.md"), 0o200);
+            mode(&stage.at(""), 0o100);
+        }),
+    ];
+    for (name, breaks) in ways {
+        let stage = Stage::set();
+        fs::remove_file(stage.at("MEMORY.md")).expect("removed");
+        let files = ["MEMORY.md", "sessions/ses_own/task.md"].map(str::to_owned).to_vec();
+        let closed = Closed { files, session: Some(OWN.to_owned()) };
+        let keeper = stage.workspace.keep(closed, true, None).expect("kept");
+        stage.write("MEMORY.md", "evil\n");
+        breaks(&stage);
+        let over = keeper.put_back();
+        assert_eq!(over[0], wrote("MEMORY.md", "evil\n", Repair::Done), "{name}");
+        assert_eq!((stage.text("MEMORY.md"), stage.text("sessions/ses_own/task.md")), (None, None), "{name}");
+        assert!(stage.trash().contains(&"evil\n".to_owned()), "{name}: {:?}", stage.trash());
+        assert_eq!(walled(&stage).put_back(), [], "{name}");
+    }
+}
+
+#[test]
+fn what_a_running_command_made_is_not_what_the_next_one_finds_in_order() {
+    let stage = Stage::set();
+    fs::remove_file(stage.at("MEMORY.md")).expect("removed");
+    let first = walled(&stage);
+    stage.write("MEMORY.md", "the first one's\n");
+    let second = walled(&stage);
+    let third = walled(&stage);
+    assert_eq!(first.put_back(), [wrote("MEMORY.md", "the first one's\n", Repair::Done)]);
+    assert_eq!(stage.text("MEMORY.md"), None);
+    stage.write("MEMORY.md", "the second one's\n");
+    let fourth = walled(&stage);
+    assert_eq!(second.put_back(), [wrote("MEMORY.md", "the second one's\n", Repair::Done)]);
+    assert_eq!((third.put_back(), fourth.put_back()), (vec![], vec![]));
+    // What an operator makes meanwhile is in order for all of them.
+    let first = walled(&stage);
+    stage.workspace.put("MEMORY.md", None, b"an operator's\n", By::Board).expect("written");
+    let second = walled(&stage);
+    stage.write("MEMORY.md", "a command's\n");
+    assert_eq!(first.put_back(), [wrote("MEMORY.md", "a command's\n", Repair::Done)]);
+    stage.write("MEMORY.md", "another one's\n");
+    assert_eq!(second.put_back(), [wrote("MEMORY.md", "another one's\n", Repair::Done)]);
+    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("an operator's\n"));
+}
+
+#[test]
+fn what_another_commands_session_may_write_is_in_order_for_the_next_one() {
+    let stage = Stage::set();
+    fs::remove_file(stage.at("MEMORY.md")).expect("removed");
+    let first = walled(&stage);
+    let free = Closed { files: Vec::new(), session: Some("ses_free".into()) };
+    let free = stage.workspace.keep(free, true, None).expect("kept");
+    stage.write("MEMORY.md", "may be written\n");
+    assert_eq!(free.put_back(), []);
+    let second = walled(&stage);
+    assert_eq!((first.put_back(), second.put_back()), (vec![], vec![]));
+    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("may be written\n"));
+}
+
+#[test]
+fn a_kill_is_made_good_by_the_next_start() {
+    let stage = Stage::set();
+    for is_walled in [true, false] {
+        fs::remove_file(stage.at("MEMORY.md")).expect("removed");
+        stage.write("sessions/ses_other/task.md", "- [ ] theirs\n");
+        let attempt = Some(Running { task_id: protocol::TaskId::new(1), attempt: 2 });
+        let files = ["MEMORY.md", "memory.md", "task.md"].map(str::to_owned).to_vec();
+        let closed = Closed { files, session: Some(OWN.to_owned()) };
+        let killed = stage.workspace.keep(closed, is_walled, attempt.clone()).expect("kept");
+        stage.workspace.put("task.md", None, b"an operator's\n", By::Board).expect("written");
+        stage.write("MEMORY.md", "evil\n");
+        if !is_walled {
+            stage.write("sessions/ses_other/task.md", "- [x] theirs\n");
+            stage.write("sessions/ses_other/new", "x");
+        }
+        // As a kill does: nothing is put back, and nobody knows of the command any more.
+        drop(killed);
+        let home = Home::at(stage.folder.path());
+        let folder = home.state().join("closed");
+        let notes: Vec<_> = fs::read_dir(&folder).expect("notes").flatten().map(|entry| entry.path()).collect();
+        assert_eq!(notes.len(), 1);
+        let undone = note::put_back(&Workspace::open(&home), &notes);
+        assert_eq!(undone.len(), 1);
+        assert_eq!((&undone[0].attempt, &undone[0].over[0]), (&attempt, &wrote("MEMORY.md", "evil\n", Repair::Done)));
+        assert_eq!(undone[0].over.len(), if is_walled { 1 } else { 3 }, "{:?}", undone[0].over);
+        assert_eq!((stage.text("MEMORY.md"), stage.text("sessions/ses_other/new")), (None, None));
+        assert_eq!(stage.text("task.md").as_deref(), Some("an operator's\n"));
+        assert_eq!(stage.text("sessions/ses_other/task.md").as_deref(), Some("- [ ] theirs\n"));
+        assert!(stage.trash().contains(&"evil\n".to_owned()));
+        assert_eq!(fs::read_dir(&folder).expect("notes").count(), 0);
+        fs::remove_file(stage.at("task.md")).expect("removed");
+        stage.write("MEMORY.md", "# Memory\n");
+    }
+    // A note that nobody can read says nothing and stops nothing.
+    let garbage = stage.folder.path().join("state/closed/garbage");
+    fs::write(&garbage, "{").expect("written");
+    assert!(note::put_back(&stage.workspace, std::slice::from_ref(&garbage)).is_empty() && !garbage.exists());
+}
+
+#[test]
+fn what_is_no_file_does_not_bar_the_next_command() {
+    let stage = Stage::set();
+    fs::remove_file(stage.at("MEMORY.md")).expect("removed");
+    fs::create_dir_all(stage.at("MEMORY.md/x")).expect("made");
+    mode(&stage.at("MEMORY.md"), 0);
+    std::os::unix::fs::symlink(stage.at("elsewhere"), stage.at("task.md")).expect("linked");
+    let over = walled(&stage).put_back();
+    let cleared = |path: &str| Overstep { path: path.to_owned(), wrote: None, repair: Repair::Cleared };
+    assert_eq!(over, [cleared("MEMORY.md"), cleared("task.md")]);
+    assert!(!stage.at("MEMORY.md").exists() && stage.at("task.md").symlink_metadata().is_err());
+    // A closed file is one that is there, and a link in somebody's session is theirs.
+    stage.write("MEMORY.md", "# Memory\n");
+    mode(&stage.at("MEMORY.md"), 0);
+    std::os::unix::fs::symlink("notes", stage.at("sessions/ses_other/link")).expect("linked");
+    mode(&stage.at("sessions/ses_other"), 0);
+    mode(&stage.at(""), 0);
+    assert_eq!((walled(&stage).put_back(), stage.keep().put_back()), (vec![], vec![]));
+    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("# Memory\n"));
+    assert!(stage.at("sessions/ses_other/link").symlink_metadata().is_ok());
 }

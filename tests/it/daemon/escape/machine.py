@@ -4,6 +4,7 @@ import ctypes
 import glob
 import mmap
 import os
+import resource
 import select
 import signal
 import socket
@@ -72,6 +73,8 @@ def more_memory_than_allowed():
     piece = mmap.mmap(-1, size)
     for place in range(0, size, 4096):
         piece[place] = 1
+    # For longer than the supervisor looks away.
+    select.select([], [], [], 1.5)
     return True
 
 
@@ -108,6 +111,77 @@ def memory_by_files():
         return True
     finally:
         os.unlink(path)
+
+
+def held():
+    # For longer than the supervisor looks away.
+    select.select([], [], [], 1.5)
+    return True
+
+
+@trying
+def memory_by_memfd():
+    # No process has these pages, and no folder this file.
+    file = os.memfd_create("escape")
+    for _ in range(lure["memory"] // 2**20 + 256):
+        os.write(file, bytes(2**20))
+    return held()
+
+
+# What stays in the kernel when its maker is gone: `forget` finds it by these keys.
+KEYS = range(0x65736300, 0x65736400)
+
+
+@trying
+def memory_by_system_v():
+    # A segment stays when nobody is attached to it any more.
+    size = (lure["memory"] + 256 * 2**20) // 16
+    libc.shmat.restype = ctypes.c_void_p
+    for key in KEYS[:16]:
+        segment = checked(libc.shmget(key, ctypes.c_size_t(size), 0o1600))
+        place = libc.shmat(segment, None, 0)
+        if place in (None, ctypes.c_void_p(-1).value):
+            checked(-1)
+        ctypes.memset(place, 1, size)
+        libc.shmdt(ctypes.c_void_p(place))
+    return held()
+
+
+@trying
+def memory_by_semaphores():
+    # The kernel keeps 64 bytes for each.
+    for key in KEYS[:(lure["memory"] + 256 * 2**20) // (64 * 32000) + 1]:
+        checked(libc.semget(key, 32000, 0o1600))
+    return held()
+
+
+def forget():
+    for key in KEYS:
+        segment, semaphores = libc.shmget(key, ctypes.c_size_t(0), 0), libc.semget(key, 0, 0)
+        if segment >= 0:
+            libc.shmctl(segment, 0, None)
+        if semaphores >= 0:
+            libc.semctl(semaphores, 0, 0)
+
+
+@trying
+def memory_by_sockets():
+    # What nobody reads waits in the kernel.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    pairs, sent, piece = [], 0, bytes(2**16)
+    while sent < lure["memory"] + 256 * 2**20:
+        pair = socket.socketpair()
+        pairs.append(pair)
+        for line in pair:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**23)
+            line.setblocking(False)
+            try:
+                while True:
+                    sent += line.send(piece)
+            except BlockingIOError:
+                pass
+    return held()
 
 
 # The network.

@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import socket
+import sys
 import subprocess
 
 from base import (
@@ -106,8 +107,7 @@ def signal_the_daemon():
     return True
 
 
-@trying
-def signal_the_supervisor():
+def supervisor():
     pid = os.getpid()
     for _ in range(16):
         pid = int(open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[1])
@@ -116,8 +116,24 @@ def signal_the_supervisor():
             return None
         line = open("/proc/%d/cmdline" % pid).read()
         if "\0hold\0" in line:
-            os.kill(pid, signal.SIGCONT)
-            return True
+            return pid
+
+
+@trying
+def signal_the_supervisor():
+    pid = supervisor()
+    if pid:
+        os.kill(pid, signal.SIGCONT)
+        return True
+
+
+@trying
+def limits_of_the_supervisor():
+    pid = supervisor()
+    if pid:
+        # A limit that changes nothing; one of processor time would end it.
+        call("prlimit64", pid, 4, (ctypes.c_uint64 * 2)(0, 0), None)
+        return True
 
 
 @trying
@@ -178,6 +194,19 @@ def outlive_the_command():
                 select.select([], [], [], 0.05)
                 open(SPACE + "/heart", "a").write("x")
         os._exit(0)
+
+
+@trying
+def outlive_the_supervisor():
+    # In a session of its own, without the command's environment, when whoever looks after it is dead.
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)", sys.argv[1]], {})
+        os._exit(0)
+    pid = supervisor()
+    if pid:
+        os.kill(pid, signal.SIGKILL)
 
 
 @trying

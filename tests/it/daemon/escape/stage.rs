@@ -30,12 +30,17 @@ const MARK: &str = "reached-it";
 const MEMORY: u64 = 192 * 1024 * 1024;
 
 /// Tries that may end their command, or live on after it: each has a command of its own.
-const ALONE: [&str; 5] = [
+const ALONE: [&str; 10] = [
     "more-memory-than-allowed",
     "more-memory-in-many",
     "memory-by-files",
+    "memory-by-memfd",
+    "memory-by-system-v",
+    "memory-by-semaphores",
+    "memory-by-sockets",
     "outlive-the-command",
     "outlive-the-command-in-many",
+    "outlive-the-supervisor",
 ];
 
 /// The layers that are there.

@@ -46,6 +46,8 @@ def attempt(name):
     except OSError:
         pass
     os.waitpid(pid, 0)
+    if name in ("memory-by-system-v", "memory-by-semaphores"):
+        machine.forget()
     try:
         return json.loads(said)
     except ValueError:
