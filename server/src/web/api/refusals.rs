@@ -58,7 +58,10 @@ const TABLE: &[(&str, &[&[Refusal]])] = &[
     ("events.list", &[PLACES]),
     ("invitations.make", &[&[(422, &["bad_email"])]]),
     ("joinTokens.make", &[&[(422, &["bad_labels"])]]),
-    ("loggedSessions.import", &[ASKS, &[(409, &["being_deleted", "other_agent"]), (422, &["endless_log", "nothing_to_take"])]]),
+    (
+        "loggedSessions.import",
+        &[ASKS, &[(409, &["being_deleted", "other_agent"]), (422, &["endless_log", "nothing_to_take"])]],
+    ),
     ("loggedSessions.list", &[ASKS]),
     ("members.add", &[&[(422, &["bad_email"])]]),
     ("members.change", &[&[(409, &["last_owner"])]]),
