@@ -231,7 +231,7 @@ mod tests {
             setpriority_process(None, 0).expect("its own");
             let limits = Rlimit { current: Some(1), maximum: Some(1) };
             for other in [getppid(), Some(getpid())] {
-                assert_eq!(prlimit(other, Resource::Cpu, limits.clone()).err(), Some(Errno::PERM), "{other:?}");
+                assert_eq!(prlimit(other, Resource::Cpu, limits).err(), Some(Errno::PERM), "{other:?}");
                 assert_eq!(setpriority_process(other, 19).err(), Some(Errno::PERM), "{other:?}");
             }
             assert!(std::process::Command::new("true").status().expect("started").success());
