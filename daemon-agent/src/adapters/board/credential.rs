@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, fs::File, io, path::Path, time::Duration};
 
 use protocol::{Attachment, ViberId};
 use reqwest::{StatusCode, Url, redirect};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -11,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::address;
 use crate::{
     artifacts::measure,
-    home::{Home, open_to_others, private_folder, read_plain, write_private},
+    home::{Home, open_plain, open_to_others, private_folder, read_plain, write_private},
     mesh::Unfetched,
 };
 
@@ -129,7 +130,8 @@ impl Credential {
 
     /// Fetches a file that came with a goal, unless it is there already; what arrives is verified before it has its name.
     pub async fn carry(&self, attachment: &Attachment, place: &Path) -> Result<(), Unfetched> {
-        let there = File::open(place).ok().and_then(|file| measure(&file).ok());
+        // What an earlier attempt's command left there may be anything.
+        let there = open_plain(place, OFlags::empty()).ok().and_then(|file| measure(&file).ok());
         if there.is_some_and(|there| there.sha256 == attachment.sha256) {
             return Ok(());
         }
