@@ -203,28 +203,48 @@ fn over() -> Error {
 pub async fn written(board: &Board, speaker: &Speaker, all: &[WorkspaceWritten]) -> Result<()> {
     let now = board.clock.now();
     for some in all.chunks(WRITTEN) {
+        // First: whoever waits for the change asks for a file of that folder next.
+        for folder in left(board, speaker, some).await? {
+            leave(board, speaker, folder, now).await?;
+        }
         let (who, some) = (speaker.clone(), some.to_vec());
-        let (after, left) = board
+        let after = board
             .db
             .write(move |tx| {
                 let (who, some) = (who.clone(), some.clone());
                 Box::pin(async move {
-                    let (mut after, mut left) = (After::default(), Vec::new());
+                    let mut after = After::default();
                     for one in &some {
-                        left.extend(end(tx, &who, one, now, &mut after).await?);
+                        end(tx, &who, one, now, &mut after).await?;
                     }
-                    Ok::<_, Error>((after, left))
+                    Ok::<_, Error>(after)
                 })
             })
             .await?;
         after.tell(board, &speaker.team);
-        for folder in left {
-            leave(board, speaker, folder, now).await?;
-        }
     }
     // Edits are named by their own path, whatever the viber calls it.
     told(board, &speaker.team, &speaker.viber, vec![String::new()]);
     Ok(())
+}
+
+/// The folders that are not where they were, because of changes of which that was not known yet.
+async fn left(board: &Board, speaker: &Speaker, some: &[WorkspaceWritten]) -> Result<Vec<String>> {
+    let applied = some.iter().filter(|one| one.state == WriteState::Applied);
+    let (team, edits) = (speaker.team.clone(), applied.map(|one| one.edit_id.clone()).collect::<Vec<_>>());
+    let found = board.db.read(move |tx| {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for id in &edits {
+                found.extend(db::edits::load(tx, &team, id).await?);
+            }
+            Ok::<_, db::Error>(found)
+        })
+    });
+    let is_left = |edit: &Edit| {
+        edit.viber_id == speaker.viber && edit.state == EditState::Queued && edit.base_hash.as_deref() == Some(FOLDER)
+    };
+    Ok(found.await?.into_iter().filter(is_left).map(|edit| edit.path).collect())
 }
 
 /// Nothing is known to lie in a folder any more; of what came elsewhere the viber tells by itself.
@@ -242,19 +262,13 @@ async fn leave(board: &Board, speaker: &Speaker, folder: String, now: Instant) -
     Ok(())
 }
 
-/// Notes what became of a change; a folder that is not where it was any more is left by whoever asked.
-async fn end(
-    tx: &mut Tx,
-    who: &Speaker,
-    one: &WorkspaceWritten,
-    now: Instant,
-    after: &mut After,
-) -> Result<Option<String>> {
+/// Notes what became of a change.
+async fn end(tx: &mut Tx, who: &Speaker, one: &WorkspaceWritten, now: Instant, after: &mut After) -> Result<()> {
     let (team, viber) = (&who.team, &who.viber);
     if !db::edits::end(tx, team, viber, one, now).await? {
-        return Ok(None);
+        return Ok(());
     }
-    let Some(edit) = db::edits::load(tx, team, &one.edit_id).await? else { return Ok(None) };
+    let Some(edit) = db::edits::load(tx, team, &one.edit_id).await? else { return Ok(()) };
     let hear = |path: &str, hash: Option<String>, size| Heard {
         path: path.to_owned(),
         hash,
@@ -263,17 +277,17 @@ async fn end(
         by: "board".to_owned(),
     };
     match one.state {
-        WriteState::Refused => return Ok(None),
+        WriteState::Refused => return Ok(()),
         // Nobody looked at it yet: what is remembered is not what is there.
         WriteState::Conflict => {
             let heard = Heard { by: "file".to_owned(), ..hear(&edit.path, one.hash.clone(), 0) };
             db::files::hear(tx, team, viber, &heard, now).await?;
-            return Ok(None);
+            return Ok(());
         }
         WriteState::Applied => {}
     }
     if edit.base_hash.as_deref() == Some(FOLDER) {
-        return Ok(Some(edit.path));
+        return Ok(());
     }
     if let Some(session) = plan::made(tx, team, viber, &edit, now).await? {
         after.session(&session);
@@ -295,7 +309,7 @@ async fn end(
         }
         _ => db::files::hear(tx, team, viber, &hear(&edit.path, None, 0), now).await?,
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Files of a viber changed.
