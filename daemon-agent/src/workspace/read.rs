@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom},
     os::fd::OwnedFd,
     sync::Arc,
 };
@@ -77,14 +77,19 @@ impl Workspace {
         path::file(path)?;
         self.veil.admit(path)?;
         let (mut file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
+        let limit = limit.min(MAX_PIECE);
+        if let Some(whole) = small(&mut file, &stat).map_err(told_io)? {
+            let from = whole.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+            let content = &whole[from..whole.len().min(from + limit as usize)];
+            return Ok(piece(path, hash::hex(&whole), whole.len() as u64, &stat, offset, content));
+        }
         let (hash, size) = self.version(path, &mut file, &stat)?;
         let mut content = Vec::new();
         if offset < size {
             file.seek(SeekFrom::Start(offset)).map_err(told_io)?;
-            file.take(limit.min(MAX_PIECE)).read_to_end(&mut content).map_err(told_io)?;
+            file.take(limit.min(size - offset)).read_to_end(&mut content).map_err(told_io)?;
         }
-        let content = BASE64_STANDARD.encode(content);
-        Ok(Piece { path: path.to_owned(), hash, size, mtime: Some(Stamp::of(&stat).mtime()), offset, content })
+        Ok(piece(path, hash, size, &stat, offset, &content))
     }
 
     /// The first bytes of the file at `path`, at most `limit`, and how many it has.
@@ -175,6 +180,25 @@ impl Workspace {
         }
         Ok((hash, size))
     }
+}
+
+/// All of a file that fits into a piece. It is read once: its hash is of what is shown, even while somebody writes to it.
+fn small(file: &mut File, stat: &Stat) -> io::Result<Option<Vec<u8>>> {
+    if Stamp::of(stat).size > MAX_PIECE {
+        return Ok(None);
+    }
+    let mut whole = Vec::new();
+    Read::by_ref(file).take(MAX_PIECE + 1).read_to_end(&mut whole)?;
+    if whole.len() as u64 <= MAX_PIECE {
+        return Ok(Some(whole));
+    }
+    file.rewind()?;
+    Ok(None)
+}
+
+fn piece(path: &str, hash: String, size: u64, stat: &Stat, offset: u64, content: &[u8]) -> Piece {
+    let content = BASE64_STANDARD.encode(content);
+    Piece { path: path.to_owned(), hash, size, mtime: Some(Stamp::of(stat).mtime()), offset, content }
 }
 
 /// The path of `name` in a folder.

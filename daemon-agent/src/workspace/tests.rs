@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     os::unix::fs::{PermissionsExt, symlink},
     path::PathBuf,
 };
@@ -181,6 +182,20 @@ fn a_large_folder_comes_in_pieces_and_a_large_file_too() {
     assert!(desk.workspace.read("large.bin", u64::MAX, 5).expect("read").content.is_empty());
     assert!(matches!(desk.workspace.text("large.bin"), Err(Refused::TooLarge)));
     assert!(matches!(desk.workspace.put("x", None, &bytes, By::Board), Err(Refused::TooLarge)));
+}
+
+#[test]
+fn a_hash_is_of_what_is_shown_while_a_file_grows() {
+    let desk = Desk::new();
+    let mut file = fs::File::create(desk.at("log.md")).expect("made");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || (0..20_000).for_each(|_| file.write_all(b"line\n").expect("written")));
+        while !writer.is_finished() {
+            let piece = desk.workspace.read("log.md", 0, u64::MAX).expect("read");
+            let content = BASE64_STANDARD.decode(piece.content).expect("base64");
+            assert_eq!((piece.hash, piece.size), (hex(&content), content.len() as u64));
+        }
+    });
 }
 
 #[test]

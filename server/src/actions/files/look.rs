@@ -227,6 +227,7 @@ pub async fn fetch(
     from: Option<u64>,
 ) -> Result<Option<Shown>> {
     let method = if space.is_some() { "space.read" } else { "workspace.read" };
+    let mut lies = false;
     for _ in 0..TRIES {
         let start = from.unwrap_or(0);
         let mut whole: Option<Shown> = None;
@@ -252,6 +253,7 @@ pub async fn fetch(
                 by: None,
                 pending: None,
             });
+            lies = false;
             if shown.hash != piece.hash {
                 // It changed while it was read.
                 break;
@@ -261,12 +263,16 @@ pub async fn fetch(
             let all = start + read >= shown.size || ends;
             if all || shown.size > limits::MAX_TEXT_FILE || from.is_some() {
                 let whole_of = all && start == 0 && !shown.hash.starts_with('~');
-                let lies = whole_of && shown.hash != super::hash(&shown.bytes);
-                return if lies { Err(strange()) } else { Ok(whole) };
+                lies = whole_of && shown.hash != super::hash(&shown.bytes);
+                if lies {
+                    break;
+                }
+                return Ok(whole);
             }
         }
     }
-    Err(Error::Unavailable { what: "the file, which changes all the time,", retry_after: 2 })
+    let changes = Error::Unavailable { what: "the file, which changes all the time,", retry_after: 2 };
+    Err(if lies { strange() } else { changes })
 }
 
 /// Files whose names hold `query`, and lines that do, as the machine finds them now.
