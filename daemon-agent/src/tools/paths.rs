@@ -270,8 +270,8 @@ impl Roots {
     /// Whether a path without links lies in a secret, and in no root within that.
     fn is_hidden(&self, path: &Path) -> bool {
         let root = self.paths().filter(|root| path.starts_with(root)).max_by_key(|root| root.components().count());
-        let within = |secret: &&PathBuf| path.starts_with(secret) && !root.is_some_and(|root| root.starts_with(secret));
-        self.hidden.iter().any(|secret| within(&secret))
+        let holds_root = |secret: &Path| root.is_some_and(|root| root.starts_with(secret));
+        self.hidden.iter().any(|secret| path.starts_with(secret) && !holds_root(secret))
     }
 
     /// Whether `path`, without links, may be changed: everything in the roots but the home where a space holds it.

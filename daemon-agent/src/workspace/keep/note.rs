@@ -151,7 +151,9 @@ pub(super) fn put_back(workspace: &Workspace, notes: &[PathBuf]) -> Vec<Undone> 
             }
             Err(error) => {
                 tracing::warn!(note = %path.display(), "what was closed to a command before a kill is not known: {error}");
-                let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+                if let Err(error) = crate::removal::remove(path) {
+                    tracing::warn!(note = %path.display(), "it stays there: {error}");
+                }
             }
         }
     }
