@@ -1,6 +1,6 @@
 //! What one look may take, how many there are at once, and what is left when the kernel keeps less than it should.
 
-use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, fs, process::Command, time::Duration};
 
 use board_tests::{Engine, eventually, viber::processes_with};
 use nix::libc;
@@ -79,30 +79,32 @@ async fn a106_a_look_takes_no_more_memory_than_it_may() {
     stage.repository(&[("a.txt", "a\n")]);
     let space = stage.viber.space();
     // A tree of 300 MiB, packed into little.
-    let mut hash = Command::new("sh");
+    let mut hash = tokio::process::Command::new("sh");
     hash.args(["-c", "head -c 300M /dev/zero | git -c core.compression=1 hash-object -t tree -w --stdin --literally"]);
-    let tree = hash.current_dir(&space).output().expect("git runs");
+    let tree = hash.current_dir(&space).output().await.expect("git runs");
     let tree = String::from_utf8_lossy(&tree.stdout).trim().to_owned();
     let commit = stage.git(&["commit-tree", "-m", "large", &tree]);
     fs::write(space.join(".git/refs/heads/main"), format!("{commit}\n")).expect("written");
+    let most = Cell::new(0);
     let asked = async {
-        let mut codes = Vec::new();
-        for what in ["status", "log", "diff?path=a.txt"] {
-            let answer = stage.ask(what).await;
-            assert_eq!(answer.status, 422, "{what}: {answer:#?}");
-            codes.push(code(&answer));
+        // A look is over soon: on a busy machine it may pass between two looks at the processes.
+        for _ in 0..20 {
+            for what in ["status", "log", "diff?path=a.txt"] {
+                assert_eq!(code(&stage.ask(what).await.expect(422)), "too_large", "{what}");
+            }
+            if most.get() > 0 {
+                return;
+            }
         }
-        codes
     };
-    let mut most = 0;
     let watched = async {
         loop {
-            most = most.max(peak(&stage));
+            most.set(most.get().max(peak(&stage)));
             tokio::time::sleep(INTERVAL).await;
         }
     };
-    let codes = tokio::select! { codes = asked => codes, () = watched => Vec::new() };
-    assert_eq!(codes, ["too_large"; 3]);
+    tokio::select! { () = asked => (), () = watched => () }
+    let most = most.get();
     assert!((1..=256 * 1024).contains(&most), "{most} KiB");
     // One that only claims to be large: 4 GiB in a hundred bytes.
     let claim = b"tree 4294967296\0 and nothing more";
