@@ -100,12 +100,15 @@ async fn a_command_that_closes_its_output_is_waited_for() {
 async fn a_call_that_is_dropped_takes_its_processes_along() {
     let machine = Machine::new();
     let command = format!("{FAMILY}; sleep 1000");
+    // While it runs: when this is known, the call is dropped.
+    let looked = async {
+        let pids = machine.pids("pids").await;
+        assert!(pids.iter().all(|pid| matches!(Kin::of(*pid as i32), Kin::Descendant | Kin::Apart)));
+        pids
+    };
     let pids = tokio::select! {
         outcome = machine.shell(&command) => panic!("{}", outcome.result),
-        pids = machine.pids("pids") => {
-            assert!(pids.iter().all(|pid| matches!(Kin::of(*pid as i32), Kin::Descendant | Kin::Apart)));
-            pids
-        }
+        pids = looked => pids,
     };
     assert_eq!(Kin::of(1), Kin::Stranger);
     until(Duration::from_secs(5), || pids.iter().all(|pid| !alive(*pid))).await;

@@ -20,6 +20,7 @@ use board_tests::{
     tasks::id,
     viber::processes_with,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// The ordinary user, when root tests: nobody.
@@ -290,6 +291,8 @@ impl Stage {
 
     /// Ends what was started around the daemon.
     pub async fn end(mut self) {
+        // Whoever traced it may have left it stopped.
+        self.bait.signal(Signal::CONT);
         self.bait.terminate(std::time::Duration::from_secs(10)).await;
         self.board.sound().await;
     }
