@@ -6,6 +6,7 @@ mod agents;
 mod machine;
 mod providers;
 mod sandbox;
+pub mod toolset;
 mod variables;
 pub mod watch;
 mod yaml;
@@ -100,7 +101,7 @@ pub struct Agent {
     pub max_tokens: Option<u32>,
     pub context_window: Option<u64>,
     pub mode: Mode,
-    /// Tool names after groups were opened, in the order of `tools::ALL`.
+    /// Tool names after groups were opened, in the order of `toolset::ALL`.
     pub tools: Vec<String>,
     /// Absolute, `~` replaced. The first is the working directory; none means the workspace is.
     pub spaces: Vec<PathBuf>,

@@ -14,12 +14,10 @@ use protocol::{DamageInfo, Instant};
 use rustix::fs::OFlags;
 
 use crate::{
-    home::{Home, private_folder},
+    home::{DAMAGED, Home, private_folder},
     removal,
 };
 
-/// The folder of the originals, beside what they were.
-pub const FOLDER: &str = "damaged";
 /// Originals that are kept in one folder; the oldest go first.
 const MAX_KEPT: usize = 32;
 /// Bytes that they may take together.
@@ -83,7 +81,7 @@ fn entries(folder: &Path) -> Vec<(PathBuf, fs::Metadata)> {
 /// The originals that a home keeps, the oldest first.
 pub fn list(home: &Home) -> Vec<DamageInfo> {
     let mut all = Vec::new();
-    for folder in [home.damaged(), home.outbox().join(FOLDER)] {
+    for folder in [home.damaged(), home.outbox().join(DAMAGED)] {
         for (path, meta) in entries(&folder) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let Some(millis) = name.split('.').next().and_then(|millis| millis.parse().ok()) else { continue };

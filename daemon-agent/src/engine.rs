@@ -5,7 +5,7 @@ pub mod echo;
 
 use std::sync::Arc;
 
-use protocol::{TaskError, TaskResult, TaskSubmit};
+use protocol::TaskSubmit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     config::{Agent, Config},
     home::Home,
     memory::Memory,
-    task::{Approvals, Sink},
+    report::{Approvals, Outcome, Sink},
 };
 
 /// Everything an engine needs for one attempt.
@@ -33,17 +33,6 @@ pub struct Run {
     pub approvals: Approvals,
     /// It began on this machine, not on the Board.
     pub local: bool,
-}
-
-/// How an attempt ended. `task:completed`, `task:error` or `task:stopped` is appended by `task`, not by the engine.
-#[derive(Debug)]
-pub enum Outcome {
-    Completed(TaskResult),
-    Failed(TaskError),
-    /// After `stop`: everything that was started is dead; so many processes had to be killed.
-    Stopped {
-        killed: u32,
-    },
 }
 
 /// The engines there are.

@@ -13,6 +13,7 @@ mod kin;
 mod limits;
 mod options;
 mod pages;
+mod probe;
 mod sockets;
 mod supervise;
 mod tree;
@@ -27,6 +28,8 @@ pub use held::{Command, Held};
 pub use kin::Kin;
 pub use limits::MAX_PROCESSES;
 pub use options::Options;
+use probe::can_have_namespaces;
+pub use probe::confine_nothing;
 
 /// What a supervisor tells the daemon, one JSON line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +95,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut options = options;
     if options.rules.is_some() && options.layers.namespaces && !options.require {
         // Once they are entered there is no way back: whoever does not insist on them hears first whether they can be.
-        options.layers.namespaces = sandbox::can_have_namespaces(&own_program());
+        options.layers.namespaces = can_have_namespaces(&own_program());
     }
     // Now, because a process with several threads may not.
     let wanted = options.rules.is_some() && options.layers.namespaces;

@@ -10,13 +10,12 @@ use std::{
         unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 
-use crate::workspace::Hands;
-
+/// The folder for what was found damaged, in `state/` and in the outbox.
+pub const DAMAGED: &str = "damaged";
 /// More of a key, a credential or `.env` is not read, bytes.
 const SMALL: u64 = 1024 * 1024;
 
@@ -24,8 +23,6 @@ const SMALL: u64 = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
-    /// Who changed the workspace: known to every clone.
-    hands: Arc<Hands>,
 }
 
 /// One daemon per home: held while the process lives, freed by the kernel when it dies.
@@ -37,7 +34,7 @@ pub struct Lock {
 impl Home {
     /// A home at `root`; nothing is touched.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), hands: Arc::default() }
+        Self { root: root.into() }
     }
 
     /// The home that the environment names: `OPENVIBER_HOME`, else `~/.openviber`.
@@ -111,11 +108,6 @@ impl Home {
         self.root.join("workspace")
     }
 
-    /// What is remembered about the hands in the workspace.
-    pub(crate) fn hands(&self) -> &Arc<Hands> {
-        &self.hands
-    }
-
     /// Credential, journal, outbox, lock: the daemon's alone (0700).
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -138,7 +130,7 @@ impl Home {
 
     /// Files of `state/` that were found damaged; those of the outbox lie in a folder beside it.
     pub fn damaged(&self) -> PathBuf {
-        self.state().join(crate::damaged::FOLDER)
+        self.state().join(DAMAGED)
     }
 
     /// Where the work of a session began in the spaces.

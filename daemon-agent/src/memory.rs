@@ -2,7 +2,7 @@
 //!
 //! Owns the index over those files, the search in it, the log of the day, and what of it all goes with a request. The files
 //! are the truth; the index is a cache, and its failures are warnings. Refuses to decide whether an agent may change
-//! `MEMORY.md`: that is `task::memory`.
+//! `MEMORY.md`: that is `report::memory`.
 
 mod cut;
 mod daily;
@@ -58,6 +58,7 @@ pub struct Memory {
 
 struct Shared {
     home: Home,
+    workspace: Workspace,
     clock: Clock,
     files: watch::Receiver<Arc<Snapshot>>,
     slots: Mutex<BTreeMap<String, Arc<Slot>>>,
@@ -85,16 +86,16 @@ struct Search {
 }
 
 impl Memory {
-    /// The memory in `home`. Nothing is touched.
-    pub fn new(home: Home, clock: Clock, files: watch::Receiver<Arc<Snapshot>>) -> Self {
+    /// The memory in `home`, which has this workspace. Nothing is touched.
+    pub fn new(home: Home, workspace: Workspace, clock: Clock, files: watch::Receiver<Arc<Snapshot>>) -> Self {
         let (slots, bell) = (Mutex::default(), watch::Sender::new(0));
         let (meaning, quiet, writing) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        Self { shared: Arc::new(Shared { home, clock, files, slots, bell, meaning, quiet, writing }) }
+        Self { shared: Arc::new(Shared { home, workspace, clock, files, slots, bell, meaning, quiet, writing }) }
     }
 
     /// The files that it is made of.
     pub fn workspace(&self) -> Workspace {
-        Workspace::open(&self.shared.home)
+        self.shared.workspace.clone()
     }
 
     /// What is found for somebody's words, best first.

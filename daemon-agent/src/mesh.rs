@@ -32,9 +32,12 @@ use crate::{
     journal::{Journal, Refused},
     memory::{Memory, Story},
     outbox::Outbox,
-    task::{Approvals, Cause, StopSwitch},
+    report::Approvals,
+    task::StopSwitch,
     workspace::{Overstep, Workspace},
 };
+
+pub use crate::task::Cause;
 
 /// Longest goal of an announced task, bytes: it fits an event whatever JSON makes of it.
 const ANNOUNCED: usize = 20 * 1024;
@@ -63,6 +66,7 @@ pub struct Mesh {
 /// What a mesh stands on.
 pub struct Ground {
     pub home: Home,
+    pub workspace: Workspace,
     pub clock: Clock,
     pub outbox: Outbox,
     pub journal: Arc<Journal>,
@@ -131,7 +135,8 @@ impl Mesh {
         let (tracker, state, standing) =
             (TaskTracker::new(), Mutex::new(state), watch::Sender::new(Standing::default()));
         let approvals = Approvals::default();
-        let memory = Memory::new(ground.home.clone(), ground.clock.clone(), ground.files.clone());
+        let memory =
+            Memory::new(ground.home.clone(), ground.workspace.clone(), ground.clock.clone(), ground.files.clone());
         let shared = Shared { ground, tracker, state, changed, written, standing, approvals, memory };
         Self { shared: Arc::new(shared) }
     }
@@ -153,7 +158,7 @@ impl Mesh {
 
     /// The files that people, agents and the Board share.
     pub fn workspace(&self) -> Workspace {
-        Workspace::open(&self.shared.ground.home)
+        self.shared.ground.workspace.clone()
     }
 
     /// What the agents remember.

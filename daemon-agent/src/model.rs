@@ -6,6 +6,7 @@ use protocol::Usage;
 use serde_json::Value;
 
 mod anthropic;
+mod decode;
 mod demo;
 #[cfg(test)]
 pub(crate) mod endpoint;

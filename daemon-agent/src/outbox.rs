@@ -87,7 +87,7 @@ impl Outbox {
                     |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
                 logs.insert(attempt, Log::recover(folder.clone(), clock.now()).map_err(unreadable)?);
             } else {
-                let kept = crate::damaged::move_aside(&root.join(crate::damaged::FOLDER), &folder, name, clock.now())?;
+                let kept = crate::damaged::move_aside(&root.join(crate::home::DAMAGED), &folder, name, clock.now())?;
                 tracing::error!(kept = %kept.display(), "something else lay in the place of an outbox");
             }
         }

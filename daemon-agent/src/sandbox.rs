@@ -10,10 +10,8 @@ mod layers;
 mod mounts;
 mod namespaces;
 mod places;
-mod probe;
 mod seccomp;
 pub mod secrets;
-pub mod told;
 mod view;
 
 use std::path::PathBuf;
@@ -21,10 +19,10 @@ use std::path::PathBuf;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 pub use grants::Grants;
+pub use landlock::{has_scopes, has_sockets};
 pub use layers::{Layers, Network};
 pub use namespaces::{enter, enter_processes};
 pub use places::Places;
-pub use probe::{Found, can_have_namespaces, found, look};
 pub use secrets::PRIVATE;
 pub use view::{Plan, View};
 

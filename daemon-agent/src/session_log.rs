@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     clock::Clock,
-    engine::Outcome,
     home::{Home, open_plain},
+    report::Outcome,
 };
 
 /// So often the file is asked for when somebody else writes; then it is written without waiting longer.

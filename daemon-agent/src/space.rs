@@ -22,7 +22,7 @@ use crate::{
     config::{Reach, Snapshot},
     home::Home,
     sandbox::{Grants, PRIVATE, secrets},
-    workspace::{Refused, Veil, Workspace, hex},
+    workspace::{Hidden, Refused, Workspace, hex},
 };
 
 pub use diff::Which;
@@ -138,7 +138,7 @@ impl Space {
             return Err(Trouble::Away);
         }
         let veiled: Vec<String> = private.iter().cloned().chain(secrets.into_iter().filter_map(below)).collect();
-        let files = Workspace::elsewhere(root.clone(), Veil::Foreign(veiled.into()));
+        let files = Workspace::elsewhere(root.clone(), Hidden::Foreign(veiled.into()));
         Ok(Self { root, files, home: home.clone(), id: id.to_owned(), private })
     }
 

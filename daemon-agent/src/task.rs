@@ -1,19 +1,11 @@
-//! One task's life: its sink, limits, stop.
+//! One task's life: admitted, given to an engine, bounded, stopped, ended.
 //!
 //! Owns the way of an attempt from *begun* to its ending. Refuses to decide which attempt runs when: that is `mesh`.
 
-pub mod approval;
-pub mod memory;
-pub mod plan;
-mod report;
-pub mod witness;
-
-use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use protocol::{
-    AgentStreamEvent, ErrorCode, EventBody, Instant, Mode, Running, Stream, TaskError, TaskSubmit, limits::MAX_GOAL,
-};
+use protocol::{ErrorCode, EventBody, Instant, Mode, Running, Stream, TaskError, TaskSubmit, limits::MAX_GOAL};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -21,41 +13,16 @@ use crate::{
     artifacts::Shelf,
     clock::Clock,
     config::{Agent, Snapshot},
-    engine::{Engine, Outcome, Run},
+    engine::{Engine, Run},
     home::Home,
     memory::{Memory, Story},
     outbox::{Outbox, Shaper},
+    report::{Approvals, Outcome, Reporter, activity::ActivityRecorder},
     space, tools,
 };
-pub use approval::Approvals;
-pub use report::Reporter;
-use witness::Witness;
 
 /// Longest an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
 const GRACE: Duration = Duration::from_secs(15);
-
-/// Where an engine reports to: appends to the attempt's log on disk (awaited) and rings the adapters.
-/// Text and reasoning deltas are coalesced behind it; an engine calls it as often as it likes.
-#[derive(Clone)]
-pub struct Sink(Arc<Take>);
-
-type Take = dyn Fn(AgentStreamEvent) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
-
-impl Sink {
-    /// A sink that hands every event to `take`.
-    pub fn new<F, Fut>(take: F) -> Self
-    where
-        F: Fn(AgentStreamEvent) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = ()> + Send + 'static,
-    {
-        Self(Arc::new(move |event| Box::pin(take(event))))
-    }
-
-    /// Reports `event`; returns when it has its place in the log.
-    pub async fn emit(&self, event: AgentStreamEvent) {
-        (self.0)(event).await;
-    }
-}
 
 /// Why a running attempt is told to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,18 +99,18 @@ pub async fn run(submit: TaskSubmit, ground: &Ground, now: Instant) -> (EventBod
         // Nothing was done: there is nothing to tell.
         Err(error) => return (EventBody::Error { error }, None),
     };
-    let witness = Witness::default();
-    let ending = witnessed(submit.clone(), agent, ground, now, &witness).await;
-    let story = witness.story(&submit, &ending);
+    let activity = ActivityRecorder::default();
+    let ending = recorded(submit.clone(), agent, ground, now, &activity).await;
+    let story = activity.story(&submit, &ending);
     (ending, story)
 }
 
-async fn witnessed(
+async fn recorded(
     mut submit: TaskSubmit,
     agent: Arc<Agent>,
     ground: &Ground,
     now: Instant,
-    witness: &Witness,
+    activity: &ActivityRecorder,
 ) -> EventBody {
     let attempt = Running { task_id: submit.task_id.clone(), attempt: submit.attempt };
     submit.limits.minutes = least(submit.limits.minutes, agent.limits.minutes);
@@ -160,7 +127,7 @@ async fn witnessed(
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, ground.outbox.clone(), shaper.clone(), done);
     let bound = bound(&submit, now);
-    let sink = witness.beside(reporter.sink());
+    let sink = activity.beside(reporter.sink());
     let stop = ground.stop.token();
     let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone(), stop);
     let readable = tools::Readable::of(&agent, &ground.home);

@@ -16,11 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     artifacts::Shelf,
-    config::{Agent, Config},
+    config::{Agent, Config, toolset::ALL},
     home::Home,
     memory::CURATED,
     model::ToolSpec,
-    task::{self, Sink, memory::MemoryDesk, plan::PlanDesk},
+    report::{
+        Sink,
+        memory::MemoryEditor,
+        plan::{self as plan_file, PlanEditor},
+    },
     workspace::{Closed, SESSIONS, Workspace},
 };
 
@@ -28,7 +32,6 @@ mod args;
 mod artifact;
 mod edit;
 mod fit;
-mod groups;
 mod memory;
 mod paths;
 mod patterns;
@@ -41,23 +44,6 @@ mod walk;
 mod work;
 
 use self::{paths::Roots, shell::Scratch, work::Work};
-
-pub use groups::{Opened, open_groups};
-
-/// Every tool that is built, in the order it is offered.
-pub const ALL: &[&str] = &[
-    "read_file",
-    "write_file",
-    "edit_file",
-    "list_files",
-    "glob",
-    "grep",
-    "shell",
-    "update_plan",
-    "add_artifact",
-    "remember",
-    "search_memory",
-];
 
 /// What came of a call. A failure is told to the model, not to the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +80,7 @@ impl Outcome {
 #[derive(Clone)]
 pub struct ToolContext {
     pub home: Home,
+    pub workspace: Workspace,
     pub agent: Arc<Agent>,
     pub config: Arc<Config>,
     pub task_id: TaskId,
@@ -114,9 +101,9 @@ pub struct Toolbox {
     /// Made for the first command.
     scratch: Mutex<Option<Scratch>>,
     /// Where the session's plan is changed; without it the tool for that is not offered.
-    plan: Option<PlanDesk>,
+    plan: Option<PlanEditor>,
     /// Where it remembers; without it the tools for that are not offered.
-    memory: Option<MemoryDesk>,
+    memory: Option<MemoryEditor>,
 }
 
 impl Toolbox {
@@ -132,13 +119,13 @@ impl Toolbox {
     }
 
     /// The same, with the session's plan.
-    pub fn with_plan(mut self, plan: PlanDesk) -> Self {
+    pub fn with_plan(mut self, plan: PlanEditor) -> Self {
         self.plan = Some(plan);
         self
     }
 
     /// The same, with a memory.
-    pub fn with_memory(mut self, memory: MemoryDesk) -> Self {
+    pub fn with_memory(mut self, memory: MemoryEditor) -> Self {
         self.memory = Some(memory);
         self
     }
@@ -218,10 +205,10 @@ impl Toolbox {
         if let Some(plan) = &self.plan {
             closed.session = plan.folder().strip_prefix(SESSIONS).map(|way| way.trim_matches('/').to_owned());
             if plan.proposes() {
-                closed.files.extend([task::plan::OWN.to_owned(), format!("{}/{}", plan.folder(), task::plan::OWN)]);
+                closed.files.extend([plan_file::OWN.to_owned(), format!("{}/{}", plan.folder(), plan_file::OWN)]);
             }
         }
-        if self.memory.as_ref().is_some_and(MemoryDesk::proposes) {
+        if self.memory.as_ref().is_some_and(MemoryEditor::proposes) {
             closed.files.extend(CURATED.map(str::to_owned));
         }
         closed
@@ -264,8 +251,7 @@ impl Readable {
 
 /// Opened for every call: a space may come and go while a task runs.
 fn roots(context: &ToolContext) -> Roots {
-    let workspace = Workspace::open(&context.home);
-    Roots::open(&context.agent, &context.home).told(workspace)
+    Roots::open(&context.agent, &context.home).told(context.workspace.clone())
 }
 
 /// Whether calls of this tool change nothing, so that several may run side by side.

@@ -6,33 +6,38 @@
 //!
 //! The functions block: call them where blocking is fine.
 
+mod attribution;
 mod change;
+mod changes;
 mod folders;
-mod hands;
 mod hash;
+mod hidden;
 mod keep;
-mod news;
 mod place;
 mod read;
 mod search;
 #[cfg(test)]
 mod tests;
-mod veil;
+mod versions;
 mod watch;
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use protocol::path::BadPath;
 use tokio::sync::{broadcast, watch as bells};
 
-pub use hands::By;
-pub(crate) use hands::Hands;
+pub use attribution::By;
+pub use changes::Changed;
 pub use hash::hex;
+pub(crate) use hidden::Hidden;
 pub use keep::{Closed, Keeper, Overstep, Repair, SESSIONS, Undone, recover};
-pub use news::Changed;
 pub use read::Head;
-pub(crate) use veil::Veil;
 
+use self::{attribution::Attribution, changes::ChangeFeed, versions::Versions};
 use crate::home::Home;
 
 /// Where deleted files wait, beneath the root. It is not listed.
@@ -40,14 +45,22 @@ pub const TRASH: &str = ".trash";
 /// How the names of drafts begin: files that are written, but are not in their place yet.
 pub const DRAFT: &str = ".viber-";
 
-/// The files of a home's workspace. Cheap to clone; clones of one home share what they remember.
+/// The files of a home's workspace. Opened once; cheap to clone, and clones share what they know.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     root: PathBuf,
     /// The daemon's own folder, where no command writes; `None` for somebody's folder that is looked at only.
     state: Option<PathBuf>,
-    hands: Arc<Hands>,
-    veil: Veil,
+    shared: Arc<Shared>,
+    hidden: Hidden,
+}
+
+/// What the clones of a workspace know together.
+#[derive(Debug, Default)]
+struct Shared {
+    attribution: Attribution,
+    versions: Versions,
+    changes: ChangeFeed,
 }
 
 /// How a change ended.
@@ -111,22 +124,22 @@ impl Refused {
 impl Workspace {
     /// The workspace of `home`. Nothing is touched.
     pub fn open(home: &Home) -> Self {
-        Self { root: home.workspace(), state: Some(home.state()), hands: home.hands().clone(), veil: Veil::Own }
+        Self { root: home.workspace(), state: Some(home.state()), shared: Arc::default(), hidden: Hidden::Own }
     }
 
-    /// The same eyes on another folder: for looking only, behind `veil`.
-    pub(crate) fn elsewhere(root: PathBuf, veil: Veil) -> Self {
-        Self { root, state: None, hands: Arc::default(), veil }
+    /// The same eyes on another folder: for looking only, behind `hidden`.
+    pub(crate) fn elsewhere(root: PathBuf, hidden: Hidden) -> Self {
+        Self { root, state: None, shared: Arc::default(), hidden }
     }
 
     /// What is not shown.
-    pub(crate) fn veil(&self) -> &Veil {
-        &self.veil
+    pub(crate) fn hidden(&self) -> &Hidden {
+        &self.hidden
     }
 
     /// Rings when there are changes that the Board has not heard of.
     pub fn news_bell(&self) -> bells::Receiver<u64> {
-        self.hands.news.bell()
+        self.shared.changes.bell()
     }
 
     /// The next changes to tell the Board of. One that is not so any more is not told: what came after it is seen soon,
@@ -134,7 +147,7 @@ impl Workspace {
     pub fn take_news(&self, most: usize) -> Vec<Changed> {
         let mut stand = Vec::new();
         while stand.len() < most {
-            let news = self.hands.news.take(most - stand.len());
+            let news = self.shared.changes.take(most - stand.len());
             if news.is_empty() {
                 break;
             }
@@ -145,17 +158,22 @@ impl Workspace {
 
     /// Whether every change is told, from now on.
     pub fn is_followed(&self) -> bool {
-        *self.hands.news.followed.borrow()
+        *self.shared.changes.followed.borrow()
     }
 
     /// Returns when it is so.
     pub async fn followed(&self) {
         // The sender lives with this workspace.
-        let _ = self.hands.news.followed.subscribe().wait_for(|followed| *followed).await;
+        let _ = self.shared.changes.followed.subscribe().wait_for(|followed| *followed).await;
     }
 
     /// Every change from now on, for whoever keeps something beside the files. One that lags looks for itself.
     pub fn listen(&self) -> broadcast::Receiver<Changed> {
-        self.hands.news.listen()
+        self.shared.changes.listen()
     }
+}
+
+/// What a panic elsewhere left is as good as before: no change is made in two halves.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@ use sources::{Source, all, root};
 const LONGEST: usize = 500;
 
 /// The Board's rooms from the ground up: a room uses rooms of lower floors and itself, nothing beside or above it.
-const FLOORS: &[&[&str]] = &[
+const BOARD: &[&[&str]] = &[
     &["clock", "config", "fault", "lifecycle", "measure", "secret"],
     &["domain"],
     &["artifacts", "db", "guard", "hub"],
@@ -20,6 +20,25 @@ const FLOORS: &[&[&str]] = &[
     &["actions"],
     &["link", "live"],
     &["scheduler", "web"],
+    &["cli", "lib", "main"],
+];
+
+/// The daemon's, in the same way.
+const DAEMON: &[&[&str]] = &[
+    &["clock", "fault", "removal"],
+    &["sandbox"],
+    &["hold", "home"],
+    &["confinement", "damaged", "leftovers"],
+    &["config", "outbox", "workspace"],
+    &["journal", "model", "space"],
+    &["memory"],
+    &["prompt", "report"],
+    &["artifacts", "session_log"],
+    &["tools"],
+    &["engine"],
+    &["task"],
+    &["mesh"],
+    &["adapters"],
     &["cli", "lib", "main"],
 ];
 
@@ -48,23 +67,33 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
 #[test]
 fn every_room_uses_only_the_floors_below() {
     let mut wrong = Vec::new();
-    for source in all().iter().filter(|source| source.path.starts_with("server/src/")) {
-        let room = source.room();
-        let own = floor(&room).unwrap_or_else(|| panic!("{}: the room {room} has no floor in tidy", source.path));
-        for used in rust::used_rooms(&source.code()) {
-            if let Some(other) = floor(&used)
-                && used != room
-                && other >= own
-            {
-                wrong.push(format!("{}: {room} uses {used}", source.path));
+    for (program, floors) in [("server", BOARD), ("daemon-agent", DAEMON)] {
+        let floor = |room: &str| floors.iter().position(|rooms| rooms.contains(&room));
+        for source in all().iter().filter(|source| source.is_in(&format!("{program}/src"))) {
+            let room = source.room();
+            let own = floor(&room).unwrap_or_else(|| panic!("{}: the room {room} has no floor in tidy", source.path));
+            for used in rust::used_rooms(&source.code()) {
+                if let Some(other) = floor(&used)
+                    && used != room
+                    && other >= own
+                {
+                    wrong.push(format!("{}: {room} uses {used}", source.path));
+                }
             }
         }
     }
-    assert!(wrong.is_empty(), "arrows of architecture.md are bent:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "arrows run back:\n{}", wrong.join("\n"));
 }
 
-fn floor(room: &str) -> Option<usize> {
-    FLOORS.iter().position(|rooms| rooms.contains(&room))
+#[test]
+fn every_floor_has_the_rooms_that_there_are() {
+    for (program, floors) in [("server", BOARD), ("daemon-agent", DAEMON)] {
+        let there: BTreeSet<String> =
+            all().iter().filter(|source| source.is_in(&format!("{program}/src"))).map(Source::room).collect();
+        let planned: BTreeSet<String> =
+            floors.iter().flat_map(|rooms| rooms.iter().map(|room| (*room).to_owned())).collect();
+        assert_eq!(there, planned, "{program}");
+    }
 }
 
 #[test]
@@ -79,8 +108,8 @@ fn rooms_know_nothing_of_the_crafts_of_others() {
         ("server/src/live", &["sqlx", "axum", "db.write(", "db.piece("]),
         ("server/src/scheduler", &["sqlx", "axum", "db.write(", "db.piece("]),
         ("protocol/src", &["tokio", "async fn", "std::fs", "std::net", "sqlx", "axum"]),
-        ("daemon-agent/src/task", &["crate::adapters"]),
-        ("daemon-agent/src/adapters", &["crate::task::"]),
+        ("daemon-agent/src/engine", &["crate::outbox", "crate::journal", "crate::hold"]),
+        ("daemon-agent/src/adapters", &["crate::task", "crate::engine", "crate::tools"]),
     ];
     let mut wrong = Vec::new();
     for source in all().iter() {

@@ -58,7 +58,7 @@ pub struct Identity {
 impl Identity {
     fn hello(&self, mesh: &Mesh) -> Hello {
         let files = mesh.files().borrow().clone();
-        let mut capabilities = crate::sandbox::found().words();
+        let mut capabilities = crate::confinement::found().words();
         if self.credential.insecure {
             capabilities.push("insecure".to_owned());
         }

@@ -28,7 +28,12 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::CommandCenterAdapter;
-use crate::{adapters::board::status, home::Home, mesh::Mesh, outbox::Outbox, task::Cause};
+use crate::{
+    adapters::board::status,
+    home::Home,
+    mesh::{Cause, Mesh},
+    outbox::Outbox,
+};
 use door::Key;
 
 /// Longest question that is read: a goal with everything around it, bytes.

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     clock::Clock,
     home::{Home, private_folder},
-    task::Sink,
+    report::Sink,
 };
 
 /// Of one task; what appears beyond that stays on the machine.

@@ -138,7 +138,7 @@ mod tests {
         assert!(!write_missing(&home, &["/other"]).expect("kept"));
         let agent = Snapshot::read(&home, &Variables::default()).agent("default").expect("there").expect("good");
         assert_eq!((agent.max_steps, agent.model.as_str()), (25, "demo/tour"));
-        assert_eq!(agent.tools, crate::tools::ALL);
+        assert_eq!(agent.tools, crate::config::toolset::ALL);
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
         assert!(!crate::home::open_to_others(&home.config()));
         assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());

@@ -11,6 +11,7 @@ use crate::{
     config::{Snapshot, Variables},
     home::Home,
     memory::Memory,
+    workspace::Workspace,
 };
 
 /// Searches and prints, best first.
@@ -21,7 +22,7 @@ pub async fn search(home: &Home, asked: MemorySearch, json: bool) -> Result<(), 
         return Err(Failure::Usage(format!("this viber has no agent {:?}", asked.agent_id)));
     }
     let (_files, receiver) = watch::channel(Arc::new(read));
-    let memory = Memory::new(home.clone(), Clock::system(), receiver);
+    let memory = Memory::new(home.clone(), Workspace::open(home), Clock::system(), receiver);
     let found = memory.search(&asked).await.map_err(Failure::Failed)?;
     if json {
         say!("{}", serde_json::to_string(&found).map_err(|error| Failure::Failed(error.to_string()))?);

@@ -24,7 +24,7 @@ use crate::{
     leftovers,
     mesh::{Carry, Fetch, Ground, Mesh, Unfetched},
     outbox::{Outbox, Quota},
-    workspace,
+    workspace::{self, Workspace},
 };
 
 /// How long tasks may go on after the first signal.
@@ -48,7 +48,8 @@ impl Daemon {
             Failure::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
         })?;
         leftovers::begin(home);
-        let undone = workspace::recover(home).await;
+        let workspace = Workspace::open(home);
+        let undone = workspace::recover(home, &workspace).await;
         let (clock, variables) = (Clock::system(), Variables::of_process());
         let snapshot = Snapshot::read(home, &variables);
         if let Some(error) = &snapshot.error {
@@ -79,8 +80,16 @@ impl Daemon {
                 }
             })
         });
-        let ground =
-            Ground { home: home.clone(), clock: clock.clone(), outbox, journal, files: receiver, fetch, carry };
+        let ground = Ground {
+            home: home.clone(),
+            workspace,
+            clock: clock.clone(),
+            outbox,
+            journal,
+            files: receiver,
+            fetch,
+            carry,
+        };
         let mesh = Mesh::new(ground);
         mesh.tell_of(undone);
         Ok(Self { mesh, clock, _lock: lock })

@@ -6,8 +6,8 @@ use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
-use super::{Agent, Agents, Config, Timeouts, machine::check_model, variables::Variables, yaml::Source};
-use crate::{home::Home, tools};
+use super::{Agent, Agents, Config, Timeouts, machine::check_model, toolset, variables::Variables, yaml::Source};
+use crate::home::Home;
 
 /// Model calls a task may take when the file names no number.
 const MAX_STEPS: u32 = 10;
@@ -198,7 +198,7 @@ fn check(
     // A file that says nothing of tools has all of them; `tools: []` has none.
     let tools = match &written.tools {
         Some(words) => open_groups(words, source, &mut not_in_effect)?,
-        None => tools::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+        None => toolset::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
     };
     for (key, present) in [("fallbackModel", written.fallback_model.is_some()), ("skills", !written.skills.is_empty())]
     {
@@ -243,11 +243,11 @@ fn open_groups(
 ) -> Result<Vec<String>, ConfigError> {
     let mut named = Vec::new();
     for word in written {
-        let opened = tools::open_groups(std::slice::from_ref(&word.value)).map_err(|why| source.wrong(word, why))?;
+        let opened = toolset::open_groups(std::slice::from_ref(&word.value)).map_err(|why| source.wrong(word, why))?;
         not_in_effect.extend(opened.not_in_effect.iter().map(|name| format!("tools: {name}")));
         named.extend(opened.tools);
     }
-    let offered = tools::ALL.iter().map(|tool| (*tool).to_owned());
+    let offered = toolset::ALL.iter().map(|tool| (*tool).to_owned());
     Ok(offered.filter(|tool| named.contains(tool)).collect())
 }
 

@@ -7,7 +7,10 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{variables::Variables, yaml::Source};
-use crate::sandbox::{self, Network, secrets};
+use crate::{
+    confinement,
+    sandbox::{Network, secrets},
+};
 
 /// The section as it is written.
 #[derive(Default, Deserialize)]
@@ -137,7 +140,7 @@ impl Sandbox {
 
     /// What the Board is told: what is kept on this machine, what was given, what is hidden.
     pub fn confinement(&self) -> Confinement {
-        let found = sandbox::found();
+        let found = confinement::found();
         let short = |paths: &[PathBuf]| paths.iter().take(MAX_TOLD).map(|path| told(path)).collect::<Vec<_>>();
         let hidden = |secret: &secrets::Secret| {
             let there = secrets::user_homes().iter().flat_map(|home| secret.found(home)).collect::<Vec<_>>();
@@ -146,7 +149,7 @@ impl Sandbox {
         };
         Confinement {
             layers: found.layers.names().map(str::to_owned).collect(),
-            subjects: sandbox::told::subjects(found, self.network, self.memory_bytes()),
+            subjects: confinement::told::subjects(found, self.network, self.memory_bytes()),
             granted: Granted {
                 write: short(&self.write),
                 read: short(&self.read),

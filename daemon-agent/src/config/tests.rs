@@ -120,7 +120,7 @@ fn memory_is_configured_or_refused_by_name() {
 #[test]
 fn without_a_word_on_tools_an_agent_has_all() {
     let desk = Desk::new();
-    assert_eq!(desk.agent("name: A\n").expect("good").tools, crate::tools::ALL);
+    assert_eq!(desk.agent("name: A\n").expect("good").tools, toolset::ALL);
     assert!(desk.agent("tools: []\n").expect("good").tools.is_empty());
 }
 

@@ -18,11 +18,12 @@ mod planned;
 use super::{Outcome, Run};
 use crate::{
     clock::Clock,
+    confinement,
     memory::Recall,
     model::{Answer, Finish, Message, Model, Request},
-    prompt, sandbox,
+    prompt,
+    report::{memory::MemoryEditor, plan::PlanEditor},
     session_log::SessionLog,
-    task::{memory::MemoryDesk, plan::PlanDesk},
     tools::{ToolContext, Toolbox},
 };
 use budget::Budget;
@@ -38,6 +39,7 @@ enum Halt {
 pub async fn run(run: Run) -> Outcome {
     let context = ToolContext {
         home: run.home.clone(),
+        workspace: run.memory.workspace(),
         agent: run.agent.clone(),
         config: run.config.clone(),
         task_id: run.submit.task_id.clone(),
@@ -96,8 +98,8 @@ struct Work {
     ids: HashSet<String>,
     killed: u32,
     /// The session's plan.
-    plan: PlanDesk,
-    memory: MemoryDesk,
+    plan: PlanEditor,
+    memory: MemoryEditor,
     /// What of the memory goes with every request.
     recall: Recall,
     /// Nothing is approved yet: it looks and plans.
@@ -106,12 +108,12 @@ struct Work {
 
 impl Work {
     async fn begin(mut run: Run, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
-        let plan = PlanDesk::open(&run.submit, &run.home, run.sink.clone(), run.local).await;
-        let memory = MemoryDesk::open(&run.submit, run.memory.clone(), run.sink.clone());
+        let plan = PlanEditor::open(&run.submit, run.memory.workspace(), run.sink.clone(), run.local).await;
+        let memory = MemoryEditor::open(&run.submit, run.memory.clone(), run.sink.clone());
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
         // The machine's file goes before what the Board knew when it sent the task.
         run.submit.plan = plan.shown().await;
-        let place = prompt::Place::here(sandbox::found().layers.confine(), clock);
+        let place = prompt::Place::here(confinement::found().layers.confine(), clock);
         let recall = run.memory.recall(&run.submit).await;
         let messages = prompt::messages(&run.submit, &run.home, &recall);
         let ids = messages.iter().filter_map(|message| match message {

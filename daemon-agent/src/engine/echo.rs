@@ -117,6 +117,7 @@ async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> O
 async fn shell(run: &Run, n: usize, command: &str, log: &mut SessionLog) -> Option<Outcome> {
     let tools = Toolbox::new(ToolContext {
         home: run.home.clone(),
+        workspace: run.memory.workspace(),
         agent: run.agent.clone(),
         config: run.config.clone(),
         task_id: run.submit.task_id.clone(),

@@ -79,9 +79,9 @@ impl Memory {
         // Until it is done everything may be old, also when this is dropped.
         let all = mem::replace(&mut state.all, true) || !workspace.is_followed();
         if all {
-            let (home, of) = (self.shared.home.clone(), agent.to_owned());
-            let found =
-                tokio::task::spawn_blocking(move || places::all(&home, &of)).await.map_err(std::io::Error::other)?;
+            let (home, workspace, of) = (self.shared.home.clone(), self.workspace(), agent.to_owned());
+            let looked = tokio::task::spawn_blocking(move || places::all(&home, &workspace, &of));
+            let found = looked.await.map_err(std::io::Error::other)?;
             let known = index.files().await?;
             let there: BTreeSet<&str> = found.iter().map(|found| found.path.as_str()).collect();
             let gone: Vec<String> = known.keys().filter(|path| !there.contains(path.as_str())).cloned().collect();
@@ -103,10 +103,10 @@ impl Memory {
 
     /// Looks at files, and indexes those that say something else.
     async fn index(&self, index: &mut Index, agent: &str, paths: Vec<String>) -> Result<(), Fault> {
-        let (home, of) = (self.shared.home.clone(), agent.to_owned());
+        let (home, workspace, of) = (self.shared.home.clone(), self.workspace(), agent.to_owned());
         let looked = tokio::task::spawn_blocking(move || {
             let look = |path: String| {
-                let text = places::read(&home, &path);
+                let text = places::read(&home, &workspace, &path);
                 (path, text)
             };
             (paths.into_iter().map(look).collect::<Vec<_>>(), of)

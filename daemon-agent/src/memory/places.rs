@@ -108,7 +108,7 @@ pub fn days(workspace: &Workspace) -> Vec<Date> {
 }
 
 /// All files that `agent` remembers.
-pub fn all(home: &Home, agent: &str) -> Vec<Found> {
+pub fn all(home: &Home, workspace: &Workspace, agent: &str) -> Vec<Found> {
     let curated = curated(agent).into_iter().filter_map(|path| look(home, path));
     let sessions = fs::read_dir(home.agents().join(agent).join("sessions")).into_iter().flatten().flatten();
     let sessions = sessions.filter_map(|entry| {
@@ -116,7 +116,7 @@ pub fn all(home: &Home, agent: &str) -> Vec<Found> {
         Kind::of(&path, agent)?;
         look(home, path)
     });
-    curated.chain(logs(&Workspace::open(home))).chain(sessions).take(MOST).collect()
+    curated.chain(logs(workspace)).chain(sessions).take(MOST).collect()
 }
 
 /// The files of the workspace's folder of memory.
@@ -151,10 +151,10 @@ fn modified(meta: &fs::Metadata) -> i64 {
 }
 
 /// Reads the first MiB of a file that is remembered; `None` when there is none, or it is none that may be read.
-pub fn read(home: &Home, path: &str) -> Option<Text> {
+pub fn read(home: &Home, workspace: &Workspace, path: &str) -> Option<Text> {
     let (bytes, size, modified) = match path.strip_prefix("workspace/") {
         Some(way) => {
-            let head = Workspace::open(home).head(way, MAX_TEXT_FILE).ok()??;
+            let head = workspace.head(way, MAX_TEXT_FILE).ok()??;
             (head.bytes, head.size, head.mtime.millis())
         }
         None => {
@@ -231,11 +231,11 @@ mod tests {
         fs::write(home.workspace().join("memory/2026-03-01.md"), "mine").expect("written");
         std::os::unix::fs::symlink(home.secrets().join("openai"), home.workspace().join("MEMORY.md")).expect("a link");
         fs::hard_link(home.secrets().join("openai"), home.workspace().join("memory/2026-03-02.md")).expect("a link");
-        assert!(
-            read(&home, "workspace/MEMORY.md").is_none() && read(&home, "workspace/memory/2026-03-02.md").is_none()
-        );
-        assert_eq!(read(&home, "workspace/memory/2026-03-01.md").map(|text| text.text).as_deref(), Some("mine"));
-        let paths: Vec<_> = all(&home, "dev").into_iter().map(|found| found.path).collect();
+        let workspace = Workspace::open(&home);
+        let read = |path: &str| read(&home, &workspace, path);
+        assert!(read("workspace/MEMORY.md").is_none() && read("workspace/memory/2026-03-02.md").is_none());
+        assert_eq!(read("workspace/memory/2026-03-01.md").map(|text| text.text).as_deref(), Some("mine"));
+        let paths: Vec<_> = all(&home, &workspace, "dev").into_iter().map(|found| found.path).collect();
         assert!(!paths.contains(&"workspace/MEMORY.md".to_owned()), "{paths:?}");
     }
 }

@@ -79,20 +79,20 @@ impl Memory {
 
     /// The curated file in force and the newest logs. Blocks.
     fn standing(&self, agent: &str) -> Vec<Item> {
-        let home = &self.shared.home;
-        let curated = places::curated(agent).into_iter().find_map(|path| places::read(home, &path));
+        let (home, workspace) = (&self.shared.home, &self.shared.workspace);
+        let curated = places::curated(agent).into_iter().find_map(|path| places::read(home, workspace, &path));
         let curated = curated.filter(|text| !text.text.trim().is_empty());
         let mut items: Vec<Item> =
             curated.map(|text| Item::within(&text.found.path, "", &text.text, CURATED)).into_iter().collect();
         let today = self.local().date();
-        let mut days = places::days(&self.workspace());
+        let mut days = places::days(workspace);
         days.retain(|day| *day <= today);
         days.sort_unstable();
         let mut left = DAILY;
         let mut logs = Vec::new();
         for day in days.into_iter().rev().take(DAYS) {
             let path = format!("workspace/{}", daily::path(day));
-            let Some(text) = places::read(home, &path) else { continue };
+            let Some(text) = places::read(home, workspace, &path) else { continue };
             logs.extend(newest(&path, &text.text, &mut left));
         }
         items.extend(logs.into_iter().rev());

@@ -30,7 +30,7 @@ impl Desk {
         home.open().expect("a home");
         let snapshot = Snapshot { config: Arc::default(), agents: BTreeMap::new(), error: None };
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
-        let memory = Memory::new(home, Clock::fixed(At(NOON)), receiver);
+        let memory = Memory::new(home.clone(), Workspace::open(&home), Clock::fixed(At(NOON)), receiver);
         let desk = Self { folder, memory, files: sender };
         files.iter().for_each(|(path, text)| desk.write(path, text));
         desk
@@ -39,7 +39,7 @@ impl Desk {
     /// The same home with a memory that knows nothing of it.
     fn anew(self) -> Self {
         let home = Home::at(self.folder.path());
-        let memory = Memory::new(home, Clock::fixed(At(NOON)), self.files.subscribe());
+        let memory = Memory::new(home.clone(), Workspace::open(&home), Clock::fixed(At(NOON)), self.files.subscribe());
         Self { memory, ..self }
     }
 

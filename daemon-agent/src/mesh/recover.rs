@@ -5,11 +5,7 @@ use std::collections::BTreeSet;
 use protocol::{Acked, ErrorCode, EventBody, Running, SessionId, TaskError, TaskSubmit, Welcome};
 
 use super::{Mesh, attempt_of, fenced, is_fenced};
-use crate::{
-    journal::HeldAttempt,
-    session_log,
-    task::{Cause, witness},
-};
+use crate::{journal::HeldAttempt, report::activity, session_log, task::Cause};
 
 impl Mesh {
     /// The Board has said what it has. No event of an attempt from before this start gets its seq before this.
@@ -142,7 +138,7 @@ impl Mesh {
             let last = self.outbox().next(&attempt).saturating_sub(1);
             let batch = self.outbox().read(&attempt, last, 1);
             let event = batch.and_then(|batch| protocol::parse_event(batch.items.last()?).ok());
-            self.enter(event.and_then(|event| witness::story(&held.submit, &event.body))).await;
+            self.enter(event.and_then(|event| activity::story(&held.submit, &event.body))).await;
         }
     }
 
@@ -154,7 +150,7 @@ impl Mesh {
             (false, true) => restarted(),
             (false, false) => forgotten(),
         };
-        let story = witness::story(&held.submit, &ending);
+        let story = activity::story(&held.submit, &ending);
         self.end_with(attempt, ending, story);
     }
 

@@ -36,7 +36,10 @@ impl Desk {
         let journal = Arc::new(journal);
         let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
         let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
-        (Mesh::new(Ground { home, clock, outbox, journal, files, fetch, carry }), sender)
+        (
+            Mesh::new(Ground { workspace: Workspace::open(&home), home, clock, outbox, journal, files, fetch, carry }),
+            sender,
+        )
     }
 
     /// The same home after the process was killed: what ran is gone, what is on the disk stays.

@@ -8,7 +8,7 @@ use super::Mesh;
 use crate::{
     journal::HeldAttempt,
     memory::CURATED,
-    task::{self, Sink, memory::MemoryDesk},
+    report::{Sink, memory::MemoryEditor, plan},
     workspace::{Overstep, Undone},
 };
 
@@ -52,11 +52,11 @@ impl Mesh {
 
     async fn propose(&self, held: &HeldAttempt, sink: &Sink, one: &Overstep) -> Option<Result<(), String>> {
         let (submit, text) = (&held.submit, one.wrote.as_deref()?);
-        let memory = MemoryDesk::open(submit, self.memory().clone(), sink.clone());
+        let memory = MemoryEditor::open(submit, self.memory().clone(), sink.clone());
         if CURATED.contains(&one.path.as_str()) && memory.proposes() {
             return Some(memory.propose_written(&one.path, text).await);
         }
-        let plan = format!("sessions/{}/{}", submit.session_id, task::plan::OWN);
+        let plan = format!("sessions/{}/{}", submit.session_id, plan::OWN);
         if one.path != plan || submit.plan_policy != Policy::Propose {
             return None;
         }

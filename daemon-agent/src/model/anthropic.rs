@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{
     AssistantMessage, Delta, Failure, Finish, Message, Request, ToolCall,
+    decode::{Decode, arguments},
     failure::Origin,
-    reader::{Decode, arguments},
 };
 
 /// Answer room when the agent's file names none: the format demands a number.

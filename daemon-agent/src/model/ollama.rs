@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{
     AssistantMessage, Delta, Failure, Finish, Message, Request, ToolCall,
+    decode::{Decode, arguments},
     failure::Origin,
     openai::tool,
-    reader::{Decode, arguments},
 };
 
 /// The request's body. Without `num_ctx` the server takes a small window, and without `truncate: false` it cuts the

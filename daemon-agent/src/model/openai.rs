@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 mod calls;
 mod thought;
 
-use super::{AssistantMessage, Delta, Failure, Finish, Message, Request, ToolSpec, failure::Origin, reader::Decode};
+use super::{AssistantMessage, Delta, Failure, Finish, Message, Request, ToolSpec, decode::Decode, failure::Origin};
 use calls::Calls;
 use thought::Thought;
 

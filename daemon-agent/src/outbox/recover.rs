@@ -14,8 +14,8 @@ use super::{
     record::{Record, Stretch, claim, encode, is_torn, salvage},
 };
 use crate::{
-    damaged::{self, FOLDER},
-    home::write_private,
+    damaged,
+    home::{self, write_private},
 };
 
 /// What a gap says that damage made.
@@ -189,7 +189,7 @@ impl Log {
     }
 
     fn kept(&self) -> PathBuf {
-        self.folder.parent().unwrap_or(&self.folder).join(FOLDER)
+        self.folder.parent().unwrap_or(&self.folder).join(home::DAMAGED)
     }
 
     fn label(&self, first: u64) -> String {

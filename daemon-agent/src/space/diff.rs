@@ -28,7 +28,7 @@ impl Space {
     pub async fn diff(&self, which: &Which, offset: u64) -> Result<DiffPiece, Trouble> {
         for path in which.from.iter().chain([&which.path]) {
             path::file(path).map_err(Refused::from)?;
-            self.files.veil().admit(path)?;
+            self.files.hidden().admit(path)?;
         }
         let text = self.text(which).await?;
         let size = text.bytes.len();

@@ -4,7 +4,7 @@ use protocol::{NoteBecame, NoteKind};
 use serde_json::Value;
 
 use super::Outcome;
-use crate::task::memory::MemoryDesk;
+use crate::report::memory::MemoryEditor;
 
 /// Passages of one call.
 const MOST: u64 = 20;
@@ -12,7 +12,7 @@ const MOST: u64 = 20;
 const USUAL: u32 = 8;
 
 /// Runs `remember {note, kind?}`.
-pub async fn remember(desk: &MemoryDesk, args: &Value) -> Outcome {
+pub async fn remember(desk: &MemoryEditor, args: &Value) -> Outcome {
     let Some(note) = args["note"].as_str() else {
         return Outcome::refused("say `note`: what is to be remembered");
     };
@@ -34,7 +34,7 @@ pub async fn remember(desk: &MemoryDesk, args: &Value) -> Outcome {
 }
 
 /// Runs `search_memory {query, limit?}`.
-pub async fn search(desk: &MemoryDesk, args: &Value) -> Outcome {
+pub async fn search(desk: &MemoryEditor, args: &Value) -> Outcome {
     let Some(query) = args["query"].as_str().filter(|query| !query.trim().is_empty()) else {
         return Outcome::refused("say `query`: a few words that stand in what you look for");
     };

@@ -4,10 +4,10 @@ use protocol::plan::{self, Steps, Todo};
 use serde_json::{Value, json};
 
 use super::Outcome;
-use crate::task::plan::{Became, PlanDesk, status};
+use crate::report::plan::{Became, PlanEditor, status};
 
 /// Runs a call.
-pub async fn run(desk: &PlanDesk, args: &Value) -> Outcome {
+pub async fn run(desk: &PlanEditor, args: &Value) -> Outcome {
     let asked = match Asked::read(args) {
         Ok(asked) => asked,
         Err(why) => return Outcome::refused(why),

@@ -18,8 +18,9 @@ use super::{
     paths::Roots,
 };
 use crate::{
+    confinement,
     hold::{Command, Ended, Held, Options},
-    sandbox::{self, Rules},
+    sandbox::Rules,
 };
 
 pub use place::Scratch;
@@ -117,7 +118,7 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         let before = fields.get("note").and_then(Value::as_str).map(|before| format!("{before}; ")).unwrap_or_default();
         fields.insert("note".into(), format!("{before}{note}").into());
     }
-    if !sandbox::look(&toolbox.hold).layers.namespaces {
+    if !confinement::look(&toolbox.hold).layers.namespaces {
         for path in toolbox.context.home.close_again() {
             tracing::warn!(path = %path.display(), "A command opened this to others; it is closed again");
         }
@@ -214,7 +215,7 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
     env.push((ATTEMPT.into(), context.attempt.to_string().into()));
     env.push((ARTIFACTS.into(), artifacts.into()));
     let (cwd, scratch, rules) = (Some(call.cwd), Some(scratch), Some(rules));
-    let layers = sandbox::look(&toolbox.hold).layers;
+    let layers = confinement::look(&toolbox.hold).layers;
     let options = Options { cwd, scratch, rules, layers, require: true, argv: call.argv, ..Options::default() };
     Ok(Command { supervisor: toolbox.hold.clone(), options, env })
 }

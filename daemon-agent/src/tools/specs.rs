@@ -169,8 +169,8 @@ fn path(what: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ALL;
     use super::*;
+    use crate::config::toolset::ALL;
 
     #[test]
     fn every_tool_has_a_closed_schema_whose_required_arguments_exist() {

@@ -41,7 +41,7 @@ impl Workspace {
         }
         let draft = Draft::write(&place.folder, found.as_ref().map(|(_, stat)| stat), content)?;
         fault::at("workspace::before_exchange");
-        self.hands.note(path, Some(wanted.clone()), by);
+        self.shared.attribution.note(path, Some(wanted.clone()), by);
         let written = match base {
             None => create(&place, draft)?,
             Some(base) => self.exchange(path, &place, draft, base)?,
@@ -50,7 +50,7 @@ impl Workspace {
             let now = self.current(path, &place)?.map(|(hash, _)| hash);
             return Ok(if now.as_deref() == Some(&wanted) { applied(now) } else { conflict(now) });
         }
-        self.hands.made(path, Some(content));
+        self.shared.attribution.made(path, Some(content));
         settle(&place.folder)?;
         Ok(applied(Some(wanted)))
     }
@@ -63,7 +63,7 @@ impl Workspace {
         // Somebody who writes meanwhile has the word.
         if self.exchange(path, &place, draft, base)? {
             // A wall around the file that was there stands around nothing now.
-            self.hands.made(path, Some(content));
+            self.shared.attribution.made(path, Some(content));
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Workspace {
         if !create(&place, draft)? {
             return Err(Refused::Name(format!("{path:?} is there already")));
         }
-        self.hands.made(path, Some(content));
+        self.shared.attribution.made(path, Some(content));
         settle(&place.folder)
     }
 
@@ -106,7 +106,7 @@ impl Workspace {
             Some(_) => {}
         }
         let (trash, kept) = self.trash(place.name)?;
-        self.hands.note(path, None, by);
+        self.shared.attribution.note(path, None, by);
         rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
             .map_err(told)?;
         let moved = Place { folder: trash, name: &kept };
@@ -125,7 +125,7 @@ impl Workspace {
                 Err(_) => Ok(conflict(self.current(path, &place)?.map(|(hash, _)| hash))),
             };
         }
-        self.hands.made(path, None);
+        self.shared.attribution.made(path, None);
         settle(&moved.folder)?;
         settle(&place.folder)?;
         Ok(applied(None))
@@ -152,14 +152,14 @@ impl Workspace {
         }
         let same_folder = path.rsplit_once('/').map(|(above, _)| above) == to.rsplit_once('/').map(|(above, _)| above);
         alone(&target.folder, target.name, same_folder.then_some(source.name))?;
-        self.hands.note(path, None, by);
-        self.hands.note(to, Some(base.to_owned()), by);
+        self.shared.attribution.note(path, None, by);
+        self.shared.attribution.note(to, Some(base.to_owned()), by);
         rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
             .map_err(|error| match error {
                 Errno::EXIST => Refused::Name(format!("{to:?} is there already")),
                 other => told(other),
             })?;
-        self.hands.made(path, None);
+        self.shared.attribution.made(path, None);
         self.stands(to);
         settle(&target.folder)?;
         settle(&source.folder)?;
@@ -170,17 +170,17 @@ impl Workspace {
     pub fn noted(&self, path: &std::path::Path, content: &[u8]) {
         let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         if let Some(way) = path.strip_prefix(&root).ok().and_then(|way| way.to_str()) {
-            self.hands.note(way, Some(hash::hex(content)), By::Agent);
-            self.hands.made(way, Some(content));
+            self.shared.attribution.note(way, Some(hash::hex(content)), By::Agent);
+            self.shared.attribution.made(way, Some(content));
         }
     }
 
     /// What stands at `path` now was made by one of those whose changes are noted.
     pub(super) fn stands(&self, path: &str) {
-        if self.hands.keeps()
+        if self.shared.attribution.keeps()
             && let Ok(Some((text, _))) = self.text(path)
         {
-            self.hands.made(path, Some(text.as_bytes()));
+            self.shared.attribution.made(path, Some(text.as_bytes()));
         }
     }
 
@@ -296,7 +296,7 @@ pub fn settle(folder: &OwnedFd) -> Result<(), Refused> {
 pub fn own(path: &str) -> Result<(), Refused> {
     path::file(path)?;
     let first = path.split('/').next().unwrap_or(path);
-    let hidden = path.split('/').any(|name| super::veil::is_own(name, false));
+    let hidden = path.split('/').any(|name| super::hidden::is_own(name, false));
     if hidden || path::likeness(first) == TRASH {
         return Err(Refused::Name(format!("{first:?} is kept for the daemon")));
     }

@@ -27,7 +27,7 @@ impl Workspace {
         let gone = self.leave(path, by);
         rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
             .map_err(told)?;
-        gone.iter().for_each(|gone| self.hands.made(gone, None));
+        gone.iter().for_each(|gone| self.shared.attribution.made(gone, None));
         settle(&trash)?;
         settle(&place.folder)?;
         Ok(applied(None))
@@ -59,7 +59,7 @@ impl Workspace {
                 other => told(other),
             })?;
         for gone in gone {
-            self.hands.made(&gone, None);
+            self.shared.attribution.made(&gone, None);
             self.stands(&format!("{to}{}", &gone[path.len()..]));
         }
         settle(&target.folder)?;
@@ -74,7 +74,7 @@ impl Workspace {
         if find(self, path, &mut found).is_err() {
             return Vec::new();
         }
-        found.keys().for_each(|gone| self.hands.note(gone, None, by));
+        found.keys().for_each(|gone| self.shared.attribution.note(gone, None, by));
         found.into_keys().collect()
     }
 }

@@ -25,7 +25,7 @@ pub use self::{
     note::{Undone, recover},
     watched::Watched,
 };
-use super::{By, Refused, State, Workspace, hands::Stamp, hash};
+use super::{By, Refused, State, Workspace, hash, versions::Stamp};
 
 /// Where sessions have their folders.
 pub const SESSIONS: &str = "sessions";
@@ -120,11 +120,11 @@ impl Workspace {
     /// What a running command may not change either is not looked at but taken over from what is known for that command:
     /// what lies there now may be its work.
     pub fn keep(&self, closed: Closed, walled: bool, attempt: Option<Running>) -> Result<Keeper, Refused> {
-        let _turn = self.hands.look();
+        let _turn = self.shared.attribution.look();
         self.mend_ways(&closed);
         let watched = Arc::new(Watched::new(closed, walled, attempt));
         // From here on it hears of changes by those who may.
-        let running = self.hands.tell(&watched);
+        let running = self.shared.attribution.tell(&watched);
         let mut keeper = Keeper { workspace: self.clone(), watched, walls: BTreeMap::new(), cleared: Vec::new() };
         let mut paths: BTreeSet<String> = keeper.watched.closed.files.iter().cloned().collect();
         if !walled {
@@ -256,7 +256,7 @@ impl Keeper {
             Now::Odd | Now::Nothing => None,
         };
         let done = match &before {
-            None => workspace.discard(path, content.as_deref()).map(|()| workspace.hands.made(path, None)),
+            None => workspace.discard(path, content.as_deref()).map(|()| workspace.shared.attribution.made(path, None)),
             Some(before) => self.restore(path, content.as_deref(), before),
         };
         let repair = match done {

@@ -16,10 +16,9 @@ use protocol::{
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 
 use super::{
-    Refused, Workspace,
-    hands::{Listed, Stamp},
-    hash,
+    Refused, Workspace, hash,
     place::{open, told, told_io},
+    versions::{Listed, Stamp},
 };
 
 /// A larger file is not read for its hash, bytes: one that grows all the time would be read all the time.
@@ -40,7 +39,7 @@ impl Workspace {
     /// What lies in the folder at `path` (empty: the root), after the first `from` entries.
     pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
         path::folder(path)?;
-        self.veil.admit(path)?;
+        self.hidden.admit(path)?;
         let folder = open(&self.root()?, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let names = self.named(path, from, &folder)?;
         let (mut entries, mut bytes) = (Vec::new(), 0);
@@ -61,13 +60,13 @@ impl Workspace {
     fn named(&self, path: &str, from: u64, folder: &OwnedFd) -> Result<Arc<Vec<(EntryKind, String)>>, Refused> {
         let stamp = Stamp::of(&rustix::fs::fstat(folder).map_err(told)?);
         if from > 0
-            && let Some(names) = self.hands.listed(path, &stamp)
+            && let Some(names) = self.shared.versions.listed(path, &stamp)
         {
             return Ok(names);
         }
         let names = Arc::new(self.names(folder, path)?);
         if names.len() > MAX_ENTRIES / 2 {
-            self.hands.list(Listed { path: path.to_owned(), stamp, names: names.clone() });
+            self.shared.versions.list(Listed { path: path.to_owned(), stamp, names: names.clone() });
         }
         Ok(names)
     }
@@ -75,7 +74,7 @@ impl Workspace {
     /// At most `limit` bytes of the file at `path`, from `offset` on, with the hash of all of it.
     pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, Refused> {
         path::file(path)?;
-        self.veil.admit(path)?;
+        self.hidden.admit(path)?;
         let (mut file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
         let limit = limit.min(MAX_PIECE);
         if let Some(whole) = small(&mut file, &stat).map_err(told_io)? {
@@ -95,7 +94,7 @@ impl Workspace {
     /// The first bytes of the file at `path`, at most `limit`, and how many it has.
     pub(crate) fn beginning(&self, path: &str, limit: u64) -> Result<(Vec<u8>, u64), Refused> {
         path::file(path)?;
-        self.veil.admit(path)?;
+        self.hidden.admit(path)?;
         let (file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
         let mut bytes = Vec::new();
         file.take(limit).read_to_end(&mut bytes).map_err(told_io)?;
@@ -105,7 +104,7 @@ impl Workspace {
     /// The text at `path` and its hash, or `None` when there is no file.
     pub fn text(&self, path: &str) -> Result<Option<(String, String)>, Refused> {
         path::file(path)?;
-        self.veil.admit(path)?;
+        self.hidden.admit(path)?;
         let found = match self.place(path) {
             Err(Refused::Missing) => None,
             placed => placed?.file()?,
@@ -154,7 +153,7 @@ impl Workspace {
                 _ => EntryKind::Other,
             };
             let name = name.to_string_lossy().into_owned();
-            if name != "." && name != ".." && !self.veil.leaves_out(path, &name) {
+            if name != "." && name != ".." && !self.hidden.leaves_out(path, &name) {
                 all.push((kind, name.to_lowercase(), name));
             }
         }
@@ -169,14 +168,14 @@ impl Workspace {
             return Ok((format!("~{}", &hash::hex(format!("{stamp:?}").as_bytes())[..32]), stamp.size));
         }
         let large = stamp.size > MAX_TEXT_FILE;
-        if large && let Some(hash) = self.hands.known(path, &stamp) {
+        if large && let Some(hash) = self.shared.versions.known(path, &stamp) {
             return Ok((hash, stamp.size));
         }
         let (hash, size) = hash::of(Read::by_ref(file).take(HASHED)).map_err(told_io)?;
         let after = Stamp::of(&rustix::fs::fstat(&*file).map_err(told)?);
         // What changes while it is read is looked at again.
         if large && after == stamp {
-            self.hands.keep(path, stamp, &hash);
+            self.shared.versions.keep(path, stamp, &hash);
         }
         Ok((hash, size))
     }

@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Refused, Workspace,
-    hands::Stamp,
-    news::Changed,
+    changes::Changed,
+    hidden::is_own,
     place::{open, told},
-    veil::is_own,
+    versions::Stamp,
 };
 
 /// Editors write a file in several steps; what comes within this time is one change.
@@ -46,7 +46,7 @@ struct Left<'a>(&'a Workspace);
 
 impl Drop for Left<'_> {
     fn drop(&mut self) {
-        self.0.hands.news.followed.send_replace(false);
+        self.0.shared.changes.followed.send_replace(false);
     }
 }
 
@@ -98,10 +98,10 @@ impl Workspace {
                 });
                 let Ok((after, changes)) = looked.await else { return };
                 seen = after;
-                self.hands.news.add(changes);
+                self.shared.changes.add(changes);
             }
             if std::mem::replace(&mut first, false) {
-                self.hands.news.followed.send_replace(true);
+                self.shared.changes.followed.send_replace(true);
             }
         }
     }
@@ -178,7 +178,7 @@ impl Seen {
             let known = self.below(path);
             for gone in known.iter().filter(|known| !found.contains_key(*known)) {
                 self.0.remove(gone);
-                let by = workspace.hands.whose(gone, None);
+                let by = workspace.shared.attribution.whose(gone, None);
                 changes.push(Changed { path: gone.clone(), hash: None, size: 0, mtime: None, by });
             }
             for (path, stamp) in found {
@@ -194,7 +194,7 @@ impl Seen {
                 let same = before.is_some_and(|(_, told)| told.as_deref() == Some(&hash));
                 self.0.insert(path.clone(), (stamp, Some(hash.clone())));
                 if !same {
-                    let by = workspace.hands.whose(&path, Some(&hash));
+                    let by = workspace.shared.attribution.whose(&path, Some(&hash));
                     changes.push(Changed { path, hash: Some(hash), size, mtime: Some(stamp.mtime()), by });
                 }
             }

@@ -128,6 +128,6 @@ fn a_model_is_offered_what_the_agent_may_use() {
     let names: Vec<_> = machine.tools.specs().iter().map(|spec| spec.name).collect();
     // The plan and the memory belong to a session, which this machine has not.
     let of_a_session = ["update_plan", "remember", "search_memory"];
-    let all = daemon_agent::tools::ALL.iter().filter(|name| !of_a_session.contains(name));
+    let all = daemon_agent::config::toolset::ALL.iter().filter(|name| !of_a_session.contains(name));
     assert_eq!(names, all.copied().collect::<Vec<_>>());
 }

@@ -10,10 +10,11 @@ use std::{
 use daemon_agent::{
     artifacts::Shelf,
     clock::Clock,
-    config::{Agent, Config, Timeouts},
+    config::{Agent, Config, Timeouts, toolset},
     home::Home,
-    task::Sink,
-    tools::{self, Outcome, ToolContext, Toolbox},
+    report::Sink,
+    tools::{Outcome, ToolContext, Toolbox},
+    workspace::Workspace,
 };
 use protocol::{AgentStreamEvent, Limits, Mode, TaskId};
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ impl Machine {
             max_tokens: None,
             context_window: None,
             mode: Mode::AlwaysExecute,
-            tools: tools::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+            tools: toolset::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
             spaces: vec![space],
             reach: std::sync::Arc::default(),
             env: vec!["CARGO_MANIFEST_DIR".into()],
@@ -85,6 +86,7 @@ impl Machine {
         let home = Home::at(root.path().join("home"));
         let shelf = Shelf::new(home.clone(), task.clone(), Clock::system(), sink.clone(), &stop);
         let context = ToolContext {
+            workspace: Workspace::open(&home),
             home,
             shelf,
             agent: Arc::new(agent),
@@ -194,5 +196,5 @@ pub async fn until(at_most: Duration, mut so: impl FnMut() -> bool) {
 
 /// What confines commands here.
 pub fn layers() -> daemon_agent::sandbox::Layers {
-    daemon_agent::sandbox::look(Path::new(DAEMON)).layers
+    daemon_agent::confinement::look(Path::new(DAEMON)).layers
 }

@@ -131,7 +131,7 @@ fn output(mut command: Command) -> Ran {
 
 /// What confines commands here.
 fn layers() -> daemon_agent::sandbox::Layers {
-    daemon_agent::sandbox::look(&program("daemon-agent")).layers
+    daemon_agent::confinement::look(&program("daemon-agent")).layers
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a120_a_command_sees_and_signals_only_its_own_processes() {
 
 #[test]
 fn a121_sockets_are_reached_by_name_alone() {
-    let found = daemon_agent::sandbox::look(&program("daemon-agent"));
+    let found = daemon_agent::confinement::look(&program("daemon-agent"));
     if !found.overlays || !found.scopes {
         return;
     }

@@ -7,8 +7,9 @@ use std::{
 };
 
 use daemon_agent::{
+    confinement,
     hold::{self, Held, Options},
-    sandbox::{self, Layers, Rules},
+    sandbox::{Layers, Rules},
 };
 
 use super::{
@@ -27,7 +28,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     }
     let at = |place: &str| folder.path().join(place);
     let rules = Rules { home: at("home"), write: vec![at("space"), at("scratch")], ..Rules::default() };
-    let found = sandbox::look(&program("daemon-agent"));
+    let found = confinement::look(&program("daemon-agent"));
     let all = Options {
         cwd: Some(at("space")),
         scratch: Some(at("scratch")),

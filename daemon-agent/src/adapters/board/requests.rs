@@ -41,7 +41,7 @@ pub fn status(mesh: &Mesh) -> Value {
         "board": mesh.standing(),
         "agents": files.agents.keys().collect::<Vec<_>>(),
         "errors": files.errors(),
-        "confinement": crate::sandbox::found().layers.to_string(),
+        "confinement": crate::confinement::found().layers.to_string(),
     })
 }
 

@@ -29,6 +29,7 @@ use crate::{
     journal::Journal,
     mesh::{Carry, Fetch, Ground, Unfetched},
     outbox::{Outbox, Quota},
+    workspace::Workspace,
 };
 
 type Server = WebSocketStream<TcpStream>;
@@ -52,7 +53,7 @@ fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<Snapshot>>) {
     let journal = Arc::new(Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal"));
     let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
     let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
-    (Mesh::new(Ground { home, clock, outbox, journal, files, fetch, carry }), sender)
+    (Mesh::new(Ground { workspace: Workspace::open(&home), home, clock, outbox, journal, files, fetch, carry }), sender)
 }
 
 impl Desk {

@@ -16,7 +16,7 @@ use super::{Halt, Work, filtered};
 use crate::{
     model::{Finish, Message},
     prompt,
-    task::plan::Standing,
+    report::plan::Standing,
     tools,
 };
 

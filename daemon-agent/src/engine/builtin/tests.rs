@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     artifacts::Shelf,
-    config::{Agent, Api, Config, Snapshot, Timeouts},
+    config::{Agent, Api, Config, Snapshot, Timeouts, toolset},
     home::Home,
     memory::Memory,
     model::endpoint::{Endpoint, Reply},
     outbox::Shaper,
-    task::{Approvals, Sink},
-    tools,
+    report::{Approvals, Sink},
+    workspace::Workspace,
 };
 
 /// A viber with one agent, one task, and everything that it reports.
@@ -52,7 +52,7 @@ impl Stage {
             max_tokens: None,
             context_window: Some(100_000),
             mode: protocol::Mode::AlwaysExecute,
-            tools: tools::ALL.iter().map(|name| (*name).to_owned()).collect(),
+            tools: toolset::ALL.iter().map(|name| (*name).to_owned()).collect(),
             spaces: vec![],
             reach: std::sync::Arc::default(),
             env: vec![],
@@ -101,7 +101,12 @@ impl Stage {
 
     fn memory(&self) -> Memory {
         let files = Snapshot { config: Arc::new(self.config.clone()), agents: Default::default(), error: None };
-        Memory::new(self.home.clone(), Clock::system(), tokio::sync::watch::channel(Arc::new(files)).1)
+        Memory::new(
+            self.home.clone(),
+            Workspace::open(&self.home),
+            Clock::system(),
+            tokio::sync::watch::channel(Arc::new(files)).1,
+        )
     }
 
     fn events(&self) -> Vec<AgentStreamEvent> {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::super::{ToolCall, reader::arguments};
+use super::super::{ToolCall, decode::arguments};
 
 /// Calls in the order in which they began.
 #[derive(Debug, Default)]

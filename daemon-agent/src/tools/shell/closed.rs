@@ -7,10 +7,10 @@ use protocol::{AgentStreamEvent, NoticeLevel, Running};
 
 use super::Toolbox;
 use crate::{
+    confinement,
     home::private_folder,
     memory::CURATED,
-    sandbox,
-    workspace::{Keeper, Overstep, Repair, SESSIONS, Workspace},
+    workspace::{Keeper, Overstep, Repair, SESSIONS},
 };
 
 /// Oversteps of one command that are told one by one.
@@ -25,10 +25,10 @@ pub struct Kept(Option<Keeper>);
 
 /// Looks at them before a command. The reason when that cannot be done: then nothing could be put back.
 pub async fn keep(toolbox: &Toolbox) -> Result<Kept, String> {
-    let (workspace, closed) = (Workspace::open(&toolbox.context.home), toolbox.closed());
+    let (workspace, closed) = (toolbox.context.workspace.clone(), toolbox.closed());
     // A file tree of its own has what is protected read only, or the command does not start. Landlock leaves a granted
     // folder's own files to it.
-    let walled = sandbox::look(&toolbox.hold).layers.namespaces;
+    let walled = confinement::look(&toolbox.hold).layers.namespaces;
     let attempt = Running { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt };
     let keep = move || workspace.keep(closed, walled, Some(attempt));
     match tokio::task::spawn_blocking(keep).await {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use protocol::{AgentStreamEvent, limits::DELTAS_PER_SECOND};
 use tokio::time::Instant;
 
-use crate::task::Sink;
+use crate::report::Sink;
 
 /// Bytes of a command's output that are streamed while it runs.
 const MAX_LIVE: usize = 1024 * 1024;

@@ -7,11 +7,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::{
     super::{
-        Refused, Workspace,
-        hands::Stamp,
+        Refused, Workspace, hidden,
         place::{open, told, told_io},
         read::joined,
-        veil,
+        versions::Stamp,
     },
     Closed, MAX_BYTES, SESSIONS,
     clear::allow,
@@ -88,7 +87,7 @@ impl Workspace {
             for entry in Dir::read_from(&folder).map_err(told)? {
                 let entry = entry.map_err(told)?;
                 let Ok(name) = entry.file_name().to_str() else { continue };
-                if matches!(name, "." | "..") || veil::is_own(name, false) || (depth == 0 && name == own) {
+                if matches!(name, "." | "..") || hidden::is_own(name, false) || (depth == 0 && name == own) {
                     continue;
                 }
                 let path = joined(&path, name);

@@ -15,7 +15,7 @@ use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{Workspace, hands::Stamp},
+    super::{Workspace, versions::Stamp},
     Closed, Keeper, Known, Overstep, Version, Watched,
     watched::Memory,
 };
@@ -108,7 +108,7 @@ pub fn remove(path: &Path) {
 
 /// Puts back what commands of a former process of this home changed although it was closed to them. Called once the home's
 /// lock is held, before any task runs.
-pub async fn recover(home: &Home) -> Vec<Undone> {
+pub async fn recover(home: &Home, workspace: &Workspace) -> Vec<Undone> {
     let found: Vec<PathBuf> =
         fs::read_dir(home.state().join(FOLDER)).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     if found.is_empty() {
@@ -120,7 +120,7 @@ pub async fn recover(home: &Home) -> Vec<Undone> {
         }
         tokio::time::sleep(LOOK).await;
     }
-    let workspace = Workspace::open(home);
+    let workspace = workspace.clone();
     let done = tokio::task::spawn_blocking(move || put_back(&workspace, &found)).await;
     done.unwrap_or_else(|error| {
         tracing::error!(%error, "what commands may have changed before a kill could not be compared");
@@ -145,7 +145,7 @@ pub(super) fn put_back(workspace: &Workspace, notes: &[PathBuf]) -> Vec<Undone> 
         match read(path) {
             Ok(watched) => {
                 let watched = Arc::new(watched);
-                workspace.hands.tell(&watched);
+                workspace.shared.attribution.tell(&watched);
                 let (walls, cleared) = Default::default();
                 all.push(Keeper { workspace: workspace.clone(), watched, walls, cleared });
             }

@@ -42,7 +42,7 @@ const TOLD: usize = 200;
 
 /// The memory as one attempt uses it. Cheap to clone.
 #[derive(Clone)]
-pub struct MemoryDesk(Arc<Desk>);
+pub struct MemoryEditor(Arc<Desk>);
 
 struct Desk {
     memory: Memory,
@@ -58,8 +58,8 @@ struct Desk {
     turn: tokio::sync::Mutex<()>,
 }
 
-impl MemoryDesk {
-    /// The desk of the attempt `submit`.
+impl MemoryEditor {
+    /// The editor of the attempt `submit`.
     pub fn open(submit: &TaskSubmit, memory: Memory, sink: Sink) -> Self {
         let (agent, policy) = (submit.agent_id.clone(), submit.memory_policy);
         let (proposed, written, notes, turn) = Default::default();

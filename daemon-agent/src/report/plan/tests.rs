@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use protocol::{SessionId, TaskId};
 
 use super::*;
+use crate::home::Home;
 
 struct Place {
     folder: tempfile::TempDir,
@@ -20,7 +21,7 @@ fn place(policy: Policy, plan: Option<Value>) -> Place {
 }
 
 impl Place {
-    async fn desk(&self, local: bool) -> PlanDesk {
+    async fn desk(&self, local: bool) -> PlanEditor {
         let events = self.events.clone();
         let sink = Sink::new(move |event| {
             if let AgentStreamEvent::Plan { plan } = event {
@@ -29,7 +30,7 @@ impl Place {
             async {}
         });
         std::fs::create_dir_all(self.folder.path().join("workspace")).expect("made");
-        PlanDesk::open(&self.submit, &Home::at(self.folder.path()), sink, local).await
+        PlanEditor::open(&self.submit, Workspace::open(&Home::at(self.folder.path())), sink, local).await
     }
 
     fn file(&self) -> std::path::PathBuf {

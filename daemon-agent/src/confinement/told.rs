@@ -2,7 +2,8 @@
 
 use protocol::{ConfinedState, ConfinedSubject};
 
-use super::{Found, Network};
+use super::Found;
+use crate::sandbox::Network;
 
 use ConfinedState::{Kept, Open, Partly};
 

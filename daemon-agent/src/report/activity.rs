@@ -17,7 +17,7 @@ const LONGEST: usize = 1_000;
 
 /// Listens to the reports of one attempt. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Witness(Arc<Mutex<Seen>>);
+pub struct ActivityRecorder(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
@@ -28,7 +28,7 @@ struct Seen {
     plan: Option<String>,
 }
 
-impl Witness {
+impl ActivityRecorder {
     /// A sink that is listened to.
     pub fn beside(&self, to: Sink) -> Sink {
         let seen = self.0.clone();
@@ -112,7 +112,7 @@ mod tests {
     async fn a_witness_tells_what_was_done_and_not_what_was_tried() {
         let heard = Arc::new(Mutex::new(0));
         let count = heard.clone();
-        let witness = Witness::default();
+        let witness = ActivityRecorder::default();
         let sink = witness.beside(Sink::new(move |_| {
             *count.lock().expect("no test panics with it") += 1;
             async {}

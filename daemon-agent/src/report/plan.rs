@@ -14,10 +14,7 @@ use protocol::{
 use serde_json::{Value, json};
 
 use super::Sink;
-use crate::{
-    home::Home,
-    workspace::{By, State, Workspace},
-};
+use crate::workspace::{By, State, Workspace};
 
 /// The name of a plan's file: in its session's folder, or in the workspace for sessions that began on the machine.
 pub const OWN: &str = "task.md";
@@ -30,7 +27,7 @@ const MAX_NOTE: usize = 1000;
 
 /// The plan of one attempt's session. Cheap to clone.
 #[derive(Clone)]
-pub struct PlanDesk(Arc<Desk>);
+pub struct PlanEditor(Arc<Desk>);
 
 struct Desk {
     workspace: Workspace,
@@ -66,15 +63,14 @@ pub struct Standing {
     pub hash: Option<String>,
 }
 
-impl PlanDesk {
-    /// The desk of the attempt `submit`; `local` says that it began on this machine.
-    pub async fn open(submit: &TaskSubmit, home: &Home, sink: Sink, local: bool) -> Self {
-        let workspace = Workspace::open(home);
+impl PlanEditor {
+    /// The editor of the attempt `submit`; `local` says that it began on this machine.
+    pub async fn open(submit: &TaskSubmit, workspace: Workspace, sink: Sink, local: bool) -> Self {
         let folder = format!("sessions/{}", submit.session_id);
         let session = format!("{folder}/{OWN}");
         let sent = submit.plan.as_ref().and_then(|value| plan::markdown_of(value, "").ok()).unwrap_or_default();
         let own = local && sent.is_empty() && look(&workspace, &session).await.hash.is_none();
-        let desk = Self(Arc::new(Desk {
+        let editor = Self(Arc::new(Desk {
             workspace,
             path: if own { OWN.to_owned() } else { session },
             folder,
@@ -84,8 +80,8 @@ impl PlanDesk {
             proposed: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }));
-        desk.take_over(submit).await;
-        desk
+        editor.take_over(submit).await;
+        editor
     }
 
     /// A plan that came without the hash of a known version is an operator's own words for this run: it is written.

@@ -29,7 +29,7 @@ pub struct Changed {
 
 /// What has not been told yet.
 #[derive(Debug)]
-pub struct News {
+pub struct ChangeFeed {
     waiting: Mutex<BTreeMap<String, Changed>>,
     bell: watch::Sender<u64>,
     told: broadcast::Sender<Changed>,
@@ -37,14 +37,14 @@ pub struct News {
     pub followed: watch::Sender<bool>,
 }
 
-impl Default for News {
+impl Default for ChangeFeed {
     fn default() -> Self {
         let (bell, told) = (watch::Sender::new(0), broadcast::Sender::new(BEHIND));
         Self { waiting: Mutex::default(), bell, told, followed: watch::Sender::new(false) }
     }
 }
 
-impl News {
+impl ChangeFeed {
     /// Tells of changes. Of a file that changed twice the last one waits.
     pub fn add(&self, changes: Vec<Changed>) {
         if changes.is_empty() {

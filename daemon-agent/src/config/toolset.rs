@@ -1,6 +1,19 @@
 //! The names that an agent's `tools:` may hold: single tools and groups of them.
 
-use super::ALL;
+/// Every tool that is built, in the order it is offered.
+pub const ALL: &[&str] = &[
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_files",
+    "glob",
+    "grep",
+    "shell",
+    "update_plan",
+    "add_artifact",
+    "remember",
+    "search_memory",
+];
 
 /// Groups by name; the ones whose tools come later are known, so that a file that names them stays valid.
 const GROUPS: &[(&str, &[&str])] = &[

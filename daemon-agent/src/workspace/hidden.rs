@@ -11,14 +11,14 @@ const GIT: &str = ".git";
 
 /// What is hidden.
 #[derive(Clone, Debug)]
-pub enum Veil {
+pub enum Hidden {
     /// Of the workspace: its trash, and files that are not in their place yet.
     Own,
     /// Of somebody's folder: git's own, and these paths, which are the daemon's.
     Foreign(Arc<[String]>),
 }
 
-impl Veil {
+impl Hidden {
     /// Whether nothing at `path`, a checked one, may be looked at.
     pub fn hides(&self, path: &str) -> bool {
         match self {
@@ -62,13 +62,13 @@ mod tests {
 
     #[test]
     fn gits_folder_and_the_daemons_files_are_not_shown() {
-        let veil = Veil::Foreign(["home/state".to_owned()].into());
+        let foreign = Hidden::Foreign(["home/state".to_owned()].into());
         for hidden in [".git", ".git/config", "sub/.GIT/config", "home/state", "home/state/credential"] {
-            assert!(veil.hides(hidden) && veil.admit(hidden).is_err(), "{hidden}");
+            assert!(foreign.hides(hidden) && foreign.admit(hidden).is_err(), "{hidden}");
         }
         for shown in ["src/main.rs", ".gitignore", "home/states", "home"] {
-            assert!(!veil.hides(shown) && veil.admit(shown).is_ok(), "{shown}");
+            assert!(!foreign.hides(shown) && foreign.admit(shown).is_ok(), "{shown}");
         }
-        assert!(Veil::Own.hides(".trash/x") && Veil::Own.hides("a/.viber-1.tmp") && !Veil::Own.hides("a/.trash"));
+        assert!(Hidden::Own.hides(".trash/x") && Hidden::Own.hides("a/.viber-1.tmp") && !Hidden::Own.hides("a/.trash"));
     }
 }

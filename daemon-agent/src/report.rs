@@ -1,0 +1,18 @@
+//! What engines and tools talk to while they work on an attempt: where they report, where they ask a person, and the plan
+//! and the memory as the session's policies let them change it.
+//!
+//! Owns how a report becomes events of the attempt's log. Refuses to know who works (`engine`), with what (`tools`), and when
+//! an attempt begins and ends (`task`).
+
+pub mod activity;
+mod approval;
+pub mod memory;
+mod outcome;
+pub mod plan;
+mod reporter;
+mod sink;
+
+pub use approval::Approvals;
+pub use outcome::Outcome;
+pub use reporter::Reporter;
+pub use sink::Sink;
