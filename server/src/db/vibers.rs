@@ -392,7 +392,7 @@ pub async fn standing(tx: &mut Tx) -> Result<Vec<Standing>, Error> {
 pub struct Ended {
     /// Revoked since the asked instant, or of a team that was suspended since then.
     pub vibers: Vec<ViberId>,
-    /// How many teams there are, and when the newest was made: differs when one is gone.
+    /// How many teams are open, and when the newest was made: differs when one is suspended, deleted or made.
     pub teams: (u64, i64),
 }
 
@@ -402,7 +402,7 @@ pub async fn ended(tx: &mut Tx, since: Instant) -> Result<Ended, Error> {
                JOIN teams t ON t.team_id = v.team_id WHERE t.suspended_at >= $2";
     let rows = tx.rows(sql, args![since, since]).await?;
     let vibers = rows.iter().map(|row| row.parse("viber_id")).collect::<Result<_, _>>()?;
-    let sql = "SELECT COUNT(*) AS n, COALESCE(MAX(created_at), 0) AS newest FROM teams";
+    let sql = "SELECT COUNT(*) - COUNT(suspended_at) AS n, COALESCE(MAX(created_at), 0) AS newest FROM teams";
     let row = tx.row(sql, &[]).await?;
     let teams = row.map_or(Ok((0, 0)), |row| Ok::<_, Error>((row.count("n")?, row.int("newest")?)))?;
     Ok(Ended { vibers, teams })

@@ -44,11 +44,15 @@ impl Duty for Leases {
         let since = Instant(board.clock.now().0 - BACK);
         let read = board.db.read(move |tx| Box::pin(async move { vibers::ended(tx, since).await }));
         let ended = read.await?;
+        let before = std::mem::replace(&mut self.teams, ended.teams);
+        if before != ended.teams {
+            // Perhaps by another process: what is known of the people in it is old.
+            board.guard.forget();
+        }
         for viber in ended.vibers {
             // Revoked, or its team suspended, perhaps by another process.
             board.hub.close(&viber, limits::close::AUTH);
         }
-        let before = std::mem::replace(&mut self.teams, ended.teams);
         self.rest = if before == ended.teams { self.rest.saturating_sub(1) } else { 0 };
         if self.rest == 0 {
             self.everybody(board).await?;
