@@ -109,11 +109,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_witness_tells_what_was_done_and_not_what_was_tried() {
+    async fn activity_tells_what_was_done_and_not_what_was_tried() {
         let heard = Arc::new(Mutex::new(0));
         let count = heard.clone();
-        let witness = ActivityRecorder::default();
-        let sink = witness.beside(Sink::new(move |_| {
+        let activity = ActivityRecorder::default();
+        let sink = activity.beside(Sink::new(move |_| {
             *count.lock().expect("no test panics with it") += 1;
             async {}
         }));
@@ -137,11 +137,11 @@ mod tests {
         let submit: TaskSubmit = serde_json::from_value(base).expect("a task");
         let ending =
             EventBody::Completed { result: TaskResult { summary: "Done.".to_owned(), ..TaskResult::default() } };
-        let story = witness.story(&submit, &ending).expect("a story");
+        let story = activity.story(&submit, &ending).expect("a story");
         assert_eq!(story.decisions, ["note a"]);
         assert_eq!(story.artifacts, ["New (artifacts/t/r.md)"]);
         assert_eq!((story.plan, story.outcome), (None, Outcome::Completed("Done.".to_owned())));
         assert_eq!(*heard.lock().expect("no test panics with it"), 7, "everything is passed on");
-        assert!(witness.story(&submit, &EventBody::Accepted {}).is_none());
+        assert!(activity.story(&submit, &EventBody::Accepted {}).is_none());
     }
 }

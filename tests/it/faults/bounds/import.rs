@@ -210,7 +210,8 @@ mod long {
 
     use super::{LONG, Neighbour, Stage, log, rows};
 
-    const PAUSE: Duration = Duration::from_millis(12);
+    /// Between two submits: together they stay below the limit of requests, 100 a second.
+    const SUBMIT_INTERVAL: Duration = Duration::from_millis(12);
 
     async fn sixty_thousand_lines_beside_somebody_elses_submits(engine: Engine) {
         let stage = Stage::set(engine, &log(30_000)).await;
@@ -227,8 +228,7 @@ mod long {
         stage.operator.post(&stage.import_path(), &json!({})).await.expect(200);
         let mut waits = Vec::new();
         loop {
-            // A person may ask only so often.
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(SUBMIT_INTERVAL).await;
             let asked = Instant::now();
             neighbour.person.submit(neighbour.viber.id.as_str(), "beside it").await;
             waits.push(asked.elapsed());
@@ -257,7 +257,7 @@ mod long {
         let mut slowest = Duration::ZERO;
         while rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await > 0 {
             for _ in 0..20 {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(SUBMIT_INTERVAL).await;
                 let asked = Instant::now();
                 neighbour.person.submit(neighbour.viber.id.as_str(), "beside it").await;
                 slowest = slowest.max(asked.elapsed());
