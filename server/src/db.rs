@@ -44,6 +44,7 @@ mod readers;
 mod row;
 pub mod sessions;
 pub mod tasks;
+mod team;
 mod turn;
 mod tx;
 mod version;
@@ -60,6 +61,7 @@ use std::{
     time::Duration,
 };
 
+use protocol::{Instant, TeamId};
 use sqlx::{
     ConnectOptions as _, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -67,10 +69,15 @@ use sqlx::{
 };
 use tokio::sync::Semaphore;
 
+use crate::domain::By;
+
+use bell::Completion;
 pub use damage::damage;
 pub use migrate::{newest, version};
 pub use ownership::{Ownership, TakeError};
+pub use readers::Reader;
 pub use row::{Arg, Row};
+pub use team::{Change, TeamTx};
 pub use tx::{Answer, Ask, Tx};
 pub use version::Version;
 
@@ -136,6 +143,11 @@ impl Db {
 
     /// Opens `url` without touching its schema.
     pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(url, None).await
+    }
+
+    /// The same; `completion` says how the end of a SQLite command is noticed, `None`: as well as this sqlx can.
+    async fn connect_with(url: &str, completion: Option<Completion>) -> Result<Self, Error> {
         let chain = Arc::<audit::AuditChain>::default();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let options = PgConnectOptions::from_str(url).map_err(Error::from)?;
@@ -174,8 +186,12 @@ impl Db {
             // Nobody is woken before a result is whole: it must not wait for somebody to make room.
             .row_buffer_size(usize::MAX / 2);
         restrict(options.get_filename())?;
-        let writer = writer::Writer::start(options.clone(), &chain).await?;
-        let readers = readers::Readers::open(options.pragma("query_only", "1")).await?;
+        let completion = match completion {
+            Some(completion) => completion,
+            None => Completion::probe(&options).await?,
+        };
+        let writer = writer::Writer::start(options.clone(), completion, &chain).await?;
+        let readers = readers::Readers::open(options.pragma("query_only", "1"), completion).await?;
         let watch = version::Watch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
         let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));
@@ -197,23 +213,24 @@ impl Db {
         matches!(self.pools, Pools::Sqlite(_))
     }
 
-    /// Reads. Each statement sees its own snapshot; what must agree is read by one statement or inside `write`.
-    pub async fn read<T, E, F>(&self, work: F) -> Result<T, E>
-    where
-        F: for<'a> FnOnce(&'a mut Tx) -> Work<'a, Result<T, E>>,
-        E: From<Error>,
-    {
+    /// Somebody who reads what belongs to no team.
+    pub async fn reader(&self) -> Result<Reader<'_>, Error> {
         match &self.pools {
-            Pools::Sqlite(readers) => work(&mut *readers.take().await?).await,
-            Pools::Postgres(pool) => work(&mut Tx::postgres(pool.acquire().await.map_err(Error::from)?)).await,
+            Pools::Sqlite(readers) => readers.take().await,
+            Pools::Postgres(pool) => Ok(Reader::postgres(Tx::postgres(pool.acquire().await?))),
         }
+    }
+
+    /// Somebody who reads what a team has.
+    pub async fn reader_of(&self, team: &TeamId) -> Result<TeamTx<'_>, Error> {
+        Ok(TeamTx::reader(self.reader().await?, team))
     }
 
     /// Which state the database is in, whoever wrote it.
     pub async fn version(&self) -> Result<Version, Error> {
         match &self.watch {
             Some(watch) => watch.look().await,
-            None => self.read(|tx| Box::pin(version::snapshot(tx))).await,
+            None => version::snapshot(&mut *self.reader().await?).await,
         }
     }
 
@@ -249,6 +266,23 @@ impl Db {
         }
     }
 
+    /// A change of a team, made by somebody: see [`Db::write`].
+    #[track_caller]
+    pub fn change<'d, T, E, F>(
+        &'d self,
+        team: &TeamId,
+        by: &By,
+        now: Instant,
+        work: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<'d, T, E, F>
+    where
+        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        self.write(of_team(team, by, now, work))
+    }
+
     /// A change that is a piece of long work: it ends when [`Tx::is_full`] says so, and the next one goes on. Pieces of all
     /// long work come one after the other, so that whoever else writes waits for one of them at most.
     #[track_caller]
@@ -265,6 +299,23 @@ impl Db {
             let _turn = turn.map_err(|_| Error::Unavailable("the database is closed".into()))?;
             writing.await
         }
+    }
+
+    /// A change of a team that is a piece of long work.
+    #[track_caller]
+    pub fn piece_of<'d, T, E, F>(
+        &'d self,
+        team: &TeamId,
+        by: &By,
+        now: Instant,
+        work: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<'d, T, E, F>
+    where
+        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        self.piece(of_team(team, by, now, work))
     }
 
     /// Closes all connections once the changes under way are done.
@@ -326,6 +377,28 @@ pub fn sqlite_file(url: &str) -> Result<Option<PathBuf>, Error> {
     }
     let options = SqliteConnectOptions::from_str(url).map_err(Error::from)?;
     Ok(Some(options.get_filename().to_owned()).filter(|file| !file.as_os_str().is_empty()))
+}
+
+/// A change of a team as one of the whole database.
+fn of_team<T, E, F>(
+    team: &TeamId,
+    by: &By,
+    now: Instant,
+    work: F,
+) -> impl for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static + use<T, E, F>
+where
+    F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
+    let shared = Arc::new((team.clone(), by.clone(), work));
+    move |tx| {
+        let shared = shared.clone();
+        Box::pin(async move {
+            let (team, by, work) = &*shared;
+            work(&mut tx.change(team, by, now)).await
+        })
+    }
 }
 
 fn lane() -> Arc<Semaphore> {

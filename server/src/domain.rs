@@ -4,6 +4,7 @@ pub mod actor;
 pub mod artifact;
 pub mod assemble;
 pub mod committed;
+pub mod connection;
 pub mod file;
 pub mod history;
 pub mod logbook;
@@ -22,6 +23,7 @@ pub mod viber;
 pub use actor::{Actor, By};
 pub use artifact::{Artifact, Kind, Origin, Place};
 pub use committed::{Committed, Item, Report};
+pub use connection::Connection;
 pub use file::{Edit, EditState, File, Heard, Text};
 pub use login::{CookieState, CookieWorth, Login};
 pub use people::{Invitation, Member, Operator, Role, Team, Token};
@@ -31,6 +33,15 @@ pub use session::{Author, Message, Part, Policies, PolicyChange, Session, Sessio
 pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
+
+/// A value that is kept as one word.
+pub trait Word: Sized + 'static {
+    /// Every value, in order.
+    const ALL: &'static [Self];
+
+    /// The word for it.
+    fn word(self) -> &'static str;
+}
 
 /// An enum that stands as a word in the database, in JSON and in pages: `as_str`, `FromStr`, `Display`, serde,
 /// and its schema, which may have a name of its own (`Place as ArtifactState`).
@@ -44,9 +55,6 @@ macro_rules! words {
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
 
         impl $name {
-            /// Every value, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
             /// The word for it.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
@@ -85,9 +93,11 @@ macro_rules! words {
             }
         }
 
-        impl From<$name> for $crate::db::Arg {
-            fn from(value: $name) -> Self {
-                Self::from(value.as_str())
+        impl $crate::domain::Word for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            fn word(self) -> &'static str {
+                self.as_str()
             }
         }
     };

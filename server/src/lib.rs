@@ -15,6 +15,7 @@ pub mod lifecycle;
 pub mod link;
 pub mod live;
 pub mod measure;
+pub mod rate_limit;
 pub mod scheduler;
 pub mod secret;
 pub mod state;

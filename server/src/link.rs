@@ -3,12 +3,12 @@
 //! Owns handshake, commands composed when they are sent, acknowledgements, silence, rates and displacement. Refuses SQL
 //! (that is `db`, through `actions`) and HTTP (that is `web`, which authenticates the upgrade).
 
-mod chores;
+mod batching;
 mod compose;
-mod haste;
+mod ingest_limits;
 mod machine;
+mod pending;
 mod queue;
-mod rate;
 mod talk;
 
 pub use compose::payload;

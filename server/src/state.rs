@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use protocol::{LoginId, OperatorId};
+use protocol::{LoginId, OperatorId, TeamId};
 
 use crate::{
     artifacts::{Address, Store},
     clock::Clock,
     config::{Config, Reloadable},
-    db::Db,
-    domain::{Login, Operator, Role, Team, Token},
-    guard::{Cache, Keys, Passwords, Throttle},
+    db::{self, Change, Db, Work},
+    domain::{By, Login, Operator, Role, Team, Token},
+    guard::{Cache, Keys, LoginLimits, Passwords},
     hub::Hub,
     lifecycle::Lifecycle,
 };
@@ -35,7 +35,7 @@ pub struct Board {
 pub struct Guard {
     keys: ArcSwap<Keys>,
     pub passwords: Passwords,
-    pub throttle: Throttle,
+    pub login_limits: LoginLimits,
     /// Standing logins; `None` for one that does not stand.
     pub logins: Cache<LoginId, Option<Arc<(Login, Operator)>>>,
     /// An operator's team by slug.
@@ -50,7 +50,7 @@ impl Guard {
         Self {
             keys: ArcSwap::from_pointee(keys),
             passwords: Passwords::new(),
-            throttle: Throttle::default(),
+            login_limits: LoginLimits::default(),
             logins: Cache::default(),
             members: Cache::default(),
             tokens: Cache::default(),
@@ -91,5 +91,37 @@ impl Board {
             guard: Arc::new(Guard::new(keys)),
             shutdown: Lifecycle::default(),
         }
+    }
+
+    /// A change of a team, made by somebody now: see [`Db::write`].
+    #[track_caller]
+    pub fn change<'b, T, E, F>(
+        &'b self,
+        team: &TeamId,
+        by: &By,
+        work: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<'b, T, E, F>
+    where
+        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<db::Error> + Send + 'static,
+    {
+        self.db.change(team, by, self.clock.now(), work)
+    }
+
+    /// The same as a piece of long work: see [`Db::piece`].
+    #[track_caller]
+    pub fn piece<'b, T, E, F>(
+        &'b self,
+        team: &TeamId,
+        by: &By,
+        work: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<'b, T, E, F>
+    where
+        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<db::Error> + Send + 'static,
+    {
+        self.db.piece_of(team, by, self.clock.now(), work)
     }
 }

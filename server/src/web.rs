@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod api;
+pub mod api_limits;
 pub mod assets;
 pub mod authority;
 mod blobs;
@@ -14,7 +15,6 @@ pub mod install;
 pub mod layers;
 pub mod links;
 pub mod markdown;
-pub mod pace;
 pub mod pages;
 pub mod respond;
 mod settings;

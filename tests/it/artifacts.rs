@@ -10,27 +10,11 @@ mod s3;
 
 use std::time::Duration;
 
-use board_tests::{
-    Board, Engine, FakeDaemon, Person,
-    board::HOME,
-    fake_daemon::{accepted, progress, started},
-    tasks::id,
-};
-use protocol::{FromDaemon, TaskId, ToDaemon};
+use board_tests::{Board, Engine, FakeDaemon, Fixture, fake_daemon::progress};
+use protocol::{FromDaemon, ToDaemon};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-
-/// A Board, somebody who may act, and a viber with a running task.
-struct Stage {
-    board: Board,
-    operator: Person,
-    viber: FakeDaemon,
-    task: TaskId,
-    session: String,
-    /// The last event that was reported.
-    seq: u64,
-}
 
 /// Something that the viber has.
 #[derive(Clone, Debug)]
@@ -46,33 +30,48 @@ struct Offer {
     params: Value,
 }
 
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        Self::on(Board::start(engine).await).await
-    }
+/// A viber with a running task.
+async fn working(engine: Engine) -> Fixture<FakeDaemon> {
+    working_at(Board::start(engine).await).await
+}
 
-    async fn on(board: Board) -> Self {
-        let operator = board.token(HOME, "operator").await;
-        let mut viber = FakeDaemon::connected(&board, "lab").await;
-        let task = operator.submit(viber.id.as_str(), "make something").await;
-        let submit = viber.submitted().await;
-        viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
-        let session = id(&task, "sessionId").to_owned();
-        Self { board, operator, viber, task: submit.task_id, session, seq: 2 }
-    }
+async fn working_at(board: Board) -> Fixture<FakeDaemon> {
+    let mut fixture = Fixture::at(board).with_fake().await;
+    fixture.begin("make something").await;
+    fixture
+}
 
+/// What a viber has in the task that it works on, and how its bytes come to readers.
+trait Artifacts {
     /// The viber tells of something that it has.
+    async fn has(&mut self, name: &str, bytes: Vec<u8>) -> Thing;
+    /// The same with other words.
+    async fn announces(&mut self, name: &str, bytes: Vec<u8>, more: Value) -> Thing;
+    async fn report(&mut self, event: &Value);
+    /// The facts of an artifact.
+    async fn facts(&self, thing: &Thing) -> Value;
+    /// Reads an artifact in the background, from `range` on when there is one.
+    fn reader(&self, thing: &Thing, range: Option<&str>) -> tokio::task::JoinHandle<Read>;
+    /// What the Board asks the viber to put.
+    async fn offered(&mut self) -> Offer;
+    async fn answer(&mut self, offer: &Offer, outcome: Result<Value, &str>);
+    /// The viber puts bytes; answers the status, and how far the Board is when it says so.
+    async fn put(&self, thing: &Thing, bytes: Vec<u8>, range: Option<String>) -> (u16, Option<String>);
+    /// The Board asks, the viber puts all of it.
+    async fn gives(&mut self, thing: &Thing);
+}
+
+impl Artifacts for Fixture<FakeDaemon> {
     async fn has(&mut self, name: &str, bytes: Vec<u8>) -> Thing {
         let sniffed = protocol::sniff::sniff(&bytes);
-        self.told(name, bytes, json!({ "sniffed": sniffed })).await
+        self.announces(name, bytes, json!({ "sniffed": sniffed })).await
     }
 
-    /// The same with other words.
-    async fn told(&mut self, name: &str, bytes: Vec<u8>, more: Value) -> Thing {
-        let id = protocol::ArtifactId::new(1_700_000_000_000 + i64::try_from(self.seq).expect("few")).to_string();
+    async fn announces(&mut self, name: &str, bytes: Vec<u8>, more: Value) -> Thing {
+        let id = protocol::ArtifactId::new(1_700_000_000_000 + i64::try_from(self.seq()).expect("few")).to_string();
         let sha256 = sha256(&bytes);
         let mut artifact = json!({
-            "id": name, "title": name, "ref": format!("artifacts/{}/{name}", self.task), "artifactId": id,
+            "id": name, "title": name, "ref": format!("artifacts/{}/{name}", self.task()), "artifactId": id,
             "size": bytes.len(), "sha256": sha256,
         });
         for (key, value) in more.as_object().expect("fields") {
@@ -83,16 +82,13 @@ impl Stage {
     }
 
     async fn report(&mut self, event: &Value) {
-        self.seq += 1;
-        self.viber.report(&self.task, 1, self.seq, vec![progress(event)]).await;
+        self.tell(vec![progress(event)]).await;
     }
 
-    /// The facts of an artifact.
     async fn facts(&self, thing: &Thing) -> Value {
         self.operator.get(&format!("/api/v1/artifacts/{}", thing.id)).await.expect(200).json()
     }
 
-    /// Reads an artifact in the background, from `range` on when there is one.
     fn reader(&self, thing: &Thing, range: Option<&str>) -> tokio::task::JoinHandle<Read> {
         let mut request = self.operator.request(Method::GET, &format!("/api/v1/artifacts/{}/content", thing.id));
         if let Some(range) = range {
@@ -101,7 +97,6 @@ impl Stage {
         tokio::spawn(read(request))
     }
 
-    /// What the Board asks the viber to put.
     async fn offered(&mut self) -> Offer {
         self.viber
             .until("an offer", |frame| match frame {
@@ -123,7 +118,6 @@ impl Stage {
         self.viber.send(&frame).await;
     }
 
-    /// The viber puts bytes; answers the status, and how far the Board is when it says so.
     async fn put(&self, thing: &Thing, bytes: Vec<u8>, range: Option<String>) -> (u16, Option<String>) {
         let url = format!("{}/api/daemon/blobs/{}", self.board.url, thing.id);
         let mut request = reqwest::Client::new()
@@ -139,7 +133,6 @@ impl Stage {
         (answer.status().as_u16(), range)
     }
 
-    /// The Board asks, the viber puts all of it.
     async fn gives(&mut self, thing: &Thing) {
         let offer = self.offered().await;
         assert_eq!(offer.params["artifactId"], thing.id.as_str());

@@ -4,40 +4,34 @@ mod hostile;
 mod real;
 mod taken;
 
-use board_tests::{Board, Engine, Machine, Person, board::HOME};
+use board_tests::{Fixture, Machine};
 use protocol::{SessionId, TaskId};
 use serde_json::{Value, json};
 
-/// A Board, a machine with logs, and somebody who takes them over.
-struct Stage {
-    board: Board,
-    operator: Person,
-    machine: Machine,
+/// What a machine has and the Board takes over.
+trait TakingOver {
+    /// What the machine has and the Board has not.
+    async fn listed(&self) -> Vec<Value>;
+    fn import_path(&self, session: &SessionId) -> String;
+    async fn import(&self, session: &SessionId) -> Value;
+    /// Role and text of a session's messages.
+    async fn said(&self, session: &SessionId) -> Vec<(String, String)>;
 }
 
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        let machine = Machine::connected(&board, "lab").await;
-        let operator = board.token(HOME, "operator").await;
-        Self { board, operator, machine }
-    }
-
-    /// What the machine has and the Board has not.
+impl TakingOver for Fixture<Machine> {
     async fn listed(&self) -> Vec<Value> {
-        let path = format!("/api/v1/vibers/{}/sessions", self.machine.id);
+        let path = format!("/api/v1/vibers/{}/sessions", self.viber_id);
         self.operator.get(&path).await.expect(200).json()["items"].as_array().expect("a list").clone()
     }
 
     fn import_path(&self, session: &SessionId) -> String {
-        format!("/api/v1/vibers/{}/sessions/{session}/import", self.machine.id)
+        format!("/api/v1/vibers/{}/sessions/{session}/import", self.viber_id)
     }
 
     async fn import(&self, session: &SessionId) -> Value {
         self.operator.post(&self.import_path(session), &json!({})).await.expect(200).json()
     }
 
-    /// Role and text of a session's messages.
     async fn said(&self, session: &SessionId) -> Vec<(String, String)> {
         let path = format!("/api/v1/sessions/{session}/messages?limit=200");
         let list = self.operator.get(&path).await.expect(200).json();

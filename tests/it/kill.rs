@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, Engine, Llm, Person, Viber,
-    board::HOME,
+    Engine, Fixture, Person,
     eventually,
     llm::{Gate, Piece, Reply},
     tasks::{id, said},
@@ -17,30 +16,6 @@ crate::on_both_databases!(
     a_result_that_was_not_sent_survives_the_daemon,
     everybody_killed_at_once_finds_everything_again,
 );
-
-struct Scene {
-    board: Board,
-    operator: Person,
-    viber: Viber,
-    llm: Llm,
-}
-
-/// A Board, and a viber whose model says what `script` says.
-async fn scene(engine: Engine, script: Vec<Reply>) -> Scene {
-    let board = Board::start(engine).await;
-    let operator = board.token(HOME, "operator").await;
-    let llm = Llm::start(script).await;
-    let mut viber = Viber::fresh("lab");
-    viber.enrol(&board).await;
-    viber.think_with(&llm, "openai");
-    viber.run();
-    viber.connected(&operator).await;
-    Scene { board, operator, viber, llm }
-}
-
-async fn submit(scene: &Scene, goal: &str) -> Value {
-    scene.operator.submit(&scene.viber.id(&scene.operator).await, goal).await
-}
 
 /// The conversation's assistant texts, and that seqs are contiguous: nothing lost, nothing doubled.
 async fn whole(operator: &Person, task: &Value) -> Vec<String> {
@@ -57,43 +32,43 @@ async fn a_board_killed_in_the_middle_of_a_task_changes_nothing(engine: Engine) 
     let mut pieces: Vec<Piece> = words(0).collect();
     pieces.push(Piece::Wait(gate.clone()));
     pieces.extend(words(40));
-    let mut scene = scene(engine, vec![Reply::Stream(pieces)]).await;
-    let task = submit(&scene, "count").await;
-    let operator = &scene.operator;
+    let mut fixture = Fixture::on(engine).thinking(vec![Reply::Stream(pieces)]).with_viber().await;
+    let task = fixture.submit("count").await;
+    let operator = &fixture.operator;
     operator.task_in(id(&task, "id"), "running").await;
     eventually("the first words", || async {
         let events = operator.events(id(&task, "id")).await;
         serde_json::to_string(&events).expect("JSON").contains("w39").then_some(())
     })
     .await;
-    scene.board.kill9();
+    fixture.board.kill9();
     gate.open();
     // The daemon goes on alone: its model is heard to the end.
-    eventually("the model's answer ends", || async { scene.llm.requests()[0].finished.then_some(()) }).await;
-    scene.board.restart().await;
+    eventually("the model's answer ends", || async { fixture.llm.requests()[0].finished.then_some(()) }).await;
+    fixture.board.restart().await;
     let done = operator.task_in(id(&task, "id"), "completed").await;
     let all: String = (0..80).map(|n| format!("w{n} ")).collect();
     assert_eq!(whole(operator, &done).await, std::slice::from_ref(&all));
     assert_eq!(done["result"]["text"].as_str().map(str::trim), Some(all.trim()));
-    assert_eq!((scene.llm.requests().len(), &done["attempt"]), (1, &json!(1)), "one attempt, asked once");
-    scene.board.sound().await;
+    assert_eq!((fixture.llm.requests().len(), &done["attempt"]), (1, &json!(1)), "one attempt, asked once");
+    fixture.board.sound().await;
 }
 
 async fn a_daemon_killed_in_the_middle_of_a_task_says_so(engine: Engine) {
     let endless = Reply::Stream(vec![Piece::text("so far so good"), Piece::Wait(Gate::new())]);
-    let mut scene = scene(engine, vec![endless, Reply::text("better now")]).await;
-    let task = submit(&scene, "go").await;
+    let mut fixture = Fixture::on(engine).thinking(vec![endless, Reply::text("better now")]).with_viber().await;
+    let task = fixture.submit("go").await;
     let task_id = id(&task, "id").to_owned();
-    let operator = &scene.operator;
+    let operator = &fixture.operator;
     eventually("the first words", || async {
         let events = operator.events(&task_id).await;
         serde_json::to_string(&events).expect("JSON").contains("so far").then_some(())
     })
     .await;
-    scene.viber.kill9();
+    fixture.viber.kill9();
     operator.task_that(&task_id, "disconnected", |task| task["contact"]["state"] == "disconnected").await;
     assert_eq!(operator.task(&task_id).await["state"], "running", "nobody knows yet");
-    scene.viber.run();
+    fixture.viber.run();
     let failed = operator.task_in(&task_id, "error").await;
     assert_eq!(failed["error"]["code"], "daemon_restarted");
     assert_eq!(whole(operator, &failed).await, ["so far so good"]);
@@ -101,52 +76,52 @@ async fn a_daemon_killed_in_the_middle_of_a_task_says_so(engine: Engine) {
     operator.retry(&task_id).await.expect(200);
     let done = operator.task_in(&task_id, "completed").await;
     assert_eq!((&done["attempt"], &done["result"]["text"]), (&json!(2), &json!("better now")));
-    assert_eq!(scene.llm.requests().len(), 2, "started once each");
-    scene.board.sound().await;
+    assert_eq!(fixture.llm.requests().len(), 2, "started once each");
+    fixture.board.sound().await;
 }
 
 async fn a_result_that_was_not_sent_survives_the_daemon(engine: Engine) {
     let gate = Gate::new();
     let reply = Reply::Stream(vec![Piece::text("here "), Piece::Wait(gate.clone()), Piece::text("is the result")]);
-    let mut scene = scene(engine, vec![reply]).await;
-    let task = submit(&scene, "finish alone").await;
-    scene.operator.task_in(id(&task, "id"), "running").await;
-    scene.board.kill9();
+    let mut fixture = Fixture::on(engine).thinking(vec![reply]).with_viber().await;
+    let task = fixture.submit("finish alone").await;
+    fixture.operator.task_in(id(&task, "id"), "running").await;
+    fixture.board.kill9();
     gate.open();
     eventually("the result is on the daemon's disk", || async {
-        let state = board_tests::canary::files(&scene.viber.home().join("state"));
+        let state = board_tests::canary::files(&fixture.viber.home().join("state"));
         let found = state
             .iter()
             .any(|file| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).contains("task:completed"));
         found.then_some(())
     })
     .await;
-    scene.viber.kill9();
-    scene.board.restart().await;
-    scene.viber.run();
-    let done = scene.operator.task_in(id(&task, "id"), "completed").await;
+    fixture.viber.kill9();
+    fixture.board.restart().await;
+    fixture.viber.run();
+    let done = fixture.operator.task_in(id(&task, "id"), "completed").await;
     assert_eq!(done["result"]["text"], "here is the result");
-    assert_eq!(whole(&scene.operator, &done).await, ["here is the result"]);
-    assert_eq!(scene.llm.requests().len(), 1);
-    scene.board.sound().await;
+    assert_eq!(whole(&fixture.operator, &done).await, ["here is the result"]);
+    assert_eq!(fixture.llm.requests().len(), 1);
+    fixture.board.sound().await;
 }
 
 async fn everybody_killed_at_once_finds_everything_again(engine: Engine) {
     let script = vec![Reply::text("one"), Reply::text("two")];
-    let mut scene = scene(engine, script).await;
-    let first = submit(&scene, "first").await;
-    scene.operator.task_in(id(&first, "id"), "completed").await;
-    scene.viber.kill9();
-    scene.board.kill9();
-    scene.board.restart().await;
-    let second = scene.operator.follow_up(&first, "second").await;
-    scene.viber.run();
-    let done = scene
+    let mut fixture = Fixture::on(engine).thinking(script).with_viber().await;
+    let first = fixture.submit("first").await;
+    fixture.operator.task_in(id(&first, "id"), "completed").await;
+    fixture.viber.kill9();
+    fixture.board.kill9();
+    fixture.board.restart().await;
+    let second = fixture.operator.follow_up(&first, "second").await;
+    fixture.viber.run();
+    let done = fixture
         .operator
         .task_within(Duration::from_secs(60), id(&second, "id"), "completed", |task| task["state"] == "completed")
         .await;
-    assert_eq!(whole(&scene.operator, &done).await, ["one", "two"]);
-    let asked = scene.llm.requests()[1].body.to_string();
+    assert_eq!(whole(&fixture.operator, &done).await, ["one", "two"]);
+    let asked = fixture.llm.requests()[1].body.to_string();
     assert!(asked.contains("first") && asked.contains("\"one\"") && asked.contains("second"), "{asked}");
-    scene.board.sound().await;
+    fixture.board.sound().await;
 }

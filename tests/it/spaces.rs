@@ -10,58 +10,50 @@ mod paths;
 mod repositories;
 mod story;
 
-use board_tests::{Answer, Board, Engine, Llm, Person, Viber, board::HOME, llm::Reply, tasks};
+use board_tests::{Answer, Engine, Fixture, Viber, board::HOME, llm::Reply, tasks};
 use serde_json::{Value, json};
 
-/// A Board, a real daemon with one space, and a program that may give work.
-struct Stage {
-    board: Board,
-    operator: Person,
-    viber: Viber,
-    id: String,
-    /// What the Board calls the space.
-    space: String,
-    _llm: Llm,
+/// A viber with one space.
+async fn with_space(engine: Engine) -> Fixture<Viber> {
+    Fixture::on(engine).thinking([Reply::text("Done.")]).with_viber().await
 }
 
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        Self::thinking(engine, vec![Reply::text("Done.")]).await
-    }
-
-    /// The same, where the agent thinks by a script.
-    async fn thinking(engine: Engine, script: Vec<Reply>) -> Self {
-        let board = Board::start(engine).await;
-        let operator = board.token(HOME, "operator").await;
-        let llm = Llm::start(script).await;
-        let mut viber = Viber::fresh("lab");
-        viber.enrol(&board).await;
-        viber.think_with(&llm, "openai");
-        viber.run();
-        viber.connected(&operator).await;
-        let id = viber.id(&operator).await;
-        let space = tasks::space(&viber.space().display().to_string());
-        Self { board, operator, viber, id, space, _llm: llm }
-    }
-
+/// The viber's one space: what people on the Board see of it, and what its owner does there.
+trait Space {
+    /// What the Board calls it.
+    fn space(&self) -> String;
     /// A call about the space.
-    async fn ask(&self, what: &str) -> Answer {
-        self.operator.get(&format!("/api/v1/vibers/{}/spaces/{}/{what}", self.id, self.space)).await
-    }
-
+    async fn ask(&self, what: &str) -> Answer;
     /// A page about the space.
-    fn page(&self, what: &str) -> String {
-        format!("/t/{HOME}/vibers/{}/spaces/{}{what}", self.id, self.space)
+    fn page(&self, what: &str) -> String;
+    /// Writes a file of the space.
+    fn write(&self, path: &str, content: impl AsRef<[u8]>);
+    /// Runs git in the space, as its owner does.
+    fn git(&self, args: &[&str]) -> String;
+    /// A repository with one commit of these files.
+    fn repository(&self, files: &[(&str, &str)]) -> String;
+    fn commit(&self, subject: &str) -> String;
+}
+
+impl Space for Fixture<Viber> {
+    fn space(&self) -> String {
+        tasks::space(&self.viber.space().display().to_string())
     }
 
-    /// Writes a file of the space.
+    async fn ask(&self, what: &str) -> Answer {
+        self.operator.get(&format!("/api/v1/vibers/{}/spaces/{}/{what}", self.viber_id, self.space())).await
+    }
+
+    fn page(&self, what: &str) -> String {
+        format!("/t/{HOME}/vibers/{}/spaces/{}{what}", self.viber_id, self.space())
+    }
+
     fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.viber.space().join(path);
         std::fs::create_dir_all(path.parent().expect("below the space")).expect("folders");
         std::fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Runs git in the space, as its owner does.
     fn git(&self, args: &[&str]) -> String {
         let names = ["-c", "user.name=Mia", "-c", "user.email=mia@example.org", "-c", "init.defaultBranch=main"];
         let mut git = std::process::Command::new("git");
@@ -71,7 +63,6 @@ impl Stage {
         String::from_utf8_lossy(&done.stdout).trim().to_owned()
     }
 
-    /// A repository with one commit of these files.
     fn repository(&self, files: &[(&str, &str)]) -> String {
         self.git(&["init", "-q"]);
         for (path, text) in files {
@@ -84,12 +75,6 @@ impl Stage {
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "-m", subject]);
         self.git(&["rev-parse", "HEAD"])
-    }
-
-    /// A task, until it is over.
-    async fn play(&self, goal: &str) -> Value {
-        let task = self.operator.submit(&self.id, goal).await;
-        self.operator.task_in(tasks::id(&task, "id"), "completed").await
     }
 }
 

@@ -11,7 +11,7 @@ use board_tests::{Engine, postgres::Database};
 use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
 use server::{
     db::{self, Db, Error, Tx, Work},
-    domain::{Author, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState, Team},
+    domain::{By, Author, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState, Team},
     secret::mac::AuditKeys,
 };
 
@@ -86,7 +86,7 @@ async fn viber(tx: &mut Tx, team: &TeamId, name: &str) -> Result<ViberId, Error>
         version: "0.1.0",
         credential_hash: &format!("hash of {id}"),
     };
-    db::vibers::insert(tx, team, joining, NOW).await?;
+    db::vibers::insert(&mut tx.change(team, &By::board(), NOW), joining).await?;
     Ok(id)
 }
 
@@ -106,15 +106,15 @@ async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: I
         active_at: at,
         policies: Policies::default(),
     };
-    assert!(db::sessions::insert(tx, team, &session).await?);
-    assert!(!db::sessions::insert(tx, team, &session).await?, "an id is given once");
+    assert!(db::sessions::insert(&mut tx.of(team), &session).await?);
+    assert!(!db::sessions::insert(&mut tx.of(team), &session).await?, "an id is given once");
     Ok(session.id)
 }
 
 /// A task with its user message, queued, and an attempt.
 async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: Instant) -> Result<Task, Error> {
-    let seq = db::sessions::give_seqs(tx, team, session, 2, at).await?.expect("a session");
-    let found = db::sessions::load(tx, team, session).await?.expect("a session");
+    let seq = db::sessions::give_seqs(&mut tx.change(team, &By::board(), at), session, 2).await?.expect("a session");
+    let found = db::sessions::load(&mut tx.of(team), session).await?.expect("a session");
     let task = Task {
         id: TaskId::new(at.0),
         session_id: session.clone(),
@@ -156,12 +156,12 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         parts: Vec::new(),
         created_at: at,
     };
-    db::messages::insert(tx, team, &message).await?;
+    db::messages::insert(&mut tx.of(team), &message).await?;
     let said = server::domain::Part::Text { text: goal.to_owned() };
-    db::messages::append(tx, team, &message.id, &[said], at).await?;
-    assert!(db::tasks::insert(tx, team, &task, at).await?);
-    assert!(!db::tasks::insert(tx, team, &task, at).await?, "an id is given once");
-    db::attempts::insert(tx, team, (&task.id, 1), &task.viber_id, seq + 1, at).await?;
+    db::messages::append(&mut tx.change(team, &By::board(), at), &message.id, &[said]).await?;
+    assert!(db::tasks::insert(&mut tx.change(team, &By::board(), at), &task).await?);
+    assert!(!db::tasks::insert(&mut tx.change(team, &By::board(), at), &task).await?, "an id is given once");
+    db::attempts::insert(&mut tx.change(team, &By::board(), at), (&task.id, 1), &task.viber_id, seq + 1).await?;
     Ok(task)
 }
 
@@ -175,7 +175,7 @@ async fn versions(engine: Engine) {
     let (ours, theirs) = (Db::open(&url).await.expect("a database"), Db::open(&url).await.expect("the same"));
     for (writer, n) in [(&ours, 1), (&theirs, 2), (&ours, 3)] {
         let before = ours.version().await.expect("a version");
-        ours.read(|tx| Box::pin(async move { db::board::fact(tx, "n").await })).await.expect("a read");
+        db::board::fact(&mut ours.reader().await.expect("a reader"), "n").await.expect("a read");
         let refused = writer.write(|tx| {
             Box::pin(async move {
                 db::board::set_fact(tx, "undone", "").await?;

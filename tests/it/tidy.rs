@@ -3,7 +3,7 @@
 mod rust;
 mod sources;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sources::{Source, all, root};
 
@@ -12,7 +12,7 @@ const LONGEST: usize = 500;
 
 /// The Board's rooms from the ground up: a room uses rooms of lower floors and itself, nothing beside or above it.
 const BOARD: &[&[&str]] = &[
-    &["clock", "config", "fault", "lifecycle", "measure", "secret"],
+    &["clock", "config", "fault", "lifecycle", "measure", "rate_limit", "secret"],
     &["domain"],
     &["artifacts", "db", "guard", "hub"],
     &["error"],
@@ -42,27 +42,41 @@ const DAEMON: &[&[&str]] = &[
     &["cli", "lib", "main"],
 ];
 
-/// Queries that may look across teams, with the reason: everything else takes the team first and names `team_id`.
+/// Stores' functions that take a transaction of no team, with the reason: everything else takes a `TeamTx` or a `Change`,
+/// which have their team as `$1` of every statement.
 const ACROSS_TEAMS: &[(&str, &str)] = &[
-    ("board::", "facts about the Board as a whole"),
-    ("copy::", "a copy of the whole database"),
-    ("ownership::", "who has the whole database"),
     ("operators::", "an account belongs to a person, not to a team"),
     ("logins::", "a device belongs to a person, not to a team"),
-    ("migrate::", "the schema's own tables"),
-    ("teams::", "finds or makes the team itself"),
+    ("teams::load", "finds the team itself"),
+    ("teams::by_slug", "finds the team itself"),
+    ("teams::all", "the console, and what the Board does for each team in turn"),
+    ("teams::of_operator", "which teams a person may choose from"),
+    ("teams::insert", "makes the team"),
+    ("teams::unfinished", "what was begun goes on after a crash, whoever's it is"),
+    ("members::of_slug", "whether a person is in the team that an address names"),
     ("members::any_owner", "decides whether the setup code lives"),
-    ("purge::sessions", "what was deleted goes on to be taken away, whoever's it was"),
-    ("purge::teams", "the same of whole teams"),
-    ("imports::wanted", "logs that are taken over, go on after a crash, whoever asked"),
+    ("invitations::by_hash", "a secret finds its team"),
+    ("tokens::by_hash", "a secret finds its team"),
+    ("join_tokens::redeem", "a secret finds its team"),
+    ("vibers::by_credential", "a secret finds its team"),
+    ("vibers::standing", "leases, whoever's they are"),
+    ("vibers::ended", "leases, whoever's they are"),
     ("vibers::stopping", "what was begun goes on after a crash, whoever's it is"),
     ("vibers::abandoned", "the same of revoked vibers"),
-    ("writer::total", "rows that a connection wrote, of no table"),
-    ("writer::count_counters", "a count of changes, of no team"),
-    ("version::", "which state the whole database is in, not what it holds"),
+    ("purge::sessions", "what was deleted goes on to be taken away, whoever's it was"),
+    ("purge::teams", "the same of whole teams"),
+    ("imports::wanted", "logs that are taken over go on after a crash, whoever asked"),
     ("idempotency::forget", "retention, the same for all teams"),
     ("tasks::is_taken", "an id that exists under another owner is refused, whoever that is"),
+    ("usage::impossible", "a check of the whole database"),
 ];
+
+/// The wings of `db`, `actions`, `domain`, `web/api` and `web/pages`, from the ground up: inside `actions` none uses one
+/// above it.
+const WINGS: &[&str] = &["people", "fleet", "documents", "work"];
+
+/// Modules in a folder: more than that nobody finds anything in.
+const MAX_SIBLINGS: usize = 12;
 
 #[test]
 fn every_room_uses_only_the_floors_below() {
@@ -181,29 +195,103 @@ fn migrations_come_in_pairs_and_in_order() {
 #[test]
 fn every_query_names_its_team() {
     let mut wrong = Vec::new();
-    let mut asked = 0;
-    let stores: Vec<&Source> = all().iter().filter(|source| source.is_in("server/src/db")).collect();
-    for source in stores {
-        let table = source.path.trim_start_matches("server/src/db/").trim_end_matches(".rs");
-        let table = table.split('/').next().unwrap_or(table);
+    let (mut asked, mut unused) = (0, ACROSS_TEAMS.iter().map(|known| known.0).collect::<BTreeSet<_>>());
+    for source in all() {
+        let wing = WINGS.iter().find(|wing| source.is_in(&format!("server/src/db/{wing}")));
+        let Some(below) = wing.and_then(|wing| source.path.split_once(&format!("{wing}/"))) else { continue };
+        let table = below.1.trim_end_matches(".rs").split('/').next().unwrap_or_default();
         for function in rust::functions(&source.code_without_tests()) {
-            let asks = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "select!("];
-            if !asks.iter().any(|word| function.body.contains(word)) {
-                continue;
-            }
-            asked += 1;
             let name = format!("{table}::{}", function.name);
-            if ACROSS_TEAMS
+            let known = ACROSS_TEAMS
                 .iter()
-                .any(|(known, _)| name == *known || (known.ends_with("::") && name.starts_with(known)))
-            {
+                .find(|(known, _)| name == *known || (known.ends_with("::") && name.starts_with(known)));
+            if let Some((known, _)) = known {
+                unused.remove(known);
                 continue;
             }
-            if !function.body.contains("team_id") {
-                wrong.push(format!("{}: {name} does not name team_id", source.path));
+            if function.body.contains("&mut Tx") {
+                wrong.push(format!("{}: {name} takes a transaction of no team", source.path));
+            }
+            let asks = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "select!("];
+            if asks.iter().any(|word| function.body.contains(word)) {
+                asked += 1;
+                if !function.body.contains("team_id") {
+                    wrong.push(format!("{}: {name} does not name team_id", source.path));
+                }
             }
         }
     }
     assert!(asked > 50, "tidy found only {asked} queries: it no longer understands the stores");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(unused.is_empty(), "nothing is called so any more: {unused:?}");
+}
+
+#[test]
+fn the_wings_of_the_actions_are_a_stair() {
+    let place = "server/src/actions";
+    let wing_of = |path: &str| WINGS.iter().position(|wing| path.starts_with(&format!("{place}/{wing}/")));
+    let mut wrong = Vec::new();
+    for source in all().iter().filter(|source| source.is_in(place) && !source.path.ends_with("/tests.rs")) {
+        let Some(own) = wing_of(&source.path) else { continue };
+        for used in rust::used_below(&source.code_without_tests(), "actions") {
+            let file = |wing: &&&str| root().join(format!("{place}/{wing}/{used}.rs")).exists();
+            if let Some(above) = WINGS.iter().skip(own + 1).find(file) {
+                wrong.push(format!("{}: {} uses {above}/{used}", source.path, WINGS[own]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_folder_has_too_many_siblings() {
+    let mut folders = BTreeMap::<String, BTreeSet<String>>::new();
+    for source in all() {
+        // The rooms of a program are held by its floors.
+        let Some((program, below)) = source.path.split_once("/src/").or_else(|| source.path.split_once('/')) else {
+            continue;
+        };
+        if !["server", "daemon-agent", "templates"].contains(&program) {
+            continue;
+        }
+        let mut folder = program.to_owned();
+        for part in below.split('/') {
+            let name = part.rsplit_once('.').map_or(part, |(name, _)| name);
+            folders.entry(folder.clone()).or_default().insert(name.to_owned());
+            folder = format!("{folder}/{name}");
+        }
+    }
+    folders.retain(|folder, names| names.len() > MAX_SIBLINGS && folder.contains('/'));
+    assert!(folders.is_empty(), "{folders:#?}");
+}
+
+#[test]
+fn a_public_name_occurs_once_in_its_crate() {
+    let mut wrong = Vec::new();
+    for place in ["protocol/src", "server/src", "daemon-agent/src", "tests/src"] {
+        let mut seen = BTreeMap::<String, Vec<&str>>::new();
+        for source in all().iter().filter(|source| source.is_in(place)) {
+            for name in rust::public_types(&source.code_without_tests()) {
+                seen.entry(name).or_default().push(&source.path);
+            }
+        }
+        let repeated = seen.into_iter().filter(|(name, places)| places.len() > 1 && name != "Page");
+        wrong.extend(repeated.map(|(name, places)| format!("{name}: {}", places.join(", "))));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_constant_says_what_it_is_of() {
+    // A word by itself that says neither subject nor unit.
+    let bare = [
+        "MOST", "LEAST", "PATIENCE", "TRIES", "FEW", "MANY", "SOME", "LONG", "SHORT", "LATE", "SOON", "OFTEN", "ENOUGH",
+        "BUSY", "SHOWN", "ASKED", "KEPT", "TOLD", "HEARD", "WAITING", "ANSWER", "AWAY", "LONGEST", "LARGEST", "MAX", "MIN",
+    ];
+    let mut wrong = Vec::new();
+    for source in all().iter().filter(|source| source.is_rust()) {
+        let names = rust::constants(&source.code()).into_iter().filter(|name| bare.contains(&name.as_str()));
+        wrong.extend(names.map(|name| format!("{}: {name}", source.path)));
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

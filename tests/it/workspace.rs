@@ -7,39 +7,37 @@ mod live;
 mod paths;
 mod story;
 
-use board_tests::{Answer, Board, Engine, Person, Viber, board::HOME, eventually};
+use board_tests::{Answer, Fixture, Viber, board::HOME, eventually};
 use reqwest::{Method, header};
 
-/// A Board, a program that may change things, and a real daemon.
-struct Stage {
-    board: Board,
-    operator: Person,
-    viber: Viber,
-    id: String,
+/// The workspace of the machine, as people and programs on the Board and editors on the machine have it.
+trait Workspace {
+    fn api(&self, path: &str) -> String;
+    fn page(&self, path: &str) -> String;
+    async fn read(&self, path: &str) -> Answer;
+    /// PUT; `base` is `Some("")` for a file that must not be there.
+    async fn put(&self, path: &str, base: Option<&str>, text: &str) -> Answer;
+    /// The file on the machine.
+    fn on_disk(&self, path: &str) -> Option<String>;
+    /// An editor on the machine: a process of its own that writes the file.
+    async fn editor(&self, path: &str, text: &str);
+    /// Waits until a reader sees this text.
+    async fn seen(&self, path: &str, text: &str);
 }
 
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        let viber = Viber::join(&board, "lab").await;
-        let operator = board.token(HOME, "operator").await;
-        let id = viber.id(&operator).await;
-        Self { board, operator, viber, id }
-    }
-
+impl Workspace for Fixture<Viber> {
     fn api(&self, path: &str) -> String {
-        format!("/api/v1/vibers/{}/workspace/{path}", self.id)
+        format!("/api/v1/vibers/{}/workspace/{path}", self.viber_id)
     }
 
     fn page(&self, path: &str) -> String {
-        format!("/t/{HOME}/vibers/{}/files/{path}", self.id)
+        format!("/t/{HOME}/vibers/{}/files/{path}", self.viber_id)
     }
 
     async fn read(&self, path: &str) -> Answer {
         self.operator.get(&self.api(path)).await
     }
 
-    /// PUT; `base` is `Some("")` for a file that must not be there.
     async fn put(&self, path: &str, base: Option<&str>, text: &str) -> Answer {
         let request = self.operator.request(Method::PUT, &self.api(path)).body(text.to_owned());
         let request = match base {
@@ -50,12 +48,10 @@ impl Stage {
         self.operator.send(request).await
     }
 
-    /// The file on the machine.
     fn on_disk(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.viber.home().join("workspace").join(path)).ok()
     }
 
-    /// An editor on the machine: a process of its own that writes the file.
     async fn editor(&self, path: &str, text: &str) {
         let script = "mkdir -p \"$(dirname \"$1\")\" && printf %s \"$2\" > \"$1.swp\" && mv \"$1.swp\" \"$1\"";
         let file = self.viber.home().join("workspace").join(path);
@@ -64,7 +60,6 @@ impl Stage {
         assert!(done.success());
     }
 
-    /// Waits until a reader sees this text.
     async fn seen(&self, path: &str, text: &str) {
         eventually(&format!("{path} says {text:?}"), || async {
             let answer = self.read(path).await;

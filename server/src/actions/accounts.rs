@@ -5,8 +5,8 @@ use std::sync::Arc;
 use protocol::{Instant, LoginId, OperatorId, TeamId};
 
 use crate::{
-    db::{self, Tx},
-    domain::{By, CookieState, Login, Operator},
+    db::{self, Tx, audit::Entry},
+    domain::{By, CookieState, Login, Operator, Role},
     error::{Error, Result},
     guard::{jwt, passwords},
     hub::{News, Revoked},
@@ -41,15 +41,12 @@ pub async fn sign_in(board: &Board, attempt: Attempt) -> Result<(Login, Operator
         return Err(too_long());
     }
     let email = fold_email(&attempt.email);
-    let found = board.db.read(|tx| {
-        let (email, address) = (email.clone(), attempt.address.clone());
-        Box::pin(async move {
-            let known = db::logins::known_address(tx, &email, &address).await?;
-            Ok::<_, db::Error>((db::operators::by_email(tx, &email).await?, known))
-        })
-    });
-    let (found, known) = found.await?;
-    let paid = board.guard.throttle.attempt(&email, &attempt.address, known, board.clock.monotonic());
+    let (found, known) = {
+        let mut tx = board.db.reader().await?;
+        let known = db::logins::known_address(&mut tx, &email, &attempt.address).await?;
+        (db::operators::by_email(&mut tx, &email).await?, known)
+    };
+    let paid = board.guard.login_limits.attempt(&email, &attempt.address, known, board.clock.monotonic());
     let paid = paid.map_err(|retry_after| {
         tracing::warn!(client.address = attempt.address, "sign-in throttled");
         Error::Throttled { retry_after }
@@ -59,7 +56,7 @@ pub async fn sign_in(board: &Board, attempt: Attempt) -> Result<(Login, Operator
     let right = match board.guard.passwords.check(attempt.password, hash).await {
         Ok(right) => right,
         Err(passwords::Busy) => {
-            board.guard.throttle.forgive(paid);
+            board.guard.login_limits.forgive(paid);
             return Err(Error::Throttled { retry_after: 1 });
         }
     };
@@ -67,7 +64,7 @@ pub async fn sign_in(board: &Board, attempt: Attempt) -> Result<(Login, Operator
         tracing::info!(client.address = attempt.address, "sign-in refused");
         return Err(Error::unacceptable("bad_credentials", "That did not match. Check the address and the password."));
     };
-    board.guard.throttle.forgive(paid);
+    board.guard.login_limits.forgive(paid);
     let login = new_login(board.clock.now(), &operator.id, attempt.address, attempt.user_agent);
     let row = Arc::new(login.clone());
     let ended = board
@@ -154,23 +151,22 @@ pub async fn change_password(board: &Board, by: &By, login: &Login, old: String,
     if old.len() > passwords::LONGEST {
         return Err(too_long());
     }
-    let id = login.operator_id.clone();
-    let found = board.db.read(|tx| {
-        let id = id.clone();
-        Box::pin(async move {
-            let Some(operator) = db::operators::load(tx, &id).await? else { return Ok(None) };
-            db::operators::by_email(tx, &operator.email).await
-        })
-    });
-    let (operator, hash) = found.await?.ok_or(Error::Unauthenticated)?;
-    let paid = board.guard.throttle.attempt(&operator.email, &login.address, true, board.clock.monotonic());
+    let found = {
+        let mut tx = board.db.reader().await?;
+        match db::operators::load(&mut tx, &login.operator_id).await? {
+            Some(operator) => db::operators::by_email(&mut tx, &operator.email).await?,
+            None => None,
+        }
+    };
+    let (operator, hash) = found.ok_or(Error::Unauthenticated)?;
+    let paid = board.guard.login_limits.attempt(&operator.email, &login.address, true, board.clock.monotonic());
     let paid = paid.map_err(|retry_after| Error::Throttled { retry_after })?;
     let right = board.guard.passwords.check(old, Some(hash)).await.map_err(busy)?;
     if !right {
         return Err(Error::unacceptable("bad_credentials", "That is not your present password."));
     }
-    board.guard.throttle.forgive(paid);
-    set_password(board, by, &id, new, Some(&login.id)).await
+    board.guard.login_limits.forgive(paid);
+    set_password(board, by, &login.operator_id, new, Some(&login.id)).await
 }
 
 /// A new password for an operator; ends its logins, but for one that is kept.
@@ -220,12 +216,12 @@ pub async fn disable(board: &Board, by: &By, id: &OperatorId, disabled: bool) ->
             Box::pin(async move {
                 let teams = db::teams::of_operator(tx, &who).await?;
                 for (team, _) in &teams {
-                    db::teams::lock(tx, &team.id).await?;
+                    db::teams::lock(&mut tx.of(&team.id)).await?;
                 }
                 db::operators::disable(tx, &who, disabled.then_some(now)).await?;
                 for (team, role) in &teams {
-                    if disabled && *role == crate::domain::Role::Owner && db::members::owners(tx, &team.id).await? == 0
-                    {
+                    let owns = disabled && *role == Role::Owner;
+                    if owns && db::members::owners(&mut tx.of(&team.id)).await? == 0 {
                         return Err(super::members::last_owner());
                     }
                 }
@@ -254,7 +250,7 @@ pub(super) async fn prepare(board: &Board, new: NewOperator) -> Result<(Operator
 /// Writes an audit row about an operator into each of its teams.
 async fn note(tx: &mut Tx, who: &OperatorId, now: Instant, by: &By, action: &str) -> Result<(), db::Error> {
     for (team, _) in db::teams::of_operator(tx, who).await? {
-        db::audit::append(tx, &team.id, now, by, action, who.as_str(), "", None, None).await?;
+        db::audit::append(&mut tx.change(&team.id, by, now), Entry::new(action, who.as_str())).await?;
     }
     Ok(())
 }
@@ -262,8 +258,7 @@ async fn note(tx: &mut Tx, who: &OperatorId, now: Instant, by: &By, action: &str
 /// Everybody is read again, and the open streams of the operator's teams look whom it concerns.
 pub(super) async fn revoked(board: &Board, operator: &OperatorId, what: Revoked) -> Result<()> {
     board.guard.forget();
-    let who = operator.clone();
-    let teams = board.db.read(move |tx| Box::pin(async move { db::teams::of_operator(tx, &who).await })).await?;
+    let teams = db::teams::of_operator(&mut *board.db.reader().await?, operator).await?;
     let teams: Vec<TeamId> = teams.into_iter().map(|(team, _)| team.id).collect();
     for team in teams {
         board.hub.ring(&team, News::Revoked(what.clone()));

@@ -1,5 +1,7 @@
 //! Answers kept for callers that may ask again.
 
+use std::sync::Arc;
+
 use protocol::TeamId;
 
 use crate::{
@@ -11,13 +13,13 @@ use crate::{
 
 /// Keeps what a call was answered, for 24 h.
 pub async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, kept: Kept) -> Result<()> {
-    let args = (team.clone(), actor.to_owned(), once.clone(), kept);
-    let kept: Result<(), db::Error> = board
-        .db
-        .write(move |tx| {
-            let (team, actor, once, kept) = args.clone();
-            Box::pin(async move { db::idempotency::keep(tx, &team, &actor, &once, &kept).await })
+    let answered = Arc::new((team.clone(), actor.to_owned(), once.clone(), kept));
+    let keeping = board.db.write(move |tx| {
+        let answered = answered.clone();
+        Box::pin(async move {
+            let (team, actor, once, kept) = &*answered;
+            db::idempotency::keep(&mut tx.of(team), actor, once, kept).await
         })
-        .await;
-    Ok(kept?)
+    });
+    Ok(keeping.await?)
 }

@@ -1,10 +1,12 @@
 //! A person's word about what an agent waits for: durable, for exactly what they saw.
 
+use std::sync::Arc;
+
 use protocol::{ApprovalId, ApprovalResponse, Decision, TeamId, text::head};
 
 use super::After;
 use crate::{
-    db::{self, Tx},
+    db::{self, Change, audit::Entry},
     domain::{Approval, ApprovalState, By},
     error::{Error, Result},
     state::Board,
@@ -17,7 +19,7 @@ const SCOPES: &[&str] = &["once", "task", "rule"];
 
 /// What a person says.
 #[derive(Clone, Debug)]
-pub struct Word {
+pub struct ApprovalWord {
     pub decision: Decision,
     /// Of what they saw.
     pub digest: String,
@@ -26,35 +28,26 @@ pub struct Word {
 }
 
 /// Decides a question that waits. The viber is told when it is there.
-pub async fn decide(board: &Board, team: &TeamId, by: &By, id: &ApprovalId, word: Word) -> Result<Approval> {
+pub async fn decide(board: &Board, team: &TeamId, by: &By, id: &ApprovalId, word: ApprovalWord) -> Result<Approval> {
     if word.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE) {
         return Err(Error::unacceptable("note_too_long", "a note has at most 8 KiB"));
     }
     if word.scope.as_deref().is_some_and(|scope| !SCOPES.contains(&scope)) {
         return Err(Error::unacceptable("bad_scope", "scope is once, task or rule"));
     }
-    let now = board.clock.now();
-    let (team_id, by, id) = (team.clone(), by.clone(), id.clone());
+    let asked = Arc::new((id.clone(), word));
     let (approval, after) = board
-        .db
-        .write(move |tx| {
-            let (team, by, id, word) = (team_id.clone(), by.clone(), id.clone(), word.clone());
-            Box::pin(async move { run(tx, &team, &by, &id, &word, now).await })
+        .change(team, by, move |tx| {
+            let asked = asked.clone();
+            Box::pin(async move { run(tx, &asked.0, &asked.1).await })
         })
         .await?;
     after.tell(board, team);
     Ok(approval)
 }
 
-async fn run(
-    tx: &mut Tx,
-    team: &TeamId,
-    by: &By,
-    id: &ApprovalId,
-    word: &Word,
-    now: protocol::Instant,
-) -> Result<(Approval, After)> {
-    let asked = db::approvals::load(tx, team, id).await?.ok_or(Error::NotFound)?;
+async fn run(tx: &mut Change<'_>, id: &ApprovalId, word: &ApprovalWord) -> Result<(Approval, After)> {
+    let asked = db::approvals::load(tx, id).await?.ok_or(Error::NotFound)?;
     if asked.state != ApprovalState::Pending {
         let message = format!("this question is {} already", asked.state);
         return Err(Error::conflict("not_pending", message));
@@ -62,14 +55,15 @@ async fn run(
     if asked.digest != word.digest {
         return Err(Error::conflict("other_digest", "what is asked is not what you decided about; look at it again"));
     }
-    let task = db::tasks::load(tx, team, &asked.task_id).await?.ok_or(Error::NotFound)?;
+    let task = db::tasks::load(tx, &asked.task_id).await?.ok_or(Error::NotFound)?;
     let state = match word.decision {
         Decision::Allow => ApprovalState::Allowed,
         Decision::Deny => ApprovalState::Denied,
     };
     let note = word.note.as_deref().map(str::trim).filter(|note| !note.is_empty());
-    let kept = db::approvals::Word { state, scope: word.scope.as_deref(), note, by: by.actor.id() };
-    if !db::approvals::decide(tx, team, id, &kept, now).await? {
+    let by = tx.by.actor.id().to_owned();
+    let kept = db::approvals::Word { state, scope: word.scope.as_deref(), note, by: &by };
+    if !db::approvals::decide(tx, id, &kept).await? {
         return Err(Error::conflict("not_pending", "somebody else decided it just now"));
     }
     let response = ApprovalResponse {
@@ -81,15 +75,15 @@ async fn run(
     };
     let body = serde_json::to_string(&response).map_err(|error| Error::Internal(error.to_string()))?;
     let command = db::commands::New { kind: "approval:response", attempt: None, body };
-    if db::commands::give(tx, team, &task.viber_id, command, now).await?.is_none() {
+    if db::commands::give(tx, &task.viber_id, command).await?.is_none() {
         return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
     }
     let verb = if state == ApprovalState::Allowed { "approval.allow" } else { "approval.deny" };
     let (object, detail) = (id.as_str(), format!("{} {}", asked.tool, asked.digest));
-    db::audit::append(tx, team, now, by, verb, object, head(&detail, 300), None, note).await?;
+    db::audit::append(tx, Entry::new(verb, object).detail(head(&detail, 300)).after(note)).await?;
     let mut after = After::default();
     after.command(&task.viber_id);
     after.task(&asked.session_id, &asked.task_id);
-    let approval = db::approvals::load(tx, team, id).await?.ok_or(Error::NotFound)?;
+    let approval = db::approvals::load(tx, id).await?.ok_or(Error::NotFound)?;
     Ok((approval, after))
 }

@@ -18,7 +18,7 @@ pub use sweep::sweep;
 use crate::{
     artifacts::Bytestream,
     db,
-    domain::{Artifact, Origin},
+    domain::{Artifact, By, Origin},
     error::{Error, Result},
     state::Board,
 };
@@ -63,8 +63,7 @@ pub struct Opened {
 
 /// One artifact's facts.
 pub async fn load(board: &Board, team: &TeamId, id: &ArtifactId) -> Result<Artifact> {
-    let (team, id) = (team.clone(), id.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::artifacts::load(tx, &team, &id).await })).await?;
+    let found = db::artifacts::load(&mut board.db.reader_of(team).await?, id).await?;
     found.ok_or(Error::NotFound)
 }
 
@@ -112,13 +111,11 @@ fn used(board: &Board, team: &TeamId, sha256: &str) {
     let (team, sha256, now) = (team.clone(), sha256.to_owned(), board.clock.now());
     let db = board.db.clone();
     board.shutdown.spawn(async move {
-        let noted: Result<()> = db
-            .write(move |tx| {
-                let (team, sha256) = (team.clone(), sha256.clone());
-                Box::pin(async move { Ok(db::blobs::used(tx, &team, &sha256, Instant(now.0 - USED_MS), now).await?) })
-            })
-            .await;
-        if let Err(error) = noted {
+        let noting = db.change(&team, &By::board(), now, move |tx| {
+            let sha256 = sha256.clone();
+            Box::pin(async move { Ok::<_, Error>(db::blobs::used(tx, &sha256, Instant(now.0 - USED_MS)).await?) })
+        });
+        if let Err(error) = noting.await {
             tracing::debug!(%error, "the use of a blob was not noted");
         }
     });
@@ -127,27 +124,22 @@ fn used(board: &Board, team: &TeamId, sha256: &str) {
 /// The store has lost it.
 async fn vanished(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     tracing::warn!("a blob is not in the object store any more");
-    let (team, sha256) = (team.clone(), sha256.to_owned());
-    board
-        .db
-        .write(move |tx| {
-            let (team, sha256) = (team.clone(), sha256.clone());
-            Box::pin(async move { Ok::<_, Error>(db::blobs::delete(tx, &team, &sha256).await?) })
-        })
-        .await
-        .map(drop)
+    let sha256 = sha256.to_owned();
+    let deleting = board.change(team, &By::board(), move |tx| {
+        let sha256 = sha256.clone();
+        Box::pin(async move { db::blobs::delete(tx, &sha256).await })
+    });
+    Ok(deleting.await.map(drop)?)
 }
 
 /// The blob is in the store: from now on everybody who may see the artifact is served from there.
 async fn stored(board: &Board, team: &TeamId, sha256: &str, size: u64) -> Result<()> {
-    let (team, sha256, now) = (team.clone(), sha256.to_owned(), board.clock.now());
-    board
-        .db
-        .write(move |tx| {
-            let (team, sha256) = (team.clone(), sha256.clone());
-            Box::pin(async move { Ok::<_, Error>(db::blobs::insert(tx, &team, &sha256, size, now).await?) })
-        })
-        .await
+    let sha256 = sha256.to_owned();
+    let inserting = board.change(team, &By::board(), move |tx| {
+        let sha256 = sha256.clone();
+        Box::pin(async move { db::blobs::insert(tx, &sha256, size).await })
+    });
+    Ok(inserting.await?)
 }
 
 #[cfg(test)]

@@ -11,7 +11,10 @@ use std::collections::BTreeSet;
 use protocol::{Instant, TeamId};
 
 use crate::{
-    db::{self, Db, audit::Entry},
+    db::{
+        self, Db,
+        audit::{Entry, SealedEntry},
+    },
     domain::{By, Team},
     error::{Error, Result},
     guard::audit_files::{AuditFolder, ChainHead, HeadLock, Heads},
@@ -138,7 +141,7 @@ enum Moved {
 }
 
 impl Moved {
-    fn to(row: Entry, team: &TeamId, keys: &AuditKeys) -> Self {
+    fn to(row: SealedEntry, team: &TeamId, keys: &AuditKeys) -> Self {
         match row.sealed(team, Some(keys)) {
             Some(SealCheck::Good) => Self::To(ChainHead { seq: row.seq, hash: row.hash }),
             _ => Self::Broken,
@@ -149,12 +152,11 @@ impl Moved {
 /// What comes after a head.
 async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) -> Result<Moved> {
     // Its rows go one after the other from then on.
-    let (id, of) = (team.clone(), keys.clone());
-    if board.db.read(move |tx| Box::pin(async move { db::audit::is_buried(tx, &id, &of).await })).await? {
+    let is_buried = db::audit::is_buried(&mut board.db.reader_of(team).await?, keys).await?;
+    if is_buried {
         return Ok(Moved::Gone);
     }
-    let (id, seq) = (team.clone(), old.seq);
-    let at = board.db.read(move |tx| Box::pin(async move { db::audit::hash_at(tx, &id, seq).await })).await?;
+    let at = db::audit::hash_at(&mut board.db.reader_of(team).await?, old.seq).await?;
     if at.as_ref() != Some(&old.hash) {
         return Ok(Moved::Broken);
     }
@@ -174,21 +176,18 @@ async fn heads(db: &Db) -> Result<Heads> {
 }
 
 async fn teams(db: &Db) -> Result<Vec<Team>> {
-    Ok(db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?)
+    Ok(db::teams::all(&mut *db.reader().await?, TEAMS).await?)
 }
 
-async fn newest(db: &Db, team: &TeamId) -> Result<Option<Entry>> {
-    let id = team.clone();
-    Ok(db.read(move |tx| Box::pin(async move { db::audit::newest(tx, &id).await })).await?)
+async fn newest(db: &Db, team: &TeamId) -> Result<Option<SealedEntry>> {
+    Ok(db::audit::newest(&mut db.reader_of(team).await?).await?)
 }
 
 async fn note(db: &Db, now: Instant, team: &TeamId, action: &str, detail: &str) -> Result<()> {
     let args = (team.clone(), action.to_owned(), detail.to_owned());
-    let noted = db.write(move |tx| {
+    let noted = db.change(team, &By::console(), now, move |tx| {
         let (team, action, detail) = args.clone();
-        Box::pin(async move {
-            db::audit::append(tx, &team, now, &By::console(), &action, team.as_str(), &detail, None, None).await
-        })
+        Box::pin(async move { db::audit::append(tx, Entry::new(&action, team.as_str()).detail(&detail)).await })
     });
     Ok(noted.await?)
 }

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::tasks::{self, Submit};
 use crate::{
-    db::{self, Tx},
+    db::{self, Change},
     domain::{By, Comment, Side, Space, Task, once::Once, space::compose},
     error::{Error, Result},
     secret,
@@ -19,7 +19,7 @@ const LONGEST: (usize, usize) = (4 * 1024, 500);
 
 /// A remark as somebody writes it.
 #[derive(Clone, Debug)]
-pub struct New {
+pub struct NewComment {
     pub path: String,
     pub side: Side,
     pub line: u64,
@@ -33,7 +33,7 @@ pub async fn add(
     team: &TeamId,
     by: &By,
     session: &SessionId,
-    (space, new): (&Space, New),
+    (space, new): (&Space, NewComment),
 ) -> Result<Comment> {
     let bad = |message: &str| Error::unacceptable("bad_comment", message);
     protocol::path::file(&new.path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
@@ -60,17 +60,18 @@ pub async fn add(
         remark,
         at: now,
     };
-    let (team, author, kept) = (team.clone(), by.actor.id().to_owned(), comment.clone());
+    let kept = comment.clone();
     board
         .db
-        .write(move |tx| {
-            let (team, author, kept) = (team.clone(), author.clone(), kept.clone());
+        .change(team, by, now, move |tx| {
+            let kept = kept.clone();
             Box::pin(async move {
-                db::sessions::load(tx, &team, &kept.session_id).await?.ok_or(Error::NotFound)?;
-                if db::comments::of_author(tx, &team, &kept.session_id, &author, MOST).await?.len() as u64 >= MOST {
+                let author = tx.by.actor.id().to_owned();
+                db::sessions::load(tx, &kept.session_id).await?.ok_or(Error::NotFound)?;
+                if db::comments::of_author(tx, &kept.session_id, &author, MOST).await?.len() as u64 >= MOST {
                     return Err(Error::conflict("too_many_comments", "send the comments that you have written first"));
                 }
-                Ok::<_, Error>(db::comments::insert(tx, &team, &author, &kept).await?)
+                Ok::<_, Error>(db::comments::insert(tx, &author, &kept).await?)
             })
         })
         .await?;
@@ -79,23 +80,21 @@ pub async fn add(
 
 /// What somebody has written and not sent in a session.
 pub async fn of(board: &Board, team: &TeamId, by: &By, session: &SessionId) -> Result<Vec<Comment>> {
-    let (team, author, session) = (team.clone(), by.actor.id().to_owned(), session.clone());
-    let read =
-        board.db.read(|tx| Box::pin(async move { db::comments::of_author(tx, &team, &session, &author, MOST).await }));
-    Ok(read.await?)
+    let mut tx = board.db.reader_of(team).await?;
+    Ok(db::comments::of_author(&mut tx, session, by.actor.id(), MOST).await?)
 }
 
 /// Takes a remark back; one that is gone stays gone.
 pub async fn remove(board: &Board, team: &TeamId, by: &By, session: &SessionId, id: &CommentId) -> Result<()> {
-    let (team, author, session, id) = (team.clone(), by.actor.id().to_owned(), session.clone(), id.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (team, author, session, id) = (team.clone(), author.clone(), session.clone(), id.clone());
-            Box::pin(async move { Ok::<_, Error>(db::comments::remove(tx, &team, &session, &author, &id).await?) })
+    let (session, id) = (session.clone(), id.clone());
+    let removed = board.change(team, by, move |tx| {
+        let (session, id) = (session.clone(), id.clone());
+        Box::pin(async move {
+            let author = tx.by.actor.id().to_owned();
+            db::comments::remove(tx, &session, &author, &id).await
         })
-        .await
-        .map(drop)
+    });
+    Ok(removed.await.map(drop)?)
 }
 
 /// Sends these remarks as the session's next message: they and no others, and only once. `key` is the form's.
@@ -121,17 +120,13 @@ pub async fn send(
 }
 
 /// The remarks leave with the message that holds them: all of them, or somebody was faster.
-pub(super) async fn take(
-    tx: &mut Tx,
-    team: &TeamId,
-    (session, author): (&SessionId, &str),
-    ids: &[CommentId],
-) -> Result<()> {
+pub(super) async fn take(tx: &mut Change<'_>, session: &SessionId, ids: &[CommentId]) -> Result<()> {
     if ids.is_empty() {
         return Err(Error::unacceptable("no_comments", "there is no comment to send"));
     }
+    let author = tx.by.actor.id().to_owned();
     for id in ids {
-        if !db::comments::remove(tx, team, session, author, id).await? {
+        if !db::comments::remove(tx, session, &author, id).await? {
             return Err(Error::conflict("comments_changed", "some of these comments were sent or removed meanwhile"));
         }
     }

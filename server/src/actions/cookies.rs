@@ -4,7 +4,7 @@ use protocol::{Instant, LoginId};
 
 use super::accounts;
 use crate::{
-    db::{self, Tx, Work},
+    db::{self, Tx, Work, audit::Entry},
     domain::{Actor, By, Login, Operator},
     error::{Error, Result},
     hub::Revoked,
@@ -59,8 +59,8 @@ pub async fn end_reused(
                 return Ok(false);
             }
             for (team, _) in db::teams::of_operator(tx, &who).await? {
-                let object = id.as_str();
-                db::audit::append(tx, &team.id, now, &by, "login.reused", object, &detail, None, None).await?;
+                let entry = Entry::new("login.reused", id.as_str()).detail(&detail);
+                db::audit::append(&mut tx.change(&team.id, &by, now), entry).await?;
             }
             Ok::<_, Error>(true)
         })

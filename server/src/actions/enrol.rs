@@ -6,7 +6,7 @@ use protocol::{TeamId, ViberId};
 
 use super::{After, vibers::check_labels};
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{Actor, By, name},
     error::{Error, Result},
     secret::{self, Secret},
@@ -53,7 +53,7 @@ pub async fn join(board: &Board, joining: Joining, address: &str) -> Result<Join
                 for (key, value) in given {
                     labels.entry(key).or_insert(value);
                 }
-                let taken = db::vibers::names(tx, &team, None).await?;
+                let taken = db::vibers::names(&mut tx.of(&team), None).await?;
                 let wanted = name::clean(&joining.name, name::MAX_NAME);
                 let wanted = wanted.or_else(|| name::clean(&joining.hostname, name::MAX_NAME));
                 let name = name::unique(&wanted.unwrap_or_else(|| "viber".into()), &taken);
@@ -67,10 +67,11 @@ pub async fn join(board: &Board, joining: Joining, address: &str) -> Result<Join
                     version: &line(&joining.version),
                     credential_hash: &credential_hash,
                 };
-                db::vibers::insert(tx, &team, viber, now).await?;
                 let by = By { actor: Actor::Viber { id: id.clone(), name: name.clone() }, address };
-                db::audit::append(tx, &team, now, &by, "viber.join", id.as_str(), &name, None, Some(&name)).await?;
-                let found = db::teams::load(tx, &team).await?.ok_or(Error::Unauthenticated)?;
+                let tx = &mut tx.change(&team, &by, now);
+                db::vibers::insert(tx, viber).await?;
+                db::audit::append(tx, Entry::new("viber.join", id.as_str()).detail(&name).after(name.as_str())).await?;
+                let found = db::teams::load(tx.board(), &team).await?.ok_or(Error::Unauthenticated)?;
                 Ok::<(TeamId, String), Error>((team, found.slug))
             })
         })

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use protocol::{Instant, InvitationId, TeamId};
 
-use super::accounts::{self, NewOperator};
+use super::{
+    accounts::{self, NewOperator},
+    members::Maker,
+};
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{Actor, By, Invitation, Login, Operator, Role, Team},
     error::{Error, Result},
     hub::News,
@@ -21,12 +24,11 @@ const LIFE_MS: i64 = 7 * 24 * 3600 * 1000;
 pub async fn invite(
     board: &Board,
     team: &TeamId,
-    by: &By,
-    maker: Role,
+    maker: Maker<'_>,
     email: &str,
     role: Role,
 ) -> Result<(Secret, Invitation)> {
-    if role > maker {
+    if role > maker.role {
         return Err(Error::Forbidden("nobody can invite to a role above their own"));
     }
     let email = if email.trim().is_empty() { String::new() } else { accounts::check_email(email)? };
@@ -35,45 +37,42 @@ pub async fn invite(
         id: InvitationId::new(now.0),
         email,
         role,
-        invited_by: by.actor.id().to_owned(),
+        invited_by: maker.by.actor.id().to_owned(),
         created_at: now,
         expires_at: Instant(now.0 + LIFE_MS),
         used_at: None,
         revoked_at: None,
     };
     let secret = Secret::new("vbi_");
-    let (made, hash, team_id, by) = (invitation.clone(), secret.hash(), team.clone(), by.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (row, hash, team, by) = (made.clone(), hash.clone(), team_id.clone(), by.clone());
-            Box::pin(async move {
-                db::invitations::insert(tx, &team, &row, &hash).await?;
-                let (id, detail) = (row.id.as_str(), format!("{} as {}", row.email, row.role));
-                db::audit::append(tx, &team, now, &by, "invitation.create", id, &detail, None, Some(&detail)).await
-            })
+    let (made, hash) = (invitation.clone(), secret.hash());
+    let kept = board.db.change(team, maker.by, now, move |tx| {
+        let (row, hash) = (made.clone(), hash.clone());
+        Box::pin(async move {
+            db::invitations::insert(tx, &row, &hash).await?;
+            let (id, detail) = (row.id.as_str(), format!("{} as {}", row.email, row.role));
+            let entry = Entry::new("invitation.create", id).detail(&detail).after(detail.as_str());
+            db::audit::append(tx, entry).await
         })
-        .await?;
+    });
+    kept.await?;
     board.hub.ring(team, News::Team);
     Ok((secret, invitation))
 }
 
 /// Withdraws an open invitation.
 pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &InvitationId) -> Result<()> {
-    let (team_id, invitation, by, now) = (team.clone(), id.clone(), by.clone(), board.clock.now());
-    board
-        .db
-        .write(move |tx| {
-            let (team, invitation, by) = (team_id.clone(), invitation.clone(), by.clone());
-            Box::pin(async move {
-                if !db::invitations::revoke(tx, &team, &invitation, now).await? {
-                    return Err(Error::NotFound);
-                }
-                let id = invitation.as_str();
-                Ok(db::audit::append(tx, &team, now, &by, "invitation.revoke", id, "", Some(id), None).await?)
-            })
+    let invitation = id.clone();
+    let revoked = board.change(team, by, move |tx| {
+        let invitation = invitation.clone();
+        Box::pin(async move {
+            if !db::invitations::revoke(tx, &invitation).await? {
+                return Err(Error::NotFound);
+            }
+            let id = invitation.as_str();
+            Ok(db::audit::append(tx, Entry::new("invitation.revoke", id).before(id)).await?)
         })
-        .await?;
+    });
+    revoked.await?;
     board.hub.ring(team, News::Team);
     Ok(())
 }
@@ -81,7 +80,7 @@ pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &InvitationId) ->
 /// The team and invitation behind a code that works now.
 pub async fn open(board: &Board, code: &str) -> Result<(Team, Invitation)> {
     let hash = secret::hash(code);
-    let found = board.db.read(move |tx| Box::pin(async move { db::invitations::by_hash(tx, &hash).await })).await?;
+    let found = db::invitations::by_hash(&mut *board.db.reader().await?, &hash).await?;
     let now = board.clock.now();
     let good = |i: &Invitation| i.used_at.is_none() && i.revoked_at.is_none() && i.expires_at > now;
     found.filter(|(team, invitation)| good(invitation) && team.suspended_at.is_none()).ok_or(Error::NotFound)
@@ -91,7 +90,7 @@ pub async fn open(board: &Board, code: &str) -> Result<(Team, Invitation)> {
 pub async fn accept(board: &Board, code: &str, operator: &Operator, by: &By) -> Result<Team> {
     let (team, invitation) = open(board, code).await?;
     fits(&invitation, &operator.email)?;
-    take(board, team, invitation, Arc::new((operator.clone(), None)), by.clone()).await
+    take(board, team, invitation, (operator.clone(), None), by).await
 }
 
 /// Takes an invitation by making an account, and signs it in.
@@ -107,8 +106,8 @@ pub async fn accept_new(
     let (operator, hash) = accounts::prepare(board, new).await?;
     let login = accounts::new_login(board.clock.now(), &operator.id, address.clone(), user_agent);
     let actor = Actor::Operator { id: operator.id.clone(), name: operator.name.clone(), login: login.id.clone() };
-    let made = Arc::new((operator.clone(), Some((hash, login.clone()))));
-    let team = take(board, team, invitation, made, By { actor, address }).await.map_err(|error| match error {
+    let made = (operator.clone(), Some((hash, login.clone())));
+    let team = take(board, team, invitation, made, &By { actor, address }).await.map_err(|error| match error {
         Error::Conflict { code: "taken", .. } => {
             Error::unacceptable("email_taken", "There is an account with this address already: sign in instead.")
         }
@@ -118,43 +117,38 @@ pub async fn accept_new(
 }
 
 /// An operator, and its password's hash and first login when it is new.
-type Taker = Arc<(Operator, Option<(String, Login)>)>;
+type Taker = (Operator, Option<(String, Login)>);
 
-async fn take(board: &Board, team: Team, invitation: Invitation, taker: Taker, by: By) -> Result<Team> {
-    let now = board.clock.now();
-    let all = Arc::new((team, invitation, taker, by));
-    let kept = all.clone();
-    board
-        .db
-        .write(move |tx| {
-            let all = all.clone();
-            Box::pin(async move {
-                let (team, invitation, taker, by) = &*all;
-                let (operator, new) = &**taker;
-                db::teams::lock(tx, &team.id).await?;
-                if !db::invitations::take(tx, &team.id, &invitation.id, &operator.id, now).await? {
-                    return Err(Error::NotFound);
-                }
-                if let Some((hash, login)) = new {
-                    db::operators::insert(tx, operator, hash).await?;
-                    db::logins::insert(tx, login).await?;
-                }
-                if db::members::load(tx, &team.id, &operator.id).await?.is_some() {
-                    return Err(Error::unacceptable("member_already", "You are in this team already."));
-                }
-                db::members::insert(tx, &team.id, &operator.id, invitation.role, now).await?;
-                if invitation.role == Role::Owner {
-                    db::teams::claim(tx, &team.id, now).await?;
-                }
-                let after = format!("{} {}", operator.email, invitation.role);
-                let (action, id) = ("member.join", operator.id.as_str());
-                Ok(db::audit::append(tx, &team.id, now, by, action, id, &after, None, Some(&after)).await?)
-            })
+async fn take(board: &Board, team: Team, invitation: Invitation, taker: Taker, by: &By) -> Result<Team> {
+    let all = Arc::new((invitation, taker));
+    let taken = board.change(&team.id, by, move |tx| {
+        let all = all.clone();
+        Box::pin(async move {
+            let (invitation, (operator, new)) = &*all;
+            db::teams::lock(tx).await?;
+            if !db::invitations::take(tx, &invitation.id, &operator.id).await? {
+                return Err(Error::NotFound);
+            }
+            if let Some((hash, login)) = new {
+                db::operators::insert(tx.board(), operator, hash).await?;
+                db::logins::insert(tx.board(), login).await?;
+            }
+            if db::members::load(tx, &operator.id).await?.is_some() {
+                return Err(Error::unacceptable("member_already", "You are in this team already."));
+            }
+            db::members::insert(tx, &operator.id, invitation.role).await?;
+            if invitation.role == Role::Owner {
+                db::teams::claim(tx).await?;
+            }
+            let after = format!("{} {}", operator.email, invitation.role);
+            let entry = Entry::new("member.join", operator.id.as_str()).detail(&after).after(after.as_str());
+            Ok(db::audit::append(tx, entry).await?)
         })
-        .await?;
+    });
+    taken.await?;
     board.guard.forget();
-    board.hub.ring(&kept.0.id, News::Team);
-    Ok(kept.0.clone())
+    board.hub.ring(&team.id, News::Team);
+    Ok(team)
 }
 
 fn fits(invitation: &Invitation, email: &str) -> Result<()> {

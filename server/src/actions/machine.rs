@@ -72,8 +72,7 @@ pub struct Taken {
 }
 
 async fn viber(board: &Board, team: &TeamId, id: &ViberId) -> Result<Viber> {
-    let (team, id) = (team.clone(), id.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await })).await?;
+    let found = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
     found.ok_or(Error::NotFound)
 }
 
@@ -98,33 +97,25 @@ pub async fn list(board: &Board, team: &TeamId, id: &ViberId, from: u64) -> Resu
 }
 
 async fn unknown(board: &Board, team: &TeamId, id: &ViberId, listed: Vec<LoggedSession>) -> Result<Vec<OnMachine>> {
-    let (team, id) = (team.clone(), id.clone());
-    let read = board.db.read(|tx| {
-        Box::pin(async move {
-            let mut kept = Vec::new();
-            for mut logged in listed {
-                logged.title = head(&logged.title, MAX_TITLE).to_owned();
-                logged.agent_id = head(&logged.agent_id, 100).to_owned();
-                let known = db::sessions::load(tx, &team, &logged.session_id).await?;
-                let behind = match (&known, &logged.last_task_id) {
-                    (None, _) => false,
-                    (Some(session), Some(task)) if session.viber_id == id => {
-                        db::tasks::load(tx, &team, task).await?.is_none()
-                    }
-                    _ => false,
-                };
-                if known.is_none() || behind {
-                    let taken = match behind {
-                        true => db::imports::taken(tx, &team, &logged.session_id).await?.line,
-                        false => 0,
-                    };
-                    kept.push(OnMachine { logged, behind, taken });
-                }
-            }
-            Ok::<_, db::Error>(kept)
-        })
-    });
-    Ok(read.await?)
+    let mut tx = board.db.reader_of(team).await?;
+    let mut kept = Vec::new();
+    for mut logged in listed {
+        logged.title = head(&logged.title, MAX_TITLE).to_owned();
+        logged.agent_id = head(&logged.agent_id, 100).to_owned();
+        let known = db::sessions::load(&mut tx, &logged.session_id).await?;
+        let behind = match (&known, &logged.last_task_id) {
+            (Some(session), Some(task)) if session.viber_id == *id => db::tasks::load(&mut tx, task).await?.is_none(),
+            _ => false,
+        };
+        if known.is_none() || behind {
+            let taken = match behind {
+                true => db::imports::taken(&mut tx, &logged.session_id).await?.line,
+                false => 0,
+            };
+            kept.push(OnMachine { logged, behind, taken });
+        }
+    }
+    Ok(kept)
 }
 
 /// A piece of a log from `from` on.
@@ -196,9 +187,8 @@ pub async fn look(board: &Board, team: &TeamId, id: &ViberId, session: &SessionI
 
 /// The session, when the Board has it as one of this viber's. One that is another viber's does not exist here.
 async fn ours(board: &Board, team: &TeamId, id: &ViberId, session: &SessionId) -> Result<Option<Session>> {
-    let (team, session) = (team.clone(), session.clone());
-    let read = board.db.read(move |tx| Box::pin(async move { db::sessions::load(tx, &team, &session).await }));
-    match read.await? {
+    let found = db::sessions::load(&mut board.db.reader_of(team).await?, session).await?;
+    match found {
         Some(found) if found.viber_id != *id => Err(Error::NotFound),
         found => Ok(found),
     }

@@ -6,7 +6,7 @@ use protocol::{OperatorId, TeamId};
 
 use super::accounts::{self, NewOperator};
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{Actor, By, Operator, Role, Team},
     error::{Error, Result},
     hub::{News, Revoked},
@@ -41,8 +41,7 @@ pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
     if !super::teams::is_slug(&team) {
         return Err(Error::unacceptable("bad_slug", format!("{team:?} cannot be a team's slug")));
     }
-    let known = email.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::operators::by_email(tx, &known).await })).await?;
+    let found = db::operators::by_email(&mut *board.db.reader().await?, &email).await?;
     let (operator, hash) = match found {
         Some((operator, _)) => (operator, None),
         None => {
@@ -64,23 +63,24 @@ pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
                     team
                 }
             };
-            db::teams::lock(tx, &team.id).await?;
+            let tx = &mut tx.change(&team.id, by, now);
+            db::teams::lock(tx).await?;
             if let Some(hash) = hash {
-                db::operators::insert(tx, operator, hash).await?;
+                db::operators::insert(tx.board(), operator, hash).await?;
             }
-            match db::members::load(tx, &team.id, &operator.id).await? {
+            match db::members::load(tx, &operator.id).await? {
                 Some(member) if member.role == role => return Ok(team),
                 Some(member) => {
                     let message = format!("{} is in the team as {}; use: operator role", operator.email, member.role);
                     return Err(Error::conflict("member_already", message));
                 }
-                None => db::members::insert(tx, &team.id, &operator.id, role, now).await?,
+                None => db::members::insert(tx, &operator.id, role).await?,
             }
             if role == Role::Owner {
-                db::teams::claim(tx, &team.id, now).await?;
+                db::teams::claim(tx).await?;
             }
             let (id, after) = (operator.id.as_str(), format!("{} {role}", operator.email));
-            db::audit::append(tx, &team.id, now, by, "member.add", id, &after, None, Some(&after)).await?;
+            db::audit::append(tx, Entry::new("member.add", id).detail(&after).after(after.as_str())).await?;
             Ok(team)
         })
     });
@@ -90,64 +90,63 @@ pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
     Ok(Added { team, operator, is_new })
 }
 
-/// Gives a member another role. `maker`: only owners make owners or change them.
-pub async fn set_role(board: &Board, team: &TeamId, by: &By, maker: Role, who: &OperatorId, role: Role) -> Result<()> {
-    change(board, team, by, maker, who, Some(role)).await
+/// Who asks for something, and as what in the team.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker<'a> {
+    pub by: &'a By,
+    pub role: Role,
+}
+
+/// Gives a member another role. Only owners make owners or change them.
+pub async fn set_role(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId, role: Role) -> Result<()> {
+    change(board, team, maker, who, Some(role)).await
 }
 
 /// Takes a member out. Everybody may leave; only owners take owners out.
-pub async fn remove(board: &Board, team: &TeamId, by: &By, maker: Role, who: &OperatorId) -> Result<()> {
-    change(board, team, by, maker, who, None).await
+pub async fn remove(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId) -> Result<()> {
+    change(board, team, maker, who, None).await
 }
 
-async fn change(
-    board: &Board,
-    team: &TeamId,
-    by: &By,
-    maker: Role,
-    who: &OperatorId,
-    role: Option<Role>,
-) -> Result<()> {
-    let (team_id, by, id, now) = (team.clone(), by.clone(), who.clone(), board.clock.now());
-    board
-        .db
-        .write(move |tx| {
-            let (team, by, id) = (team_id.clone(), by.clone(), id.clone());
-            Box::pin(async move {
-                // First of all: two admins who demote each other wait for one another here.
-                db::teams::lock(tx, &team).await?;
-                let was = db::members::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                // The request was let in with the role of that moment: what counts is the one behind the lock.
-                let maker = match &by.actor {
-                    Actor::Operator { id, .. } => {
-                        let member = db::members::load(tx, &team, id).await?.ok_or(Error::NotFound)?;
-                        maker.min(member.role)
-                    }
-                    _ => maker,
-                };
-                let leaves = role.is_none() && by.actor.id() == id.as_str();
-                if !leaves && maker < Role::Admin {
-                    return Err(Error::Forbidden("this needs the role admin in the team"));
+async fn change(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId, role: Option<Role>) -> Result<()> {
+    let (id, let_in_as) = (who.clone(), maker.role);
+    let changed = board.change(team, maker.by, move |tx| {
+        let id = id.clone();
+        Box::pin(async move {
+            // First of all: two admins who demote each other wait for one another here.
+            db::teams::lock(tx).await?;
+            let was = db::members::load(tx, &id).await?.ok_or(Error::NotFound)?;
+            let actor = tx.by.actor.clone();
+            // The request was let in with the role of that moment: what counts is the one behind the lock.
+            let maker = match &actor {
+                Actor::Operator { id, .. } => {
+                    let member = db::members::load(tx, id).await?.ok_or(Error::NotFound)?;
+                    let_in_as.min(member.role)
                 }
-                if maker < Role::Owner && !leaves && (was.role == Role::Owner || role == Some(Role::Owner)) {
-                    return Err(Error::Forbidden("only owners change owners"));
-                }
-                let before = format!("{} {}", was.operator.email, was.role);
-                match role {
-                    Some(role) => db::members::set_role(tx, &team, &id, role).await?,
-                    None => db::members::delete(tx, &team, &id).await?,
-                }
-                if was.role == Role::Owner && role != Some(Role::Owner) && db::members::owners(tx, &team).await? == 0 {
-                    return Err(last_owner());
-                }
-                let after = role.map(|role| format!("{} {role}", was.operator.email));
-                let action = if role.is_some() { "member.role" } else { "member.remove" };
-                let detail = after.clone().unwrap_or_else(|| before.clone());
-                let (before, after) = (Some(before.as_str()), after.as_deref());
-                Ok(db::audit::append(tx, &team, now, &by, action, id.as_str(), &detail, before, after).await?)
-            })
+                _ => let_in_as,
+            };
+            let leaves = role.is_none() && actor.id() == id.as_str();
+            if !leaves && maker < Role::Admin {
+                return Err(Error::Forbidden("this needs the role admin in the team"));
+            }
+            if maker < Role::Owner && !leaves && (was.role == Role::Owner || role == Some(Role::Owner)) {
+                return Err(Error::Forbidden("only owners change owners"));
+            }
+            let before = format!("{} {}", was.operator.email, was.role);
+            match role {
+                Some(role) => db::members::set_role(tx, &id, role).await?,
+                None => db::members::delete(tx, &id).await?,
+            }
+            if was.role == Role::Owner && role != Some(Role::Owner) && db::members::owners(tx).await? == 0 {
+                return Err(last_owner());
+            }
+            let after = role.map(|role| format!("{} {role}", was.operator.email));
+            let action = if role.is_some() { "member.role" } else { "member.remove" };
+            let detail = after.as_ref().unwrap_or(&before);
+            let entry = Entry::new(action, id.as_str()).detail(detail).before(before.as_str()).after(after.as_deref());
+            Ok(db::audit::append(tx, entry).await?)
         })
-        .await?;
+    });
+    changed.await?;
     board.guard.forget();
     board.hub.ring(team, News::Revoked(Revoked::Operator(who.clone())));
     board.hub.ring(team, News::Team);

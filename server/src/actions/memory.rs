@@ -9,12 +9,11 @@ use serde_json::json;
 
 use super::{
     After,
-    files::{self, Change, Op},
-    record::Speaker,
+    files::{self, FileChange, FileOp},
 };
 use crate::{
     db,
-    domain::{By, Edit, EditState, memory::MEMORY},
+    domain::{By, Connection, Edit, EditState, memory::MEMORY},
     error::{Error, Result},
     hub::RequestError,
     state::Board,
@@ -56,17 +55,20 @@ pub async fn now(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Standi
     }
 }
 
-/// Writes it: the version `base` becomes `text`.
-pub async fn put(
-    board: &Board,
-    team: &TeamId,
-    by: &By,
-    viber: &ViberId,
-    base: Option<(String, Option<String>)>,
-    text: String,
-) -> Result<Edit> {
-    let (base_hash, seen) = base.map_or((None, None), |(hash, seen)| (Some(hash), seen));
-    let change = Change { path: MEMORY.to_owned(), base_hash, op: Op::Put { content: text, seen } };
+/// What somebody wants it to say.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    /// The version that they saw; `None`: there was none.
+    pub base: Option<String>,
+    /// What it said, when that is known.
+    pub seen: Option<String>,
+    pub text: String,
+}
+
+/// Writes it.
+pub async fn put(board: &Board, team: &TeamId, by: &By, viber: &ViberId, rewrite: Rewrite) -> Result<Edit> {
+    let Rewrite { base: base_hash, seen, text: content } = rewrite;
+    let change = FileChange { path: MEMORY.to_owned(), base_hash, op: FileOp::Put { content, seen } };
     let edit = files::edit(board, team, by, viber, change).await?;
     if edit.state == EditState::Refused {
         return Err(Error::unacceptable("viber_refused", edit.reason.clone().unwrap_or_default()));
@@ -75,70 +77,57 @@ pub async fn put(
 }
 
 /// `MEMORY.md` is another one, or a change of it was proposed: what it says is fetched, as far as somebody has to decide.
-pub async fn follow(board: Board, speaker: Speaker) {
-    if let Err(error) = look(&board, &speaker).await {
-        tracing::warn!(viber.id = %speaker.viber, %error, "a viber's memory was not read");
+pub async fn follow(board: Board, connection: Connection) {
+    if let Err(error) = look(&board, &connection).await {
+        tracing::warn!(viber.id = %connection.viber, %error, "a viber's memory was not read");
     }
 }
 
-async fn look(board: &Board, speaker: &Speaker) -> Result<()> {
-    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
+async fn look(board: &Board, connection: &Connection) -> Result<()> {
     let waiting =
-        board.db.read(move |tx| Box::pin(async move { db::proposals::about_memory(tx, &team, &viber).await }));
-    let waiting = waiting.await?;
+        db::proposals::about_memory(&mut board.db.reader_of(&connection.team).await?, &connection.viber).await?;
     if waiting.is_empty() {
         return Ok(());
     }
     // What is remembered of it may be what an agent saw, and is gone when the new text has come.
-    keep_base(board, speaker).await?;
-    now(board, &speaker.team, &speaker.viber).await?;
-    keep_base(board, speaker).await?;
+    keep_base(board, connection).await?;
+    now(board, &connection.team, &connection.viber).await?;
+    keep_base(board, connection).await?;
     let mut after = After::default();
     waiting.iter().for_each(|session| after.session(session));
-    after.tell(board, &speaker.team);
+    after.tell(board, &connection.team);
     Ok(())
 }
 
 /// Keeps what is known of the text with the proposals that were made for it.
-async fn keep_base(board: &Board, speaker: &Speaker) -> Result<()> {
+async fn keep_base(board: &Board, connection: &Connection) -> Result<()> {
     loop {
-        let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
-        let done = board
-            .db
-            .piece(move |tx| {
-                let (team, viber) = (team.clone(), viber.clone());
-                Box::pin(async move {
-                    let text = db::files::load(tx, &team, &viber, MEMORY).await?.and_then(|file| file.text);
-                    let Some(text) = text else { return Ok(true) };
-                    let base = (text.hash.as_str(), text.content.as_str());
-                    let kept = db::proposals::keep_base(tx, &team, &viber, base, BASES).await?;
-                    Ok::<_, Error>(kept < BASES)
-                })
+        let viber = connection.viber.clone();
+        let keeping = board.piece(&connection.team, &connection.by(), move |tx| {
+            let viber = viber.clone();
+            Box::pin(async move {
+                let text = db::files::load(tx, &viber, MEMORY).await?.and_then(|file| file.text);
+                let Some(text) = text else { return Ok(true) };
+                let base = (text.hash.as_str(), text.content.as_str());
+                let kept = db::proposals::keep_base(tx, &viber, base, BASES).await?;
+                Ok::<_, Error>(kept < BASES)
             })
-            .await?;
-        if done || board.shutdown.soft.is_cancelled() {
+        });
+        if keeping.await? || board.shutdown.soft.is_cancelled() {
             return Ok(());
         }
     }
 }
 
 /// Looks through the memory of an agent on its viber.
-pub async fn search(
-    board: &Board,
-    team: &TeamId,
-    viber: &ViberId,
-    agent: &str,
-    query: &str,
-    limit: u32,
-) -> Result<MemoryFound> {
-    let (team_id, key) = (team.clone(), viber.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::vibers::load(tx, &team_id, &key).await })).await?;
+pub async fn search(board: &Board, team: &TeamId, viber: &ViberId, asked: MemorySearch) -> Result<MemoryFound> {
+    let found = db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?;
     found.ok_or(Error::NotFound)?;
-    if query.len() > MAX_QUERY || query.contains('\0') {
+    if asked.query.len() > MAX_QUERY || asked.query.contains('\0') {
         return Err(Error::unacceptable("bad_query", "a query has at most 1,000 bytes, without U+0000"));
     }
-    let limit = limit.clamp(1, MOST);
-    let asked = MemorySearch { agent_id: agent.to_owned(), query: query.to_owned(), limit: Some(limit) };
+    let limit = asked.limit.unwrap_or(USUAL).clamp(1, MOST);
+    let asked = MemorySearch { limit: Some(limit), ..asked };
     let answer = board.hub.request(viber, "memory.search", json!(asked), ANSWER).await.map_err(refused)?;
     let strange = |_| Error::unacceptable("viber_refused", "the viber's answer is not understood");
     let mut found: MemoryFound = serde_json::from_value(answer).map_err(strange)?;

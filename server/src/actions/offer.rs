@@ -1,44 +1,40 @@
 //! Offering: the one place where a task becomes a command.
 
-use protocol::{Instant, SessionId, TeamId};
+use protocol::SessionId;
 use serde_json::json;
 
 use super::After;
 use crate::{
-    db::{self, Tx},
+    db::{self, Change},
     domain::{Policies, Task},
     hub::First,
 };
 
 /// Stores the `task:submit` of the task's newest attempt. `false` when its viber was revoked.
 pub(super) async fn command(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut Change<'_>,
     task: &Task,
     attempt: u32,
-    now: Instant,
     after: &mut After,
 ) -> Result<bool, db::Error> {
-    let Some(cmd_seq) = db::vibers::next_cmd_seq(tx, team, &task.viber_id).await? else { return Ok(false) };
-    numbered(tx, team, task, (attempt, cmd_seq), None, now, after).await?;
+    let Some(cmd_seq) = db::vibers::next_cmd_seq(tx, &task.viber_id).await? else { return Ok(false) };
+    numbered(tx, task, (attempt, cmd_seq), None, after).await?;
     Ok(true)
 }
 
 /// Stores it under the number that was given for it. `begun`: its session is as new as it is, with these policies.
 pub(super) async fn numbered(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut Change<'_>,
     task: &Task,
     (attempt, cmd_seq): (u32, u64),
     begun: Option<Policies>,
-    now: Instant,
     after: &mut After,
 ) -> Result<(), db::Error> {
     // The payload is composed when it is sent: what lies before the task never changes.
     let body = json!({ "sessionId": task.session_id, "upToSeq": task.message_seq.saturating_sub(1) }).to_string();
     let new = db::commands::New { kind: "task:submit", attempt: Some((&task.id, attempt)), body };
-    db::commands::put(tx, team, (&task.viber_id, cmd_seq), new, now).await?;
-    db::attempts::set_cmd_seq(tx, team, &task.id, attempt, cmd_seq).await?;
+    db::commands::put(tx, (&task.viber_id, cmd_seq), new).await?;
+    db::attempts::set_cmd_seq(tx, &task.id, attempt, cmd_seq).await?;
     match begun {
         Some(policies) => after.first(&task.viber_id, First { cmd_seq, policies, task: Box::new(task.clone()) }),
         None => after.command(&task.viber_id),
@@ -47,16 +43,10 @@ pub(super) async fn numbered(
 }
 
 /// Gives the session's next queued task its turn, when nothing of the session is at work.
-pub(super) async fn next(
-    tx: &mut Tx,
-    team: &TeamId,
-    session: &SessionId,
-    now: Instant,
-    after: &mut After,
-) -> Result<(), db::Error> {
-    let Some(task) = db::tasks::next_turn(tx, team, session).await? else { return Ok(()) };
-    if command(tx, team, &task, task.attempt, now, after).await? {
-        db::tasks::offer(tx, team, &task.id, task.attempt, now).await?;
+pub(super) async fn next(tx: &mut Change<'_>, session: &SessionId, after: &mut After) -> Result<(), db::Error> {
+    let Some(task) = db::tasks::next_turn(tx, session).await? else { return Ok(()) };
+    if command(tx, &task, task.attempt, after).await? {
+        db::tasks::offer(tx, &task.id, task.attempt).await?;
     }
     after.task(session, &task.id);
     Ok(())

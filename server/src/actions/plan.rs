@@ -9,12 +9,11 @@ use protocol::{
 
 use super::{
     After,
-    files::{self, Change, Op},
-    record::Speaker,
+    files::{self, FileChange, FileOp},
 };
 use crate::{
-    db::{self, Tx},
-    domain::{By, Edit, EditState, Revision, Session, Source},
+    db::{self, Change},
+    domain::{By, Connection, Edit, EditState, Revision, Session, Source},
     error::{Error, Result},
     state::Board,
 };
@@ -43,6 +42,21 @@ pub struct Now {
     pub queued: bool,
 }
 
+/// What somebody wants the plan to say.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The version that they saw; `None`: there was none.
+    pub base: Option<String>,
+    pub text: String,
+}
+
+/// A step, and what somebody does to it.
+#[derive(Clone, Debug)]
+pub struct StepDeed {
+    pub step: String,
+    pub deed: Deed,
+}
+
 /// What somebody does to a step.
 #[derive(Clone, Debug)]
 pub enum Deed {
@@ -66,8 +80,7 @@ pub fn path(session: &SessionId) -> String {
 }
 
 async fn load(board: &Board, team: &TeamId, id: &SessionId) -> Result<Session> {
-    let (team, id) = (team.clone(), id.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::sessions::load(tx, &team, &id).await })).await?;
+    let found = db::sessions::load(&mut board.db.reader_of(team).await?, id).await?;
     found.ok_or(Error::NotFound)
 }
 
@@ -135,8 +148,7 @@ fn of_revision(revision: Revision) -> Now {
 }
 
 async fn newest(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<Revision>> {
-    let (team, id) = (team.clone(), id.clone());
-    Ok(board.db.read(move |tx| Box::pin(async move { db::plans::newest(tx, &team, &id).await })).await?)
+    Ok(db::plans::newest(&mut board.db.reader_of(team).await?, id).await?)
 }
 
 /// Notes a version that was read from the machine, and answers its revision.
@@ -151,34 +163,31 @@ async fn see(
     if let Some(known) = known.filter(|known| known.hash == hash) {
         return Ok(known);
     }
-    let now = board.clock.now();
     let (source, author) = match by {
         "agent" => (Source::Agent, session.agent_id.clone()),
         _ => (Source::File, "the machine".to_owned()),
     };
-    let (team_id, id, viber) = (team.clone(), session.id.clone(), session.viber_id.clone());
+    let (id, viber) = (session.id.clone(), session.viber_id.clone());
     let (text, hash) = (text.to_owned(), hash.to_owned());
-    let (revision, fresh) = board
-        .db
-        .write(move |tx| {
-            let (team, id, viber) = (team_id.clone(), id.clone(), viber.clone());
-            let (text, hash, author) = (text.clone(), hash.clone(), author.clone());
-            Box::pin(async move {
-                db::sessions::lock(tx, &team, &id).await?;
-                // A change from here may be heard of before its viber says that it made it.
-                let edits = db::edits::of_file(tx, &team, &viber, &path(&id), None, EDITS).await?;
-                let ours = edits.into_iter().find(|edit| edit.hash.as_ref() == Some(&hash));
-                let (source, author) = match ours {
-                    Some(edit) if source != Source::Agent => (Source::Operator, edit.author),
-                    _ => (source, author),
-                };
-                let fresh = db::plans::Fresh { hash: &hash, markdown: &text, source, author: &author, task: None };
-                let added = db::plans::add(tx, &team, &id, &fresh, now).await?;
-                let newest = db::plans::newest(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                Ok::<_, Error>((newest, added.is_some()))
-            })
+    let noting = board.change(team, &By::board(), move |tx| {
+        let (id, viber) = (id.clone(), viber.clone());
+        let (text, hash, author) = (text.clone(), hash.clone(), author.clone());
+        Box::pin(async move {
+            db::sessions::lock(tx, &id).await?;
+            // A change from here may be heard of before its viber says that it made it.
+            let edits = db::edits::of_file(tx, &viber, &path(&id), None, EDITS).await?;
+            let ours = edits.into_iter().find(|edit| edit.hash.as_ref() == Some(&hash));
+            let (source, author) = match ours {
+                Some(edit) if source != Source::Agent => (Source::Operator, edit.author),
+                _ => (source, author),
+            };
+            let fresh = db::plans::Fresh { hash: &hash, markdown: &text, source, author: &author, task: None };
+            let added = db::plans::add(tx, &id, &fresh).await?;
+            let newest = db::plans::newest(tx, &id).await?.ok_or(Error::NotFound)?;
+            Ok::<_, Error>((newest, added.is_some()))
         })
-        .await?;
+    });
+    let (revision, fresh) = noting.await?;
     if fresh {
         let mut after = After::default();
         after.session(&session.id);
@@ -188,16 +197,16 @@ async fn see(
 }
 
 /// An edit of a file was made: when it is a session's plan, that is a revision.
-pub async fn made(tx: &mut Tx, team: &TeamId, viber: &ViberId, edit: &Edit, now: Instant) -> Result<Option<SessionId>> {
+pub async fn made(tx: &mut Change<'_>, viber: &ViberId, edit: &Edit) -> Result<Option<SessionId>, db::Error> {
     let Some(id) = session_of(&edit.path) else { return Ok(None) };
     let (Some(markdown), Some(hash)) = (&edit.content, &edit.hash) else { return Ok(None) };
-    let session = db::sessions::load(tx, team, &id).await?;
+    let session = db::sessions::load(tx, &id).await?;
     if session.is_none_or(|session| session.viber_id != *viber) {
         return Ok(None);
     }
-    db::sessions::lock(tx, team, &id).await?;
+    db::sessions::lock(tx, &id).await?;
     let fresh = db::plans::Fresh { hash, markdown, source: Source::Operator, author: &edit.author, task: None };
-    db::plans::add(tx, team, &id, &fresh, now).await?;
+    db::plans::add(tx, &id, &fresh).await?;
     Ok(Some(id))
 }
 
@@ -213,19 +222,19 @@ fn beside(path: &str) -> Option<SessionId> {
 }
 
 /// A file of a workspace is another one now: when it belongs to a session, what it says is fetched.
-pub async fn follow(board: Board, speaker: Speaker, path: String) {
-    let team = &speaker.team;
+pub async fn follow(board: Board, connection: Connection, path: String) {
+    let team = &connection.team;
     if path == OWN {
-        return follow_own(&board, &speaker).await;
+        return follow_own(&board, &connection).await;
     }
     let beside = beside(&path);
     let Some(id) = session_of(&path).or_else(|| beside.clone()) else { return };
     let Ok(session) = load(&board, team, &id).await else { return };
-    if session.viber_id != speaker.viber {
+    if session.viber_id != connection.viber {
         return;
     }
     let seen = async {
-        let shown = files::read(&board, team, &speaker.viber, &path, None).await?;
+        let shown = files::read(&board, team, &connection.viber, &path, None).await?;
         let by = shown.by.as_deref().unwrap_or("file");
         match shown.text() {
             Some(text) if beside.is_none() && shown.pending.is_none() => {
@@ -244,45 +253,35 @@ pub async fn follow(board: Board, speaker: Speaker, path: String) {
 }
 
 /// The same for the machine's own plan.
-async fn follow_own(board: &Board, speaker: &Speaker) {
-    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
-    let read = board.db.read(move |tx| Box::pin(async move { db::sessions::begun_on(tx, &team, &viber, TOLD).await }));
-    let sessions = read.await.unwrap_or_default();
+async fn follow_own(board: &Board, connection: &Connection) {
+    let sessions = async {
+        db::sessions::begun_on(&mut board.db.reader_of(&connection.team).await?, &connection.viber, TOLD).await
+    };
+    let sessions = sessions.await.unwrap_or_default();
     if sessions.is_empty() {
         return;
     }
-    match files::read(board, &speaker.team, &speaker.viber, OWN, None).await {
+    match files::read(board, &connection.team, &connection.viber, OWN, None).await {
         Ok(_) | Err(Error::NotFound) => {}
-        Err(error) => tracing::warn!(viber.id = %speaker.viber, %error, "a machine's plan was not read"),
+        Err(error) => tracing::warn!(viber.id = %connection.viber, %error, "a machine's plan was not read"),
     }
     let mut after = After::default();
     sessions.iter().for_each(|session| after.session(session));
-    after.tell(board, &speaker.team);
+    after.tell(board, &connection.team);
 }
 
-/// Writes the plan: the version `base` becomes `text`.
-pub async fn put(
-    board: &Board,
-    team: &TeamId,
-    by: &By,
-    id: &SessionId,
-    base: Option<String>,
-    text: String,
-) -> Result<Edit> {
+/// Writes the plan.
+pub async fn put(board: &Board, team: &TeamId, by: &By, id: &SessionId, draft: Draft) -> Result<Edit> {
     let session = load(board, team, id).await?;
-    let text = plan::fits(text).map_err(|why| Error::unacceptable("plan_too_large", why.to_string()))?;
+    let content = plan::fits(draft.text).map_err(|why| Error::unacceptable("plan_too_large", why.to_string()))?;
     // What was shown is the machine's: the session begins a plan of its own.
-    let base = if borrows(&session) && !has_own(board, team, &session).await? { None } else { base };
+    let base = if borrows(&session) && !has_own(board, team, &session).await? { None } else { draft.base };
     let seen = match &base {
-        Some(hash) => {
-            let (team, id, hash) = (team.clone(), id.clone(), hash.clone());
-            let read =
-                board.db.read(move |tx| Box::pin(async move { db::plans::of_hash(tx, &team, &id, &hash).await }));
-            read.await?.map(|revision| revision.markdown)
-        }
+        Some(hash) => db::plans::of_hash(&mut board.db.reader_of(team).await?, id, hash).await?,
         None => None,
     };
-    let change = Change { path: path(id), base_hash: base, op: Op::Put { content: text, seen } };
+    let seen = seen.map(|revision| revision.markdown);
+    let change = FileChange { path: path(id), base_hash: base, op: FileOp::Put { content, seen } };
     let edit = files::edit(board, team, by, &session.viber_id, change).await?;
     if edit.state == EditState::Refused {
         return Err(Error::unacceptable("viber_refused", edit.reason.clone().unwrap_or_default()));
@@ -292,25 +291,21 @@ pub async fn put(
 
 /// Whether a file of its own is known.
 async fn has_own(board: &Board, team: &TeamId, session: &Session) -> Result<bool> {
-    let (team, viber, path) = (team.clone(), session.viber_id.clone(), path(&session.id));
-    let read = board.db.read(move |tx| {
-        Box::pin(async move {
-            let waits = db::edits::pending(tx, &team, &viber, &path).await?.is_some();
-            let file = db::files::load(tx, &team, &viber, &path).await?;
-            Ok::<_, db::Error>(waits || file.is_some_and(|file| file.hash.is_some()))
-        })
-    });
-    Ok(read.await?)
+    let (viber, path) = (&session.viber_id, path(&session.id));
+    let mut tx = board.db.reader_of(team).await?;
+    let waits = db::edits::pending(&mut tx, viber, &path).await?.is_some();
+    let file = db::files::load(&mut tx, viber, &path).await?;
+    Ok(waits || file.is_some_and(|file| file.hash.is_some()))
 }
 
 /// Does something to a step of the plan as it stands; when it was changed meanwhile, to what it is then.
-pub async fn do_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, step: &str, deed: &Deed) -> Result<Edit> {
+pub async fn do_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, wanted: &StepDeed) -> Result<Edit> {
     let mut last = None;
     for _ in 0..TRIES {
         let now = now(board, team, id).await?;
         let text = now.as_ref().map_or("", |now| now.markdown.as_str());
-        let changed = changed(text, step, deed)?;
-        let edit = put(board, team, by, id, now.as_ref().map(|now| now.hash.clone()), changed).await?;
+        let text = changed(text, &wanted.step, &wanted.deed)?;
+        let edit = put(board, team, by, id, Draft { base: now.map(|now| now.hash), text }).await?;
         if edit.state != EditState::Conflict {
             return Ok(edit);
         }
@@ -348,11 +343,10 @@ fn changed(text: &str, step: &str, deed: &Deed) -> Result<String> {
 
 /// Makes the plan what it was in the revision `n`.
 pub async fn restore(board: &Board, team: &TeamId, by: &By, id: &SessionId, n: u64) -> Result<Edit> {
-    let (team_id, session) = (team.clone(), id.clone());
-    let read = board.db.read(move |tx| Box::pin(async move { db::plans::load(tx, &team_id, &session, n).await }));
-    let wanted = read.await?.ok_or(Error::NotFound)?;
+    let wanted = db::plans::load(&mut board.db.reader_of(team).await?, id, n).await?;
+    let text = wanted.ok_or(Error::NotFound)?.markdown;
     let now = now(board, team, id).await?;
-    put(board, team, by, id, now.map(|now| now.hash), wanted.markdown).await
+    put(board, team, by, id, Draft { base: now.map(|now| now.hash), text }).await
 }
 
 #[cfg(test)]

@@ -2,22 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use protocol::{ProposalId, SessionId, TeamId};
+use protocol::{ProposalId, SessionId, TeamId, ViberId};
 
 use super::{
     After, files,
-    memory::{self, Standing},
-    plan,
+    memory::{self, Rewrite, Standing},
+    plan::{self, Draft},
 };
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{
-        By, Edit, EditState, Proposal, ProposalState, Session, file,
+        By, Edit, EditState, Proposal, ProposalState, file,
         plan::{self as plans, ProposalKind},
     },
     error::{Error, Result},
     state::Board,
 };
+
+/// Which proposal of a session is meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Proposed<'a> {
+    pub kind: ProposalKind,
+    pub session: &'a SessionId,
+    pub id: &'a ProposalId,
+}
 
 /// What a person decides.
 #[derive(Clone, Debug)]
@@ -64,99 +72,118 @@ pub async fn decide(
     board: &Board,
     team: &TeamId,
     by: &By,
-    kind: ProposalKind,
-    (session, id): (&SessionId, &ProposalId),
+    proposed: Proposed<'_>,
     verdict: Verdict,
 ) -> Result<(Proposal, Option<Edit>)> {
-    let (team_id, session_id, proposal_id) = (team.clone(), session.clone(), id.clone());
-    let (proposal, session, now, base) = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let (team, session) = (&team_id, &session_id);
-                let whole = db::sessions::load(tx, team, session).await?.ok_or(Error::NotFound)?;
-                let found = db::proposals::load(tx, team, session, &proposal_id).await?;
-                let found = found.filter(|found| found.kind == kind).ok_or(Error::NotFound)?;
-                let now = db::plans::newest(tx, team, session).await?;
-                let base = match &found.base_hash {
-                    Some(hash) => db::plans::of_hash(tx, team, session, hash).await?,
-                    None => None,
-                };
-                Ok::<_, Error>((found, whole, now, base))
-            })
-        })
-        .await?;
+    let Proposed { kind, session, id } = proposed;
+    let (proposal, session, now, base) = {
+        let mut tx = board.db.reader_of(team).await?;
+        let whole = db::sessions::load(&mut tx, session).await?.ok_or(Error::NotFound)?;
+        let found = db::proposals::load(&mut tx, session, id).await?;
+        let found = found.filter(|found| found.kind == kind).ok_or(Error::NotFound)?;
+        let now = db::plans::newest(&mut tx, session).await?;
+        let base = match &found.base_hash {
+            Some(hash) => db::plans::of_hash(&mut tx, session, hash).await?,
+            None => None,
+        };
+        (found, whole, now, base)
+    };
     if proposal.state != ProposalState::Pending {
         return Err(Error::conflict("not_pending", format!("this proposal is {} already", proposal.state)));
     }
+    let deciding = Deciding { board, team, by };
     let edit = match (kind, verdict) {
-        (_, Verdict::Reject) => {
-            return Ok((close(board, team, by, &proposal, ProposalState::Rejected).await?, None));
-        }
+        (_, Verdict::Reject) => return Ok((deciding.close(&proposal, ProposalState::Rejected).await?, None)),
         (ProposalKind::Plan, verdict) => {
             let now = now.map(|now| (now.hash, now.markdown));
             let text = wanted(&proposal, base.as_ref().map(|base| base.markdown.as_str()), now.as_ref(), verdict)?;
             if changes(&text, now.as_ref()) {
-                Some(plan::put(board, team, by, &session.id, now.map(|(hash, _)| hash), text).await?)
+                let base = now.map(|(hash, _)| hash);
+                Some(plan::put(board, team, by, &session.id, Draft { base, text }).await?)
             } else {
                 None
             }
         }
-        (ProposalKind::Memory, verdict) => remember(board, team, by, &session, &proposal, verdict).await?,
+        (ProposalKind::Memory, verdict) => deciding.remember(&session.viber_id, &proposal, verdict).await?,
     };
     if edit.as_ref().is_some_and(|edit| !matches!(edit.state, EditState::Applied | EditState::Queued)) {
         return Ok((proposal, edit));
     }
-    Ok((close(board, team, by, &proposal, ProposalState::Accepted).await?, edit))
+    Ok((deciding.close(&proposal, ProposalState::Accepted).await?, edit))
 }
 
-/// Makes a change of `MEMORY.md`. Nothing is written over what the person, or the agent, has not seen.
-async fn remember(
-    board: &Board,
-    team: &TeamId,
-    by: &By,
-    session: &Session,
-    proposal: &Proposal,
-    verdict: Verdict,
-) -> Result<Option<Edit>> {
-    let viber = &session.viber_id;
-    let now = memory::now(board, team, viber).await?;
-    let (text, base) = match (verdict, now) {
-        // What somebody wrote is kept in any case: a clash becomes a conflict that shows both.
-        (Verdict::Rewrite { text, of: Some(of) }, now) => {
-            let seen = match now {
-                Standing::Known(Some((hash, text))) if hash == of => Some(text),
-                _ => None,
-            };
-            let base = Some(of).filter(|of| !of.is_empty()).map(|of| (of, seen));
-            return Ok(Some(memory::put(board, team, by, viber, base, text).await?));
-        }
-        (Verdict::Accept, Standing::Unknown) => {
+/// A person who decides.
+struct Deciding<'a> {
+    board: &'a Board,
+    team: &'a TeamId,
+    by: &'a By,
+}
+
+impl Deciding<'_> {
+    /// Makes a change of `MEMORY.md`. Nothing is written over what the person, or the agent, has not seen.
+    async fn remember(&self, viber: &ViberId, proposal: &Proposal, verdict: Verdict) -> Result<Option<Edit>> {
+        let Self { board, team, by } = *self;
+        let rewrite = match (verdict, memory::now(board, team, viber).await?) {
+            // What somebody wrote is kept in any case: a clash becomes a conflict that shows both.
+            (Verdict::Rewrite { text, of: Some(of) }, now) => {
+                let seen = match now {
+                    Standing::Known(Some((hash, text))) if hash == of => Some(text),
+                    _ => None,
+                };
+                let base = Some(of).filter(|of| !of.is_empty());
+                return Ok(Some(memory::put(board, team, by, viber, Rewrite { base, seen, text }).await?));
+            }
             // The machine will say whether it is still what the agent saw.
-            (proposal.content.clone(), proposal.base_hash.clone().map(|hash| (hash, proposal.base.clone())))
-        }
-        (_, Standing::Unknown) => return Err(changed()),
-        (verdict, Standing::Known(now)) => {
-            let standing = now.as_ref().map(|(hash, text)| (hash.as_str(), text.as_str()));
-            if effect(proposal, proposal.base.as_deref(), standing).clash && matches!(verdict, Verdict::Accept) {
-                let message = "MEMORY.md was changed since the agent saw it, in the same lines: send the text that \
-                               should stand";
-                return Err(Error::conflict("memory_changed", message));
+            (Verdict::Accept, Standing::Unknown) => Rewrite {
+                base: proposal.base_hash.clone(),
+                seen: proposal.base.clone(),
+                text: proposal.content.clone(),
+            },
+            (_, Standing::Unknown) => return Err(changed()),
+            (verdict, Standing::Known(now)) => {
+                let standing = now.as_ref().map(|(hash, text)| (hash.as_str(), text.as_str()));
+                if effect(proposal, proposal.base.as_deref(), standing).clash && matches!(verdict, Verdict::Accept) {
+                    let message = "MEMORY.md was changed since the agent saw it, in the same lines: send the text \
+                                   that should stand";
+                    return Err(Error::conflict("memory_changed", message));
+                }
+                let text = wanted(proposal, proposal.base.as_deref(), now.as_ref(), verdict)?;
+                if !changes(&text, now.as_ref()) {
+                    return Ok(None);
+                }
+                let (base, seen) = now.unzip();
+                Rewrite { base, seen, text }
             }
-            let text = wanted(proposal, proposal.base.as_deref(), now.as_ref(), verdict)?;
-            if !changes(&text, now.as_ref()) {
-                return Ok(None);
-            }
-            (text, now.map(|(hash, text)| (hash, Some(text))))
+        };
+        let edit = memory::put(board, team, by, viber, rewrite).await?;
+        if edit.state == EditState::Conflict {
+            // Whoever decides is told, and sees the new difference: nobody else has to.
+            files::settle(board, team, by, &edit, None).await?;
+            return Err(changed());
         }
-    };
-    let edit = memory::put(board, team, by, viber, base, text).await?;
-    if edit.state == EditState::Conflict {
-        // Whoever decides is told, and sees the new difference: nobody else has to.
-        files::settle(board, team, by, &edit, None).await?;
-        return Err(changed());
+        Ok(Some(edit))
     }
-    Ok(Some(edit))
+
+    /// Notes what was decided.
+    async fn close(&self, proposal: &Proposal, state: ProposalState) -> Result<Proposal> {
+        let (session, id) = (proposal.session_id.clone(), proposal.id.clone());
+        let deciding = self.board.change(self.team, self.by, move |tx| {
+            let (session, id) = (session.clone(), id.clone());
+            Box::pin(async move {
+                if !db::proposals::decide(tx, &id, state).await? {
+                    return Err(Error::conflict("not_pending", "somebody else decided it just now"));
+                }
+                let verb = if state == ProposalState::Accepted { "proposal.accept" } else { "proposal.reject" };
+                db::audit::append(tx, Entry::new(verb, id.as_str()).detail(session.as_str())).await?;
+                db::proposals::load(tx, &session, &id).await?.ok_or(Error::NotFound)
+            })
+        });
+        let decided = deciding.await?;
+        let mut after = After::default();
+        after.session(&decided.session_id);
+        after.tell(self.board, self.team);
+        Ok(decided)
+    }
 }
 
 fn changed() -> Error {
@@ -195,28 +222,4 @@ fn outdated(kind: ProposalKind) -> Error {
 
 fn changes(text: &str, now: Option<&(String, String)>) -> bool {
     text != now.map_or("", |(_, text)| text.as_str())
-}
-
-/// Notes what was decided.
-async fn close(board: &Board, team: &TeamId, by: &By, proposal: &Proposal, state: ProposalState) -> Result<Proposal> {
-    let now = board.clock.now();
-    let (team_id, by, session, id) = (team.clone(), by.clone(), proposal.session_id.clone(), proposal.id.clone());
-    let decided = board
-        .db
-        .write(move |tx| {
-            let (team, by, session, id) = (team_id.clone(), by.clone(), session.clone(), id.clone());
-            Box::pin(async move {
-                if !db::proposals::decide(tx, &team, &id, state, by.actor.id(), now).await? {
-                    return Err(Error::conflict("not_pending", "somebody else decided it just now"));
-                }
-                let verb = if state == ProposalState::Accepted { "proposal.accept" } else { "proposal.reject" };
-                db::audit::append(tx, &team, now, &by, verb, id.as_str(), session.as_str(), None, None).await?;
-                db::proposals::load(tx, &team, &session, &id).await?.ok_or(Error::NotFound)
-            })
-        })
-        .await?;
-    let mut after = After::default();
-    after.session(&decided.session_id);
-    after.tell(board, team);
-    Ok(decided)
 }

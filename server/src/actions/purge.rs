@@ -1,12 +1,12 @@
 //! Long work that was begun, done to its end: sessions and teams that were deleted, vibers that were revoked or told to
 //! stop, teams that were shut. Whoever began it wrote that down; here it goes on, change by change, also after a crash.
 
-use protocol::{ErrorCode, Instant, SessionId, TaskError, TaskId, TeamId, ViberId};
+use protocol::{ErrorCode, SessionId, TaskError, TaskId, TeamId, ViberId};
 use serde_json::json;
 
 use super::{After, tasks};
 use crate::{
-    db::{self, Tx, bound::PIECE},
+    db::{self, Change, bound::PIECE},
     domain::{By, Team},
     error::{Error, Result},
     state::Board,
@@ -24,16 +24,9 @@ pub async fn all(board: &Board) -> Result<()> {
     stops(board).await?;
     shut(board).await?;
     abandoned(board).await?;
-    loop {
-        let found = board.db.read(|tx| Box::pin(async move { db::purge::sessions(tx, SESSIONS).await })).await?;
-        for (team, id) in &found {
-            session(board, team, id).await?;
-        }
-        if found.is_empty() || is_over(board) {
-            break;
-        }
-    }
-    for id in board.db.read(|tx| Box::pin(async move { db::purge::teams(tx).await })).await? {
+    sessions(board).await?;
+    let teams = db::purge::teams(&mut *board.db.reader().await?).await?;
+    for id in teams {
         team(board, &id).await?;
     }
     Ok(())
@@ -50,22 +43,32 @@ fn is_over(board: &Board) -> bool {
     board.shutdown.soft.is_cancelled()
 }
 
+/// Takes the deleted sessions away.
+async fn sessions(board: &Board) -> Result<()> {
+    loop {
+        let found = db::purge::sessions(&mut *board.db.reader().await?, SESSIONS).await?;
+        for (team, id) in &found {
+            session(board, team, id).await?;
+        }
+        if found.is_empty() || is_over(board) {
+            return Ok(());
+        }
+    }
+}
+
 /// Takes a deleted session away.
 async fn session(board: &Board, team: &TeamId, id: &SessionId) -> Result<()> {
     while !is_over(board) {
-        let (team_id, id, now) = (team.clone(), id.clone(), board.clock.now());
-        let (gone, after) = board
-            .db
-            .piece(move |tx| {
-                let (team, id) = (team_id.clone(), id.clone());
-                Box::pin(async move {
-                    let mut after = After::default();
-                    let gone = stop_deleted(tx, &team, &id, now, &mut after).await?
-                        && db::purge::session(tx, &team, &id).await?;
-                    Ok::<_, db::Error>((gone, after))
-                })
+        let id = id.clone();
+        let piece = board.piece(team, &By::board(), move |tx| {
+            let id = id.clone();
+            Box::pin(async move {
+                let mut after = After::default();
+                let gone = stop_deleted(tx, &id, &mut after).await? && db::purge::session(tx, &id).await?;
+                Ok::<_, db::Error>((gone, after))
             })
-            .await?;
+        });
+        let (gone, after) = piece.await?;
         after.tell(board, team);
         if gone {
             break;
@@ -75,22 +78,16 @@ async fn session(board: &Board, team: &TeamId, id: &SessionId) -> Result<()> {
 }
 
 /// Stops what a deleted session still has to do, and tells whoever does it. `false`: there is more.
-pub(super) async fn stop_deleted(
-    tx: &mut Tx,
-    team: &TeamId,
-    id: &SessionId,
-    now: Instant,
-    after: &mut After,
-) -> Result<bool, db::Error> {
+pub(super) async fn stop_deleted(tx: &mut Change<'_>, id: &SessionId, after: &mut After) -> Result<bool, db::Error> {
     loop {
-        let open = db::purge::open(tx, team, id).await?;
+        let open = db::purge::open(tx, id).await?;
         for one in &open {
             let stop = db::tasks::Stop { by: "board", reason: DELETED, confirmed: !one.told };
-            db::tasks::stop(tx, team, &one.task, one.attempt, stop, now).await?;
+            db::tasks::stop(tx, &one.task, one.attempt, stop).await?;
             if one.told {
                 let body = json!({ "reason": DELETED }).to_string();
                 let new = db::commands::New { kind: "task:stop", attempt: Some((&one.task, one.attempt)), body };
-                db::commands::give(tx, team, &one.viber, new, now).await?;
+                db::commands::give(tx, &one.viber, new).await?;
                 after.command(&one.viber);
             }
             after.task(id, &one.task);
@@ -114,34 +111,14 @@ pub(super) async fn team_unless_served(board: &Board, id: &TeamId) -> Result<()>
 
 /// Takes a deleted team away, its blobs before its last row: after a crash they are looked for again.
 async fn team(board: &Board, id: &TeamId) -> Result<()> {
-    let now = board.clock.now();
-    let hidden = || {
-        let id = id.clone();
-        board.db.piece(move |tx| {
-            let id = id.clone();
-            Box::pin(async move { db::purge::sessions_of_team(tx, &id, now).await })
-        })
-    };
+    let by = By::board();
+    let hidden = || board.piece(id, &by, |tx| Box::pin(db::purge::sessions_of_team(tx)));
     while !hidden().await? && !is_over(board) {}
-    loop {
-        let found = board.db.read(|tx| Box::pin(async move { db::purge::sessions(tx, SESSIONS).await })).await?;
-        for (team, id) in &found {
-            session(board, team, id).await?;
-        }
-        if is_over(board) {
-            return Ok(());
-        }
-        if found.is_empty() {
-            break;
-        }
+    sessions(board).await?;
+    if is_over(board) {
+        return Ok(());
     }
-    let emptied = || {
-        let id = id.clone();
-        board.db.piece(move |tx| {
-            let id = id.clone();
-            Box::pin(async move { db::purge::team(tx, &id).await })
-        })
-    };
+    let emptied = || board.piece(id, &by, |tx| Box::pin(db::purge::team(tx)));
     while !emptied().await? {
         if is_over(board) {
             return Ok(());
@@ -150,17 +127,13 @@ async fn team(board: &Board, id: &TeamId) -> Result<()> {
     if let Err(error) = board.store.remove_all(id).await {
         tracing::error!(team.id = %id, %error, "the team's blobs stay in the object store");
     }
-    let id = id.clone();
-    let last = board.db.piece(move |tx| {
-        let id = id.clone();
-        Box::pin(async move { db::purge::team_row(tx, &id).await })
-    });
-    Ok(last.await?)
+    Ok(board.piece(id, &by, |tx| Box::pin(db::purge::team_row(tx))).await?)
 }
 
 /// Vibers that were told to stop everything.
 async fn stops(board: &Board) -> Result<()> {
-    for (team, viber) in board.db.read(|tx| Box::pin(async move { db::vibers::stopping(tx).await })).await? {
+    let found = db::vibers::stopping(&mut *board.db.reader().await?).await?;
+    for (team, viber) in found {
         stop_viber(board, &team, &viber).await?;
     }
     Ok(())
@@ -169,30 +142,28 @@ async fn stops(board: &Board) -> Result<()> {
 /// Stops every task that a viber was given before it was told to stop, those that wait first.
 pub(super) async fn stop_viber(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     while !is_over(board) {
-        let (team_id, id, now) = (team.clone(), viber.clone(), board.clock.now());
-        let (done, after) = board
-            .db
-            .piece(move |tx| {
-                let (team, id) = (team_id.clone(), id.clone());
-                Box::pin(async move {
-                    let mut after = After::default();
-                    let Some(stop) = db::vibers::stop(tx, &team, &id).await? else { return Ok((true, after)) };
-                    let open = db::tasks::open_of_viber(tx, &team, &id, Some(stop.at), PIECE).await?;
-                    for (_, task) in &open {
-                        if let Some(task) = db::tasks::load(tx, &team, task).await? {
-                            tasks::halt(tx, &team, &stop.by, &task, &stop.reason, now, &mut after).await?;
-                        }
-                        if tx.is_full() {
-                            return Ok((false, after));
-                        }
+        let id = viber.clone();
+        let piece = board.piece(team, &By::board(), move |tx| {
+            let id = id.clone();
+            Box::pin(async move {
+                let mut after = After::default();
+                let Some(stop) = db::vibers::stop(tx, &id).await? else { return Ok((true, after)) };
+                let open = db::tasks::open_of_viber(tx, &id, Some(stop.at), PIECE).await?;
+                for (_, task) in &open {
+                    if let Some(task) = db::tasks::load(tx, task).await? {
+                        tasks::halt(tx, &stop.by, &task, &stop.reason, &mut after).await?;
                     }
-                    if open.is_empty() {
-                        db::vibers::stopped(tx, &team, &id).await?;
+                    if tx.is_full() {
+                        return Ok((false, after));
                     }
-                    Ok::<_, Error>((open.is_empty(), after))
-                })
+                }
+                if open.is_empty() {
+                    db::vibers::stopped(tx, &id).await?;
+                }
+                Ok::<_, Error>((open.is_empty(), after))
             })
-            .await?;
+        });
+        let (done, after) = piece.await?;
         after.tell(board, team);
         if done {
             break;
@@ -203,7 +174,8 @@ pub(super) async fn stop_viber(board: &Board, team: &TeamId, viber: &ViberId) ->
 
 /// Teams that were shut before all their tasks were stopped.
 async fn shut(board: &Board) -> Result<()> {
-    for team in board.db.read(|tx| Box::pin(async move { db::teams::unfinished(tx).await })).await? {
+    let found = db::teams::unfinished(&mut *board.db.reader().await?).await?;
+    for team in found {
         stop_team(board, &team, &By::board()).await?;
     }
     Ok(())
@@ -217,34 +189,33 @@ pub(super) async fn stop_team(board: &Board, team: &Team, by: &By) -> Result<()>
 
 /// Stops some of its tasks. `true`: there are no more.
 pub(super) async fn stop_some(board: &Board, team: &Team, by: &By) -> Result<bool> {
-    let (id, by, now) = (team.id.clone(), by.clone(), board.clock.now());
-    let (done, after) = board
-        .db
-        .piece(move |tx| {
-            let (id, by) = (id.clone(), by.clone());
-            Box::pin(async move {
-                let mut after = After::default();
-                let shut = db::teams::load(tx, &id).await?.is_some_and(|team| team.suspended_at.is_some());
-                let open = if shut { db::tasks::open_of_team(tx, &id, PIECE).await? } else { Vec::new() };
-                for task in &open {
-                    if let Some(task) = db::tasks::load(tx, &id, task).await? {
-                        tasks::end(tx, &id, &by, &task, SHUT, now, &mut after).await?;
-                    }
-                    if tx.is_full() {
-                        return Ok((false, after));
-                    }
+    let piece = board.piece(&team.id, by, |tx| {
+        Box::pin(async move {
+            let mut after = After::default();
+            let id = tx.team.clone();
+            let team = db::teams::load(tx.board(), &id).await?;
+            let shut = team.is_some_and(|team| team.suspended_at.is_some());
+            let open = if shut { db::tasks::open_of_team(tx, PIECE).await? } else { Vec::new() };
+            for task in &open {
+                if let Some(task) = db::tasks::load(tx, task).await? {
+                    tasks::end(tx, &task, SHUT, &mut after).await?;
                 }
-                Ok::<_, Error>((open.is_empty(), after))
-            })
+                if tx.is_full() {
+                    return Ok((false, after));
+                }
+            }
+            Ok::<_, Error>((open.is_empty(), after))
         })
-        .await?;
+    });
+    let (done, after) = piece.await?;
     after.tell(board, &team.id);
     Ok(done)
 }
 
 /// Revoked vibers of which a task is not over.
 async fn abandoned(board: &Board) -> Result<()> {
-    for (team, viber) in board.db.read(|tx| Box::pin(async move { db::vibers::abandoned(tx).await })).await? {
+    let found = db::vibers::abandoned(&mut *board.db.reader().await?).await?;
+    for (team, viber) in found {
         abandon(board, &team, &viber).await?;
     }
     Ok(())
@@ -253,24 +224,22 @@ async fn abandoned(board: &Board) -> Result<()> {
 /// Nothing of a revoked viber will be heard of again: its tasks are lost.
 pub(super) async fn abandon(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     while !is_over(board) {
-        let (team_id, id, now) = (team.clone(), viber.clone(), board.clock.now());
-        let (done, after) = board
-            .db
-            .piece(move |tx| {
-                let (team, id) = (team_id.clone(), id.clone());
-                Box::pin(async move {
-                    let mut after = After::default();
-                    let open = db::tasks::open_of_viber(tx, &team, &id, None, PIECE).await?;
-                    for (session, task) in &open {
-                        lose(tx, &team, session, task, now, &mut after).await?;
-                        if tx.is_full() {
-                            return Ok((false, after));
-                        }
+        let id = viber.clone();
+        let piece = board.piece(team, &By::board(), move |tx| {
+            let id = id.clone();
+            Box::pin(async move {
+                let mut after = After::default();
+                let open = db::tasks::open_of_viber(tx, &id, None, PIECE).await?;
+                for (session, task) in &open {
+                    lose(tx, session, task, &mut after).await?;
+                    if tx.is_full() {
+                        return Ok((false, after));
                     }
-                    Ok::<_, Error>((open.is_empty(), after))
-                })
+                }
+                Ok::<_, Error>((open.is_empty(), after))
             })
-            .await?;
+        });
+        let (done, after) = piece.await?;
         after.tell(board, team);
         if done {
             break;
@@ -279,14 +248,7 @@ pub(super) async fn abandon(board: &Board, team: &TeamId, viber: &ViberId) -> Re
     Ok(())
 }
 
-async fn lose(
-    tx: &mut Tx,
-    team: &TeamId,
-    session: &SessionId,
-    task: &TaskId,
-    now: Instant,
-    after: &mut After,
-) -> Result<()> {
+async fn lose(tx: &mut Change<'_>, session: &SessionId, task: &TaskId, after: &mut After) -> Result<()> {
     let error = TaskError {
         code: ErrorCode::Lost,
         message: "The viber was revoked before the task had ended.".into(),
@@ -294,11 +256,11 @@ async fn lose(
         suggestion: Some("Give the goal to another viber.".into()),
         details: None,
     };
-    db::sessions::touch(tx, team, session, now).await?;
-    let Some(found) = db::tasks::load(tx, team, task).await? else { return Ok(()) };
-    db::tasks::fail(tx, team, task, found.attempt, &error, false, now).await?;
+    db::sessions::touch(tx, session).await?;
+    let Some(found) = db::tasks::load(tx, task).await? else { return Ok(()) };
+    db::tasks::fail(tx, task, found.attempt, &error, false).await?;
     let end = db::attempts::End { outcome: "lost", superseded: false, report: None };
-    db::attempts::end(tx, team, task, found.attempt, end, now).await?;
+    db::attempts::end(tx, task, found.attempt, end).await?;
     after.task(session, task);
     Ok(())
 }

@@ -4,7 +4,7 @@
 use protocol::TeamId;
 
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{By, StorageUse, Team},
     error::{Error, Result},
     state::Board,
@@ -12,8 +12,7 @@ use crate::{
 
 /// What a team uses, and may use.
 pub async fn load(board: &Board, team: &TeamId) -> Result<StorageUse> {
-    let team = team.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::usage::load(tx, &team).await })).await?;
+    let found = db::usage::load(&mut board.db.reader_of(team).await?).await?;
     found.ok_or(Error::NotFound)
 }
 
@@ -30,36 +29,25 @@ pub async fn set(board: &Board, by: &By, team: &Team, bytes: u64) -> Result<()> 
     if i64::try_from(bytes).is_err() || bytes == 0 {
         return Err(Error::unacceptable("bad_quota", "A quota is at least one byte."));
     }
-    let (id, slug, by, now) = (team.id.clone(), team.slug.clone(), by.clone(), board.clock.now());
-    board
-        .db
-        .write(move |tx| {
-            let (id, slug, by) = (id.clone(), slug.clone(), by.clone());
-            Box::pin(async move {
-                let before = db::usage::load(tx, &id).await?.ok_or(Error::NotFound)?.limit.to_string();
-                db::usage::set_limit(tx, &id, bytes).await?;
-                let (after, detail) = (bytes.to_string(), format!("storage {before} → {bytes} bytes"));
-                db::audit::append(tx, &id, now, &by, "team.quota", &slug, &detail, Some(&before), Some(&after)).await?;
-                Ok::<_, Error>(())
-            })
+    let slug = team.slug.clone();
+    let done = board.change(&team.id, by, move |tx| {
+        let slug = slug.clone();
+        Box::pin(async move {
+            let before = db::usage::load(tx).await?.ok_or(Error::NotFound)?.limit.to_string();
+            db::usage::set_limit(tx, bytes).await?;
+            let (after, detail) = (bytes.to_string(), format!("storage {before} → {bytes} bytes"));
+            let entry = Entry::new("team.quota", &slug).detail(&detail).before(before.as_str()).after(after.as_str());
+            Ok(db::audit::append(tx, entry).await?)
         })
-        .await
+    });
+    done.await
 }
 
 /// Counts anew what a team uses, and sets its counter right; answers by how much it was wrong.
 pub async fn recount(board: &Board, team: &TeamId) -> Result<i64> {
-    let id = team.clone();
-    let drift = board.db.read(move |tx| Box::pin(async move { db::usage::drift(tx, &id).await })).await?;
+    let drift = db::usage::drift(&mut board.db.reader_of(team).await?).await?;
     if drift != 0 {
-        let team = team.clone();
-        let corrected: Result<()> = board
-            .db
-            .write(move |tx| {
-                let team = team.clone();
-                Box::pin(async move { Ok(db::usage::correct(tx, &team, drift).await?) })
-            })
-            .await;
-        corrected?;
+        board.change(team, &By::board(), move |tx| Box::pin(db::usage::correct(tx, drift))).await?;
     }
     Ok(drift)
 }

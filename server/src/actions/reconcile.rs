@@ -2,12 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use protocol::{Acked, ErrorCode, Fence, Hello, Instant, Running, TaskError, TaskId, TeamId, ViberId, ViberState};
+use protocol::{Acked, ErrorCode, Fence, Hello, Running, TaskError, TaskId, TeamId, ViberId, ViberState};
 
-use super::{After, offer, record::Speaker};
+use super::{After, offer};
 use crate::{
-    db::{self, Tx, attempts::Open},
-    domain::{By, TaskState},
+    db::{self, Change, TeamTx, attempts::Open, audit::Entry},
+    domain::{By, Connection, TaskState},
     error::{Error, Result},
     state::Board,
 };
@@ -42,68 +42,59 @@ pub struct Welcomed {
 }
 
 /// Accepts a connection: gives it its number and compares what both sides know. `cloned` when two boots take turns.
-pub async fn welcome(board: &Board, speaker: &Speaker, hello: &Hello, cloned: bool) -> Result<Welcomed> {
-    let now = board.clock.now();
-    ack_before(board, speaker, hello.last_cmd_seq, now).await?;
-    let (who, told) = (speaker.clone(), hello.clone());
+pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello, cloned: bool) -> Result<Welcomed> {
+    ack_before(board, connection, hello.last_cmd_seq).await?;
+    let told = Arc::new((connection.viber.clone(), hello.clone()));
     let epoch = board
-        .db
-        .write(move |tx| {
-            let (who, hello) = (who.clone(), told.clone());
-            Box::pin(async move { accept(tx, &who, &hello, cloned, now).await })
+        .change(&connection.team, &connection.by(), move |tx| {
+            let told = told.clone();
+            Box::pin(async move { accept(tx, &told.0, &told.1, cloned).await })
         })
         .await?;
     // Read after it: no older connection moves anything of this viber any more, and this one waits for the answer.
-    let (who, told) = (speaker.clone(), hello.clone());
-    let compared = board
-        .db
-        .read(|tx| {
-            Box::pin(async move {
-                let open = db::attempts::open_of_viber(tx, &who.team, &who.viber).await?;
-                compare(tx, &who.team, &who.viber, &told, &open).await
-            })
-        })
-        .await?;
-    tell_contact(board, &speaker.team, &speaker.viber).await;
+    let compared = {
+        let mut tx = board.db.reader_of(&connection.team).await?;
+        let open = db::attempts::open_of_viber(&mut tx, &connection.viber).await?;
+        compare(&mut tx, &connection.viber, hello, &open).await?
+    };
+    tell_contact(board, &connection.team, &connection.viber).await;
     Ok(Welcomed { epoch, ..compared })
 }
 
 /// The daemon has commands on disk that were not known to be there: written down, some at a time.
-async fn ack_before(board: &Board, speaker: &Speaker, cmd_seq: u64, now: Instant) -> Result<()> {
+async fn ack_before(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<()> {
     let some = || {
-        let who = speaker.clone();
-        board.db.write(move |tx| {
-            let who = who.clone();
-            Box::pin(
-                async move { Ok::<_, Error>(db::commands::ack(tx, &who.team, &who.viber, cmd_seq, now, ACKS).await?) },
-            )
+        let viber = connection.viber.clone();
+        board.change(&connection.team, &connection.by(), move |tx| {
+            let viber = viber.clone();
+            Box::pin(async move { db::commands::ack(tx, &viber, cmd_seq, ACKS).await })
         })
     };
     while some().await? == ACKS {}
     Ok(())
 }
 
-async fn accept(tx: &mut Tx, who: &Speaker, hello: &Hello, cloned: bool, now: Instant) -> Result<u64> {
-    let (team, viber) = (&who.team, &who.viber);
-    let found = db::vibers::counters(tx, team, viber).await?.ok_or(Error::Unauthenticated)?;
+async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: bool) -> Result<u64> {
+    let found = db::vibers::counters(tx, viber).await?.ok_or(Error::Unauthenticated)?;
     let epoch = found.conn_epoch + 1;
     let object = viber.as_str();
     if hello.last_cmd_seq > found.cmd_seq {
         // The Board was restored from before those commands: numbers must never be given twice.
         let (before, after) = (found.cmd_seq.to_string(), hello.last_cmd_seq.to_string());
-        let (before, after) = (Some(before.as_str()), Some(after.as_str()));
-        db::audit::append(tx, team, now, &By::board(), "viber.cmd_seq_raised", object, "", before, after).await?;
+        let raised = Entry::new("viber.cmd_seq_raised", object).before(before.as_str()).after(after.as_str());
+        db::audit::append(tx, raised).await?;
         // Also when it was put back by hand.
-        db::board::set_restored(tx, now).await?;
+        let now = tx.now;
+        db::board::set_restored(tx.board(), now).await?;
     }
     if cloned {
-        db::vibers::mark_cloned(tx, team, viber, now).await?;
+        db::vibers::mark_cloned(tx, viber).await?;
         let detail = "two daemons take turns on one credential";
-        db::audit::append(tx, team, now, &who.by(), "viber.cloned", object, detail, None, None).await?;
+        db::audit::append(tx, Entry::new("viber.cloned", object).detail(detail)).await?;
     }
     let cmd_seq = found.cmd_seq.max(hello.last_cmd_seq);
     let acked = found.acked_cmd_seq.max(hello.last_cmd_seq);
-    db::vibers::connect(tx, team, hello, epoch, (cmd_seq, acked), now).await?;
+    db::vibers::connect(tx, hello, epoch, (cmd_seq, acked)).await?;
     Ok(epoch)
 }
 
@@ -112,7 +103,7 @@ fn running(open: &Open) -> Running {
 }
 
 /// How far each attempt is durable that either side names, and which attempts are over or not wanted any more.
-async fn compare(tx: &mut Tx, team: &TeamId, viber: &ViberId, hello: &Hello, open: &[Open]) -> Result<Welcomed> {
+async fn compare(tx: &mut TeamTx<'_>, viber: &ViberId, hello: &Hello, open: &[Open]) -> Result<Welcomed> {
     let Welcomed { mut acked, mut fence, mut over, .. } = Welcomed::default();
     let mut fenced: HashSet<TaskId> = HashSet::new();
     let mut known = |task_id: &TaskId, attempt, seq, newest| {
@@ -132,8 +123,7 @@ async fn compare(tx: &mut Tx, team: &TeamId, viber: &ViberId, hello: &Hello, ope
         if !looked.insert(one.clone()) {
             continue;
         }
-        if let Some(held) = db::attempts::held(tx, team, task_id, attempt).await?.filter(|held| held.viber_id == *viber)
-        {
+        if let Some(held) = db::attempts::held(tx, task_id, attempt).await?.filter(|held| held.viber_id == *viber) {
             known(task_id, attempt, held.last_seq, held.newest);
             // What the Board declared lost by itself may still be reported.
             if held.outcome.is_some_and(|outcome| outcome != "lost") {
@@ -149,16 +139,12 @@ async fn compare(tx: &mut Tx, team: &TeamId, viber: &ViberId, hello: &Hello, ope
 
 /// The connection ended. Contact is lost by it unless a newer one is here.
 pub async fn disconnected(board: &Board, team: &TeamId, viber: &ViberId, epoch: u64) -> Result<()> {
-    let now = board.clock.now();
-    let (team_id, id) = (team.clone(), viber.clone());
-    let lost = board
-        .db
-        .write(move |tx| {
-            let (team, id) = (team_id.clone(), id.clone());
-            Box::pin(async move { Ok::<_, Error>(db::vibers::disconnect(tx, &team, &id, epoch, now).await?) })
-        })
-        .await?;
-    if lost {
+    let id = viber.clone();
+    let lost = board.change(team, &By::board(), move |tx| {
+        let id = id.clone();
+        Box::pin(async move { db::vibers::disconnect(tx, &id, epoch).await })
+    });
+    if lost.await? {
         tell_contact(board, team, viber).await;
     }
     Ok(())
@@ -168,25 +154,20 @@ pub async fn disconnected(board: &Board, team: &TeamId, viber: &ViberId, epoch: 
 async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
     let mut after = After::default();
     after.viber(viber);
-    let (team_id, id) = (team.clone(), viber.clone());
-    let open = board
-        .db
-        .read(move |tx| Box::pin(async move { db::tasks::open_of_viber(tx, &team_id, &id, None, MAX_RUNG).await }))
-        .await;
-    for (session, task) in open.unwrap_or_default() {
+    let open = async { db::tasks::open_of_viber(&mut board.db.reader_of(team).await?, viber, None, MAX_RUNG).await };
+    for (session, task) in open.await.unwrap_or_default() {
         after.task(&session, &task);
     }
     after.tell(board, team);
 }
 
 /// The daemon has all commands up to `cmd_seq` on disk, of which each was sent to it.
-pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<()> {
-    let now = board.clock.now();
+pub async fn ack_commands(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<()> {
     let some = || {
-        let who = speaker.clone();
-        board.db.write(move |tx| {
-            let who = who.clone();
-            Box::pin(async move { acked(tx, &who, cmd_seq, now).await })
+        let own = connection.clone();
+        board.change(&connection.team, &connection.by(), move |tx| {
+            let own = own.clone();
+            Box::pin(async move { acked(tx, &own, cmd_seq).await })
         })
     };
     while !some().await? {}
@@ -194,52 +175,49 @@ pub async fn ack_commands(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Res
 }
 
 /// Notes some of it. `true`: it is all noted, or none of this connection's business.
-pub(super) async fn acked(tx: &mut Tx, who: &Speaker, cmd_seq: u64, now: Instant) -> Result<bool> {
-    let Some(before) = db::vibers::acked(tx, &who.team, &who.viber, who.epoch).await? else { return Ok(true) };
+pub(super) async fn acked(tx: &mut Change<'_>, connection: &Connection, cmd_seq: u64) -> Result<bool> {
+    let Connection { viber, epoch, .. } = connection;
+    let Some(before) = db::vibers::acked(tx, viber, *epoch).await? else { return Ok(true) };
     let to = cmd_seq.min(before.saturating_add(ACKS));
-    db::commands::ack_over(tx, &who.team, &who.viber, who.epoch, to, now).await?;
-    let moved = db::vibers::set_acked(tx, &who.team, &who.viber, who.epoch, to).await?;
+    db::commands::ack_over(tx, viber, *epoch, to).await?;
+    let moved = db::vibers::set_acked(tx, viber, *epoch, to).await?;
     Ok(to == cmd_seq || !moved)
 }
 
 /// Whole lists changed on the machine.
-pub async fn lists(board: &Board, speaker: &Speaker, state: &ViberState) -> Result<()> {
-    let (who, state) = (speaker.clone(), state.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (who, state) = (who.clone(), state.clone());
-            Box::pin(async move {
-                if db::vibers::epoch(tx, &who.team, &who.viber).await? == Some(who.epoch) {
-                    db::vibers::lists(tx, &who.team, &who.viber, &state).await?;
-                }
-                Ok::<_, Error>(())
-            })
+pub async fn lists(board: &Board, connection: &Connection, state: &ViberState) -> Result<()> {
+    let told = Arc::new((connection.viber.clone(), connection.epoch, state.clone()));
+    let kept = board.change(&connection.team, &connection.by(), move |tx| {
+        let told = told.clone();
+        Box::pin(async move {
+            let (viber, epoch, state) = &*told;
+            if db::vibers::epoch(tx, viber).await? == Some(*epoch) {
+                db::vibers::lists(tx, viber, state).await?;
+            }
+            Ok::<_, Error>(())
         })
-        .await?;
+    });
+    kept.await?;
     let mut after = After::default();
-    after.viber(&speaker.viber);
-    after.tell(board, &speaker.team);
+    after.viber(&connection.viber);
+    after.tell(board, &connection.team);
     Ok(())
 }
 
 /// A heartbeat names attempts that the link does not know. Those that nobody gave this viber are written down.
-pub async fn claims(board: &Board, speaker: &Speaker, claimed: &[Running]) -> Result<()> {
-    let now = board.clock.now();
-    let (who, claimed) = (speaker.clone(), claimed[..claimed.len().min(MAX_CLAIMS)].to_vec());
+pub async fn claims(board: &Board, connection: &Connection, claimed: &[Running]) -> Result<()> {
+    let (viber, claimed) = (connection.viber.clone(), claimed[..claimed.len().min(MAX_CLAIMS)].to_vec());
     board
-        .db
-        .write(move |tx| {
-            let (who, claimed) = (who.clone(), claimed.clone());
+        .change(&connection.team, &connection.by(), move |tx| {
+            let (viber, claimed) = (viber.clone(), claimed.clone());
             Box::pin(async move {
                 for one in &claimed {
-                    let held = db::attempts::held(tx, &who.team, &one.task_id, one.attempt).await?;
-                    if held.is_some_and(|held| held.viber_id == who.viber) {
+                    let held = db::attempts::held(tx, &one.task_id, one.attempt).await?;
+                    if held.is_some_and(|held| held.viber_id == viber) {
                         continue;
                     }
-                    let (object, detail) = (one.task_id.as_str(), format!("attempt {}", one.attempt));
-                    db::audit::append(tx, &who.team, now, &who.by(), "link.false_claim", object, &detail, None, None)
-                        .await?;
+                    let detail = format!("attempt {}", one.attempt);
+                    db::audit::append(tx, Entry::new("link.false_claim", one.task_id.as_str()).detail(&detail)).await?;
                 }
                 Ok::<_, Error>(())
             })
@@ -249,7 +227,7 @@ pub async fn claims(board: &Board, speaker: &Speaker, claimed: &[Running]) -> Re
 
 /// Why the Board ends an attempt that its viber did not report the end of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AttemptVerdict {
     /// The daemon is here and no longer has it.
     DaemonRestarted,
     /// The same, but the attempt began before a backup of the Board was put back: it may have ended well since.
@@ -258,7 +236,7 @@ pub enum Verdict {
     Lost,
 }
 
-impl Verdict {
+impl AttemptVerdict {
     fn error(self) -> TaskError {
         let (code, message) = match self {
             Self::DaemonRestarted => {
@@ -280,34 +258,34 @@ impl Verdict {
     }
 }
 
+/// The newest connection of a viber, as whoever judges its attempts saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct LastSeen<'a> {
+    pub team: &'a TeamId,
+    pub viber: &'a ViberId,
+    pub epoch: u64,
+}
+
 /// Ends attempts by the Board's own verdict; those that ended meanwhile stay as they are. Whoever judged judges again what
 /// a crash left out.
-pub async fn settle(
-    board: &Board,
-    team: &TeamId,
-    viber: &ViberId,
-    epoch: u64,
-    attempts: &[Running],
-    verdict: Verdict,
-) -> Result<()> {
-    let now = board.clock.now();
+pub async fn settle(board: &Board, seen: LastSeen<'_>, attempts: &[Running], verdict: AttemptVerdict) -> Result<()> {
+    let LastSeen { team, viber, epoch } = seen;
     let mut rest = attempts.to_vec();
     while !rest.is_empty() {
-        let (team_id, id) = (team.clone(), viber.clone());
+        let id = viber.clone();
         let some: Arc<[Running]> = rest.iter().take(AT_ONCE).cloned().collect();
         let (done, after) = board
-            .db
-            .piece(move |tx| {
-                let (team, viber, some) = (team_id.clone(), id.clone(), some.clone());
+            .piece(team, &By::board(), move |tx| {
+                let (viber, some) = (id.clone(), some.clone());
                 Box::pin(async move {
                     let mut after = After::default();
                     // Whoever judged saw this connection, or none after it: a newer one may hold the attempt after all.
-                    if db::vibers::epoch(tx, &team, &viber).await? != Some(epoch) {
+                    if db::vibers::epoch(tx, &viber).await? != Some(epoch) {
                         return Ok((None, after));
                     }
                     let mut done = 0;
                     for one in some.iter() {
-                        declare(tx, &team, &viber, one, verdict, now, &mut after).await?;
+                        declare(tx, &viber, one, verdict, &mut after).await?;
                         done += 1;
                         if tx.is_full() {
                             break;
@@ -326,58 +304,51 @@ pub async fn settle(
 }
 
 async fn declare(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut Change<'_>,
     viber: &ViberId,
     one: &Running,
-    verdict: Verdict,
-    now: Instant,
+    verdict: AttemptVerdict,
     after: &mut After,
 ) -> Result<()> {
     let (task, attempt) = (&one.task_id, one.attempt);
-    let Some(held) = db::attempts::held(tx, team, task, attempt).await? else { return Ok(()) };
+    let Some(held) = db::attempts::held(tx, task, attempt).await? else { return Ok(()) };
     if held.viber_id != *viber || held.outcome.is_some() {
         return Ok(());
     }
-    db::sessions::touch(tx, team, &held.session_id, now).await?;
+    db::sessions::touch(tx, &held.session_id).await?;
     let verdict = match verdict {
-        Verdict::DaemonRestarted if began_before_restore(tx, team, one).await? => Verdict::BoardRestored,
+        AttemptVerdict::DaemonRestarted if began_before_restore(tx, one).await? => AttemptVerdict::BoardRestored,
         other => other,
     };
     let newest = held.newest == attempt;
-    if newest && !db::tasks::fail(tx, team, task, attempt, &verdict.error(), false, now).await? {
+    if newest && !db::tasks::fail(tx, task, attempt, &verdict.error(), false).await? {
         // It was stopped: a daemon that no longer has it has confirmed that; a silent one has not.
-        if verdict != Verdict::Lost && held.state == TaskState::Stopped {
-            db::tasks::confirm_stop(tx, team, task, attempt, None, now).await?;
+        if verdict != AttemptVerdict::Lost && held.state == TaskState::Stopped {
+            db::tasks::confirm_stop(tx, task, attempt, None).await?;
         }
     }
     let end = db::attempts::End { outcome: "lost", superseded: !newest, report: None };
-    db::attempts::end(tx, team, task, attempt, end, now).await?;
-    offer::next(tx, team, &held.session_id, now, after).await?;
+    db::attempts::end(tx, task, attempt, end).await?;
+    offer::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
     Ok(())
 }
 
 /// Whether a backup was put back since the attempt was made.
-async fn began_before_restore(tx: &mut Tx, team: &TeamId, one: &Running) -> Result<bool> {
-    let Some(restored) = db::board::restored(tx).await? else { return Ok(false) };
-    let attempt = db::attempts::load(tx, team, &one.task_id, one.attempt).await?;
+async fn began_before_restore(tx: &mut TeamTx<'_>, one: &Running) -> Result<bool> {
+    let Some(restored) = db::board::restored(tx.board()).await? else { return Ok(false) };
+    let attempt = db::attempts::load(tx, &one.task_id, one.attempt).await?;
     Ok(attempt.is_some_and(|attempt| attempt.created_at < restored))
 }
 
 /// The Board starts: nobody has dialled in yet, whatever the database says of the time before.
 pub async fn begin_unheard(board: &Board) -> Result<u64> {
-    let now = board.clock.now();
     let mut unheard = 0;
-    for team in board.db.read(|tx| Box::pin(db::teams::all(tx, MAX_TEAMS))).await? {
+    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
+    for team in teams {
         loop {
-            let team = team.id.clone();
-            let forget = board.db.piece(move |tx| {
-                let team = team.clone();
-                Box::pin(
-                    async move { Ok::<_, Error>(db::vibers::forget_contact(tx, &team, now, MAX_FORGOTTEN).await?) },
-                )
-            });
+            let forget =
+                board.piece(&team.id, &By::board(), |tx| Box::pin(db::vibers::forget_contact(tx, MAX_FORGOTTEN)));
             let some = forget.await?;
             unheard += some;
             if some < MAX_FORGOTTEN {
@@ -389,20 +360,18 @@ pub async fn begin_unheard(board: &Board) -> Result<u64> {
 }
 
 /// Attempts whose `task:submit` was not sent, because nobody wants them any more: they certainly never began.
-pub async fn withdraw(board: &Board, speaker: &Speaker, attempts: &[(TaskId, u32)]) -> Result<()> {
-    let now = board.clock.now();
+pub async fn withdraw(board: &Board, connection: &Connection, attempts: &[(TaskId, u32)]) -> Result<()> {
     let mut rest = attempts.to_vec();
     while !rest.is_empty() {
-        let who = speaker.clone();
+        let viber = connection.viber.clone();
         let some: Arc<[(TaskId, u32)]> = rest.iter().take(AT_ONCE).cloned().collect();
         let (done, after) = board
-            .db
-            .piece(move |tx| {
-                let (who, some) = (who.clone(), some.clone());
+            .piece(&connection.team, &connection.by(), move |tx| {
+                let (viber, some) = (viber.clone(), some.clone());
                 Box::pin(async move {
                     let (mut after, mut done) = (After::default(), 0);
                     for (task, attempt) in some.iter() {
-                        take_back(tx, &who, task, *attempt, now, &mut after).await?;
+                        take_back(tx, &viber, task, *attempt, &mut after).await?;
                         done += 1;
                         if tx.is_full() {
                             break;
@@ -412,38 +381,29 @@ pub async fn withdraw(board: &Board, speaker: &Speaker, attempts: &[(TaskId, u32
                 })
             })
             .await?;
-        after.tell(board, &speaker.team);
+        after.tell(board, &connection.team);
         rest.drain(..done);
     }
     Ok(())
 }
 
-async fn take_back(
-    tx: &mut Tx,
-    who: &Speaker,
-    task: &TaskId,
-    attempt: u32,
-    now: Instant,
-    after: &mut After,
-) -> Result<()> {
-    let Some(held) = db::attempts::held(tx, &who.team, task, attempt).await? else { return Ok(()) };
-    if held.viber_id != who.viber || held.last_seq > 0 {
+async fn take_back(tx: &mut Change<'_>, viber: &ViberId, task: &TaskId, attempt: u32, after: &mut After) -> Result<()> {
+    let Some(held) = db::attempts::held(tx, task, attempt).await? else { return Ok(()) };
+    if held.viber_id != *viber || held.last_seq > 0 {
         return Ok(());
     }
-    db::sessions::touch(tx, &who.team, &held.session_id, now).await?;
+    db::sessions::touch(tx, &held.session_id).await?;
     let superseded = held.newest != attempt;
     let end = db::attempts::End { outcome: "stopped", superseded, report: None };
-    db::attempts::end(tx, &who.team, task, attempt, end, now).await?;
-    db::tasks::confirm_stop(tx, &who.team, task, attempt, None, now).await?;
-    offer::next(tx, &who.team, &held.session_id, now, after).await?;
+    db::attempts::end(tx, task, attempt, end).await?;
+    db::tasks::confirm_stop(tx, task, attempt, None).await?;
+    offer::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
     Ok(())
 }
 
 /// The unfinished attempts that the viber's daemon has on disk, as far as we know.
 pub async fn delivered(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<Running>> {
-    let (team, viber) = (team.clone(), viber.clone());
-    let open = board.db.read(move |tx| Box::pin(async move { db::attempts::open_of_viber(tx, &team, &viber).await }));
-    let open = open.await?;
+    let open = db::attempts::open_of_viber(&mut board.db.reader_of(team).await?, viber).await?;
     Ok(open.iter().filter(|open| open.delivered).map(running).collect())
 }

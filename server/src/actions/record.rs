@@ -13,37 +13,19 @@ mod share;
 
 use std::sync::Arc;
 
-use protocol::{Acked, Events, Instant, Running, TaskId, TeamId, ViberId};
+use protocol::{Acked, Events, Running, TaskId};
 
 use super::{After, memory, reconcile};
 use crate::{
-    db::{self, Tx},
-    domain::{Actor, By, Committed},
+    db::{self, Change, attempts::Held, audit::Entry},
+    domain::{Committed, Connection},
     error::{Error, Result},
     hub::Hub,
     measure,
     state::Board,
 };
 
-use run::Run;
-
-/// Which connection speaks: its frames count only while it is the viber's newest.
-#[derive(Clone, Debug)]
-pub struct Speaker {
-    pub team: TeamId,
-    pub viber: ViberId,
-    /// For the audit.
-    pub name: String,
-    pub address: String,
-    pub epoch: u64,
-}
-
-impl Speaker {
-    /// The viber as the audit names it.
-    pub fn by(&self) -> By {
-        By { actor: Actor::Viber { id: self.viber.clone(), name: self.name.clone() }, address: self.address.clone() }
-    }
-}
+use run::EventRun;
 
 /// What the daemon is answered after the commit.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +42,7 @@ pub struct Answers {
 
 /// Everything of a change that matters after it.
 #[derive(Default)]
-struct Book {
+struct Recorded {
     answers: Answers,
     runs: Vec<(TaskId, Arc<Committed>)>,
     after: After,
@@ -74,7 +56,7 @@ struct Book {
 /// the viber exists, or it was revoked.
 pub async fn record(
     board: &Board,
-    speaker: &Speaker,
+    connection: &Connection,
     frames: Arc<[Events]>,
     acked: Option<u64>,
 ) -> Result<Option<Answers>> {
@@ -82,7 +64,7 @@ pub async fn record(
     let mut shares = share::shares(frames).into_iter().peekable();
     while let Some(share) = shares.next() {
         let acked = acked.filter(|_| shares.peek().is_none());
-        let Some(answers) = some(board, speaker, share, acked).await? else { return Ok(None) };
+        let Some(answers) = some(board, connection, share, acked).await? else { return Ok(None) };
         all.add(answers);
     }
     Ok(Some(all))
@@ -103,24 +85,28 @@ impl Answers {
 }
 
 /// Records what one change has room for.
-async fn some(board: &Board, speaker: &Speaker, frames: Arc<[Events]>, acked: Option<u64>) -> Result<Option<Answers>> {
-    let now = board.clock.now();
-    let who = speaker.clone();
+async fn some(
+    board: &Board,
+    connection: &Connection,
+    frames: Arc<[Events]>,
+    acked: Option<u64>,
+) -> Result<Option<Answers>> {
+    let told = Arc::new((connection.clone(), frames));
     let book = board
-        .db
-        .write(move |tx| {
-            let (who, frames) = (who.clone(), frames.clone());
+        .change(&connection.team, &connection.by(), move |tx| {
+            let told = told.clone();
             Box::pin(async move {
-                if db::vibers::epoch(tx, &who.team, &who.viber).await? != Some(who.epoch) {
+                let (connection, frames) = &*told;
+                if db::vibers::epoch(tx, &connection.viber).await? != Some(connection.epoch) {
                     return Ok(None);
                 }
-                let mut book = Book::default();
-                for (task, attempt, frames) in by_attempt(&frames) {
-                    one(tx, &who, (task, attempt), &frames, now, &mut book).await?;
+                let mut book = Recorded::default();
+                for of_attempt in by_attempt(frames) {
+                    one(tx, connection, &of_attempt, &mut book).await?;
                 }
                 // Sessions are locked before their viber, here as everywhere.
                 if let Some(cmd_seq) = acked {
-                    book.acked = reconcile::acked(tx, &who, cmd_seq, now).await?;
+                    book.acked = reconcile::acked(tx, connection, cmd_seq).await?;
                 }
                 Ok::<_, Error>(Some(book))
             })
@@ -128,7 +114,7 @@ async fn some(board: &Board, speaker: &Speaker, frames: Arc<[Events]>, acked: Op
         .await?;
     let Some(book) = book else { return Ok(None) };
     if let Some(cmd_seq) = acked.filter(|_| !book.acked) {
-        reconcile::ack_commands(board, speaker, cmd_seq).await?;
+        reconcile::ack_commands(board, connection, cmd_seq).await?;
     }
     let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
     metrics::counter!(measure::EVENTS).increment(events as u64);
@@ -137,47 +123,73 @@ async fn some(board: &Board, speaker: &Speaker, frames: Arc<[Events]>, acked: Op
         let last = |acked: &Acked| acked.task_id == task && acked.attempt == run.attempt && acked.seq == run.to;
         let ends = ended && book.answers.acks.iter().any(last);
         let publish = if ends { Hub::publish_last } else { Hub::publish };
-        publish(&board.hub, &speaker.team, &task, run);
+        publish(&board.hub, &connection.team, &task, run);
     }
-    book.after.tell(board, &speaker.team);
+    book.after.tell(board, &connection.team);
     if book.remembers {
-        board.shutdown.spawn(memory::follow(board.clone(), speaker.clone()));
+        board.shutdown.spawn(memory::follow(board.clone(), connection.clone()));
     }
     Ok(Some(book.answers))
 }
 
+/// What waits of one attempt.
+struct AttemptFrames<'a> {
+    task: &'a TaskId,
+    attempt: u32,
+    frames: Vec<&'a Events>,
+}
+
 /// Frames by attempt, in the order they came.
-fn by_attempt(frames: &[Events]) -> Vec<(&TaskId, u32, Vec<&Events>)> {
-    let mut groups: Vec<(&TaskId, u32, Vec<&Events>)> = Vec::new();
+fn by_attempt(frames: &[Events]) -> Vec<AttemptFrames<'_>> {
+    let mut groups: Vec<AttemptFrames<'_>> = Vec::new();
     for frame in frames {
-        match groups.iter_mut().find(|(task, attempt, _)| *task == &frame.task_id && *attempt == frame.attempt) {
-            Some((_, _, group)) => group.push(frame),
-            None => groups.push((&frame.task_id, frame.attempt, vec![frame])),
+        match groups.iter_mut().find(|group| *group.task == frame.task_id && group.attempt == frame.attempt) {
+            Some(group) => group.frames.push(frame),
+            None => {
+                groups.push(AttemptFrames { task: &frame.task_id, attempt: frame.attempt, frames: vec![frame] });
+            }
         }
     }
     groups
 }
 
+/// New events of an attempt that the viber holds, on their way into the change.
+struct Recording<'a, 't> {
+    tx: &'a mut Change<'t>,
+    connection: &'a Connection,
+    task: &'a TaskId,
+    attempt: u32,
+    held: &'a Held,
+    run: &'a EventRun,
+    book: &'a mut Recorded,
+}
+
+impl Recording<'_, '_> {
+    /// Whether no attempt follows this one: only then its task moves with it.
+    fn is_newest(&self) -> bool {
+        self.held.newest == self.attempt
+    }
+}
+
 /// The frames of one attempt.
 async fn one(
-    tx: &mut Tx,
-    who: &Speaker,
-    (task, attempt): (&TaskId, u32),
-    frames: &[&Events],
-    now: Instant,
-    book: &mut Book,
+    tx: &mut Change<'_>,
+    connection: &Connection,
+    of_attempt: &AttemptFrames<'_>,
+    book: &mut Recorded,
 ) -> Result<()> {
-    let held = match db::attempts::held(tx, &who.team, task, attempt).await? {
-        None if attempt == 1 => announce::announced(tx, who, task, frames, now, book).await?,
+    let AttemptFrames { task, attempt, ref frames } = *of_attempt;
+    let held = match db::attempts::held(tx, task, attempt).await? {
+        None if attempt == 1 => announce::announced(tx, connection, of_attempt, book).await?,
         found => found,
     };
-    let Some(held) = held.filter(|held| held.viber_id == who.viber) else {
-        return stranger(tx, who, (task, attempt), frames, now, book).await;
+    let Some(held) = held.filter(|held| held.viber_id == connection.viber) else {
+        return stranger(tx, connection, of_attempt, book).await;
     };
-    let mut run = Run::after(held.last_seq);
+    let mut run = EventRun::after(held.last_seq);
     for frame in frames {
         if run.next() > 1 && frame.from < run.next() {
-            let stored = run::stored(tx, &who.team, frame, held.last_seq).await?;
+            let stored = run::stored(tx, frame, held.last_seq).await?;
             run.check(frame, &stored);
         }
         run.take(frame);
@@ -195,7 +207,7 @@ async fn one(
         book.answers.nacks.push(at(run.next()));
     }
     if run.is_new() {
-        effects::apply(tx, who, (task, attempt), &held, &run, now, book).await?;
+        Recording { tx, connection, task, attempt, held: &held, run: &run, book }.apply().await?;
     }
     if run.heard {
         book.answers.acks.push(at(run.next() - 1));
@@ -205,15 +217,14 @@ async fn one(
 
 /// Events of a task that this viber does not hold.
 async fn stranger(
-    tx: &mut Tx,
-    who: &Speaker,
-    (task, attempt): (&TaskId, u32),
-    frames: &[&Events],
-    now: Instant,
-    book: &mut Book,
+    tx: &mut Change<'_>,
+    connection: &Connection,
+    of_attempt: &AttemptFrames<'_>,
+    book: &mut Recorded,
 ) -> Result<()> {
-    let gone = !db::tasks::is_taken(tx, task).await? || db::purge::is_going(tx, &who.team, task).await?;
-    let deleted = gone && db::commands::named(tx, &who.team, &who.viber, task).await?;
+    let AttemptFrames { task, attempt, ref frames } = *of_attempt;
+    let gone = !db::tasks::is_taken(tx.board(), task).await? || db::purge::is_going(tx, task).await?;
+    let deleted = gone && db::commands::named(tx, &connection.viber, task).await?;
     if deleted {
         // Its session is gone: nobody waits for the rest, and the daemon may forget it.
         let last = frames.iter().filter_map(|frame| run::last_seq(frame)).max().unwrap_or_default();
@@ -222,6 +233,6 @@ async fn stranger(
     }
     book.answers.refused.extend(frames.iter().map(|_| ("forbidden_task", task.clone())));
     let detail = format!("attempt {attempt}");
-    db::audit::append(tx, &who.team, now, &who.by(), "link.forbidden_task", task.as_str(), &detail, None, None).await?;
+    db::audit::append(tx, Entry::new("link.forbidden_task", task.as_str()).detail(&detail)).await?;
     Ok(())
 }

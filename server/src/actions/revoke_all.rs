@@ -7,7 +7,7 @@ use protocol::{InvitationId, JoinTokenId, TeamId, TokenId, ViberId};
 
 use super::{invitations, tokens, vibers};
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{By, Team},
     error::{Error, Result},
     hub::{News, Revoked},
@@ -62,9 +62,8 @@ pub async fn count(board: &Board, team: Option<&Team>) -> Result<AccessCounts> {
         all.invitations += open.invitations.len() as u64;
         all.vibers += open.vibers.len() as u64;
     }
-    let (id, now) = (team.map(|team| team.id.clone()), board.clock.now());
-    let read = board.db.read(move |tx| Box::pin(async move { db::logins::count(tx, id.as_ref(), now).await }));
-    (all.logins, all.people) = read.await?;
+    let (id, now) = (team.map(|team| &team.id), board.clock.now());
+    (all.logins, all.people) = db::logins::count(&mut *board.db.reader().await?, id, now).await?;
     Ok(all)
 }
 
@@ -139,11 +138,10 @@ async fn end_logins(board: &Board, team: Option<&TeamId>) -> Result<u64> {
 }
 
 async fn note(board: &Board, by: &By, team: &TeamId, ended: AccessCounts) -> Result<()> {
-    let (team, by, now) = (team.clone(), by.clone(), board.clock.now());
-    let noted = board.db.write(move |tx| {
-        let (team, by) = (team.clone(), by.clone());
+    let noted = board.change(team, by, move |tx| {
         Box::pin(async move {
-            db::audit::append(tx, &team, now, &by, "team.revoke_all", team.as_str(), &ended.words(), None, None).await
+            let team = tx.team.clone();
+            db::audit::append(tx, Entry::new("team.revoke_all", team.as_str()).detail(&ended.words())).await
         })
     });
     Ok(noted.await?)
@@ -152,7 +150,7 @@ async fn note(board: &Board, by: &By, team: &TeamId, ended: AccessCounts) -> Res
 async fn teams(board: &Board, team: Option<&Team>) -> Result<Vec<Team>> {
     match team {
         Some(team) => Ok(vec![team.clone()]),
-        None => Ok(board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?),
+        None => Ok(db::teams::all(&mut *board.db.reader().await?, TEAMS).await?),
     }
 }
 
@@ -166,20 +164,16 @@ struct OpenAccess {
 
 impl OpenAccess {
     async fn of(board: &Board, team: &TeamId) -> Result<Self> {
-        let (team, now) = (team.clone(), board.clock.now());
-        let read = board.db.read(move |tx| {
-            Box::pin(async move {
-                let tokens = db::tokens::list(tx, &team).await?.into_iter();
-                let join_tokens = db::join_tokens::open(tx, &team, now, AT_ONCE).await?.into_iter();
-                let vibers = db::vibers::list(tx, &team, None, VIBERS).await?.into_iter();
-                Ok::<_, db::Error>(Self {
-                    tokens: tokens.map(|token| token.id).collect(),
-                    invitations: db::invitations::open(tx, &team, now, AT_ONCE).await?,
-                    join_tokens: join_tokens.map(|token| token.id).collect(),
-                    vibers: vibers.map(|viber| viber.id).collect(),
-                })
-            })
-        });
-        Ok(read.await?)
+        let now = board.clock.now();
+        let mut tx = board.db.reader_of(team).await?;
+        let tokens = db::tokens::list(&mut tx).await?.into_iter();
+        let join_tokens = db::join_tokens::open(&mut tx, now, AT_ONCE).await?.into_iter();
+        let vibers = db::vibers::list(&mut tx, None, VIBERS).await?.into_iter();
+        Ok(Self {
+            tokens: tokens.map(|token| token.id).collect(),
+            invitations: db::invitations::open(&mut tx, now, AT_ONCE).await?,
+            join_tokens: join_tokens.map(|token| token.id).collect(),
+            vibers: vibers.map(|viber| viber.id).collect(),
+        })
     }
 }

@@ -6,7 +6,7 @@ use protocol::{Instant, TeamId};
 
 use super::accounts::{self, NewOperator};
 use crate::{
-    db::{self, board::SETUP_CODE},
+    db::{self, Tx, audit::Entry, board::SETUP_CODE},
     domain::{Actor, By, Login, Operator, Role, Team},
     error::{Error, Result},
     secret::{self, Secret},
@@ -55,13 +55,9 @@ pub async fn new_code(board: &Board) -> Result<Secret> {
 /// Whether this code works now.
 pub async fn is_open(board: &Board, code: &str) -> Result<bool> {
     let hash = secret::hash(code);
-    let read = board.db.read(|tx| {
-        Box::pin(async move {
-            let kept = db::board::fact(tx, SETUP_CODE).await?;
-            Ok::<_, db::Error>(kept.is_some_and(|kept| kept == hash) && !db::members::any_owner(tx).await?)
-        })
-    });
-    Ok(read.await?)
+    let mut tx = board.db.reader().await?;
+    let kept = db::board::fact(&mut tx, SETUP_CODE).await?;
+    Ok(kept.is_some_and(|kept| kept == hash) && !db::members::any_owner(&mut tx).await?)
 }
 
 /// What the setup page asks for.
@@ -96,17 +92,19 @@ pub async fn claim(board: &Board, code: &str, claim: Claim) -> Result<(Operator,
             }
             let mut team = first_team(tx, now).await?;
             team.name.clone_from(team_name);
-            if let Some(slug) = free_slug(tx, team_name, &team.id).await? {
+            if let Some(slug) = free_slug(tx, &team.id, team_name).await? {
                 team.slug = slug;
             }
+            let tx = &mut tx.change(&team.id, by, now);
             db::teams::update(tx, &team).await?;
-            db::teams::claim(tx, &team.id, now).await?;
+            db::teams::claim(tx).await?;
             team.claimed_at = Some(now);
-            db::operators::insert(tx, operator, password_hash).await?;
-            db::members::insert(tx, &team.id, &operator.id, Role::Owner, now).await?;
-            db::logins::insert(tx, login).await?;
+            db::operators::insert(tx.board(), operator, password_hash).await?;
+            db::members::insert(tx, &operator.id, Role::Owner).await?;
+            db::logins::insert(tx.board(), login).await?;
             let (object, after) = (operator.id.as_str(), format!("{} owner", operator.email));
-            db::audit::append(tx, &team.id, now, by, "team.claim", object, team_name, None, Some(&after)).await?;
+            let entry = Entry::new("team.claim", object).detail(team_name).after(after.as_str());
+            db::audit::append(tx, entry).await?;
             Ok(team)
         })
     });
@@ -116,7 +114,7 @@ pub async fn claim(board: &Board, code: &str, claim: Claim) -> Result<(Operator,
 }
 
 /// The unclaimed team of the first start, or a new one when it was deleted.
-async fn first_team(tx: &mut db::Tx, now: Instant) -> Result<Team> {
+async fn first_team(tx: &mut Tx, now: Instant) -> Result<Team> {
     if let Some(team) = db::teams::all(tx, 500).await?.into_iter().find(|team| team.claimed_at.is_none()) {
         return Ok(team);
     }
@@ -126,7 +124,7 @@ async fn first_team(tx: &mut db::Tx, now: Instant) -> Result<Team> {
 }
 
 /// The slug that a team's name asks for, if nobody else has it.
-async fn free_slug(tx: &mut db::Tx, name: &str, team: &TeamId) -> Result<Option<String>, db::Error> {
+async fn free_slug(tx: &mut Tx, team: &TeamId, name: &str) -> Result<Option<String>, db::Error> {
     let Some(slug) = super::teams::slug_of(name) else { return Ok(None) };
     match db::teams::by_slug(tx, &slug).await? {
         Some(other) if other.id != *team => Ok(None),

@@ -52,8 +52,7 @@ pub struct Which<'a> {
 
 /// The spaces of a viber.
 pub async fn all(board: &Board, team: &TeamId, id: &ViberId) -> Result<(Viber, Vec<Space>)> {
-    let (team, id) = (team.clone(), id.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await })).await?;
+    let found = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
     let viber = found.ok_or(Error::NotFound)?;
     let spaces = Space::all(&viber.agents);
     Ok((viber, spaces))

@@ -4,7 +4,7 @@ use protocol::{Instant, TeamId};
 
 use super::{accounts::check_name, purge};
 use crate::{
-    db,
+    db::{self, audit::Entry},
     domain::{By, Team},
     error::{Error, Result},
     hub::{News, Revoked},
@@ -69,8 +69,9 @@ pub async fn add(board: &Board, by: &By, slug: &str, name: &str) -> Result<Team>
         let (team, by) = (made.clone(), by.clone());
         Box::pin(async move {
             db::teams::insert(tx, &team).await?;
-            let (now, slug) = (team.created_at, &team.slug);
-            db::audit::append(tx, &team.id, now, &by, "team.add", slug, &team.name, None, Some(slug)).await
+            let slug = team.slug.as_str();
+            let entry = Entry::new("team.add", slug).detail(&team.name).after(slug);
+            db::audit::append(&mut tx.change(&team.id, &by, team.created_at), entry).await
         })
     });
     done.await.map_err(|error| taken(error.into()))?;
@@ -79,7 +80,7 @@ pub async fn add(board: &Board, by: &By, slug: &str, name: &str) -> Result<Team>
 
 /// What the settings page changes.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct TeamSettings {
     pub slug: String,
     pub name: String,
     pub lost_after_minutes: i64,
@@ -94,49 +95,48 @@ pub async fn bound_artifacts(board: &Board, by: &By, team: &Team, bounds: db::bl
     if !(1..=MOST_MIB).contains(&(bounds.bytes / MIB)) {
         return Err(Error::unacceptable("bad_size", "An artifact may have 1 to 1048576 MiB."));
     }
-    let (id, slug, by, now) = (team.id.clone(), team.slug.clone(), by.clone(), board.clock.now());
-    board
-        .db
-        .write(move |tx| {
-            let (id, slug, by) = (id.clone(), slug.clone(), by.clone());
-            Box::pin(async move {
-                let before = db::blobs::bounds(tx, &id).await?.ok_or(Error::NotFound)?;
-                db::blobs::set_bounds(tx, &id, bounds).await?;
-                let words = |bounds: db::blobs::Bounds| {
-                    format!("artifacts kept {} days, at most {} MiB each", bounds.days, bounds.bytes / MIB)
-                };
-                let (old, new) = (words(before), words(bounds));
-                db::audit::append(tx, &id, now, &by, "team.artifacts", &slug, "", Some(&old), Some(&new)).await?;
-                Ok::<_, Error>(())
-            })
+    let slug = team.slug.clone();
+    let done = board.change(&team.id, by, move |tx| {
+        let slug = slug.clone();
+        Box::pin(async move {
+            let before = db::blobs::bounds(tx).await?.ok_or(Error::NotFound)?;
+            db::blobs::set_bounds(tx, bounds).await?;
+            let words = |bounds: db::blobs::Bounds| {
+                format!("artifacts kept {} days, at most {} MiB each", bounds.days, bounds.bytes / MIB)
+            };
+            let (old, new) = (words(before), words(bounds));
+            let entry = Entry::new("team.artifacts", &slug).before(old.as_str()).after(new.as_str());
+            Ok(db::audit::append(tx, entry).await?)
         })
-        .await
+    });
+    done.await
 }
 
 /// Changes a team's name, slug and limits.
-pub async fn update(board: &Board, by: &By, team: &Team, change: Change) -> Result<Team> {
-    check_slug(&change.slug)?;
-    let name = check_name(&change.name)?;
-    if !(0..=7 * 24 * 60).contains(&change.lost_after_minutes) {
+pub async fn update(board: &Board, by: &By, team: &Team, settings: TeamSettings) -> Result<Team> {
+    check_slug(&settings.slug)?;
+    let name = check_name(&settings.name)?;
+    if !(0..=7 * 24 * 60).contains(&settings.lost_after_minutes) {
         return Err(Error::unacceptable("bad_lost_after", "Silence may last 0 (for ever) to 10080 minutes."));
     }
-    if !(1..=3650).contains(&change.retention_days) {
+    if !(1..=3650).contains(&settings.retention_days) {
         return Err(Error::unacceptable("bad_retention", "Events are kept for 1 to 3650 days."));
     }
     let changed = Team {
-        slug: change.slug,
+        slug: settings.slug,
         name,
-        lost_after_ms: change.lost_after_minutes * 60_000,
-        retention_days: change.retention_days,
+        lost_after_ms: settings.lost_after_minutes * 60_000,
+        retention_days: settings.retention_days,
         ..team.clone()
     };
-    let (was, is, by, now) = (words(team), changed.clone(), by.clone(), board.clock.now());
-    let done = board.db.write(move |tx| {
-        let (was, is, by) = (was.clone(), is.clone(), by.clone());
+    let (was, is) = (words(team), changed.clone());
+    let done = board.change(&team.id, by, move |tx| {
+        let (was, is) = (was.clone(), is.clone());
         Box::pin(async move {
             db::teams::update(tx, &is).await?;
             let after = words(&is);
-            db::audit::append(tx, &is.id, now, &by, "team.update", &is.slug, &after, Some(&was), Some(&after)).await
+            let entry = Entry::new("team.update", &is.slug).detail(&after).before(was.as_str()).after(after.as_str());
+            db::audit::append(tx, entry).await
         })
     });
     done.await.map_err(|error| taken(error.into()))?;
@@ -147,24 +147,20 @@ pub async fn update(board: &Board, by: &By, team: &Team, change: Change) -> Resu
 
 /// Shuts a team, or opens it again: nobody and no viber gets in meanwhile. Its work is stopped, for nobody can watch it.
 pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Result<()> {
-    let (id, by, now, stopper) = (team.id.clone(), by.clone(), board.clock.now(), by.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (id, by) = (id.clone(), by.clone());
-            Box::pin(async move {
-                db::teams::suspend(tx, &id, suspended.then_some(now)).await?;
-                let action = if suspended { "team.suspend" } else { "team.resume" };
-                db::audit::append(tx, &id, now, &by, action, id.as_str(), "", None, None).await?;
-                Ok::<_, Error>(())
-            })
+    let done = board.change(&team.id, by, move |tx| {
+        Box::pin(async move {
+            let (team, now) = (tx.team.clone(), tx.now);
+            db::teams::suspend(tx, suspended.then_some(now)).await?;
+            let action = if suspended { "team.suspend" } else { "team.resume" };
+            db::audit::append(tx, Entry::new(action, team.as_str())).await
         })
-        .await?;
+    });
+    done.await?;
     // Their vibers are told before their links are closed, as far as that goes at once.
-    let stopped = !suspended || purge::stop_some(board, team, &stopper).await?;
+    let stopped = !suspended || purge::stop_some(board, team, by).await?;
     everyone_out(board, &team.id);
     if !stopped {
-        purge::stop_team(board, team, &stopper).await?;
+        purge::stop_team(board, team, by).await?;
     }
     Ok(())
 }
@@ -172,13 +168,11 @@ pub async fn suspend(board: &Board, by: &By, team: &Team, suspended: bool) -> Re
 /// Deletes a team and all that is in it. There is no way back: it is shut and hidden at once, and taken away by and by, by
 /// the Board that serves, or here when none does; if that is cut off the next Board goes on with it (`purge`).
 pub async fn delete(board: &Board, by: &By, team: &Team) -> Result<()> {
-    let (id, now) = (team.id.clone(), board.clock.now());
-    let hidden = board.db.write(move |tx| {
-        let id = id.clone();
+    let hidden = board.change(&team.id, by, move |tx| {
         Box::pin(async move {
-            let hidden = db::purge::hide_team(tx, &id, now).await?;
+            let hidden = db::purge::hide_team(tx).await?;
             if hidden {
-                db::audit::bury(tx, &id, now).await?;
+                db::audit::bury(tx).await?;
             }
             Ok::<_, Error>(hidden)
         })

@@ -10,13 +10,13 @@ use serde_json::{json, value::RawValue};
 
 use super::{
     enrol, reconcile,
-    record::{self, Answers, Speaker},
+    record::{self, Answers},
     tasks, teams, upkeep, vibers,
 };
 use crate::{
     clock::Clock,
     db,
-    domain::{By, Committed, Part, Task, TaskState},
+    domain::{By, Committed, Connection, Part, Task, TaskState},
     guard::Keys,
     hub::Order,
     state::Board,
@@ -30,7 +30,7 @@ struct Lab {
     board: Board,
     now: Arc<AtomicI64>,
     team: TeamId,
-    speaker: Speaker,
+    connection: Connection,
 }
 
 impl Lab {
@@ -46,20 +46,25 @@ impl Lab {
         let (secret, _) = vibers::join_token(&board, &team, &By::console(), &BTreeMap::new()).await.expect("a token");
         let joining = enrol::Joining { token: secret.reveal().into(), name: "kiln".into(), ..Default::default() };
         let joined = enrol::join(&board, joining, "").await.expect("a viber");
-        let speaker =
-            Speaker { team: team.clone(), viber: joined.viber, name: "kiln".into(), address: String::new(), epoch: 0 };
-        let mut lab = Self { _folder: folder, board, now, team, speaker };
+        let connection = Connection {
+            team: team.clone(),
+            viber: joined.viber,
+            name: "kiln".into(),
+            address: String::new(),
+            epoch: 0,
+        };
+        let mut lab = Self { _folder: folder, board, now, team, connection };
         lab.connect(0).await;
         lab
     }
 
     async fn connect(&mut self, last_cmd_seq: u64) -> reconcile::Welcomed {
-        let hello: Hello = serde_json::from_value(json!({"protocol": [1, 1], "viberId": self.speaker.viber,
+        let hello: Hello = serde_json::from_value(json!({"protocol": [1, 1], "viberId": self.connection.viber,
             "bootId": protocol::BootId::new(1), "version": "1", "platform": "linux", "hostname": "kiln",
             "lastCmdSeq": last_cmd_seq}))
         .expect("a hello");
-        let welcomed = reconcile::welcome(&self.board, &self.speaker, &hello, false).await.expect("a welcome");
-        self.speaker.epoch = welcomed.epoch;
+        let welcomed = reconcile::welcome(&self.board, &self.connection, &hello, false).await.expect("a welcome");
+        self.connection.epoch = welcomed.epoch;
         welcomed
     }
 
@@ -75,30 +80,25 @@ impl Lab {
         };
         let items = bodies.into_iter().enumerate().map(item).collect();
         let frame = Events { task_id: task.clone(), attempt: 1, from, items };
-        record::record(&self.board, &self.speaker, [frame].into(), None).await.expect("recorded or refused")
+        record::record(&self.board, &self.connection, [frame].into(), None).await.expect("recorded or refused")
     }
 
     async fn task(&self, id: &TaskId) -> Task {
-        let (team, id) = (self.team.clone(), id.clone());
-        let read = self.board.db.read(move |tx| Box::pin(async move { db::tasks::load(tx, &team, &id).await }));
-        read.await.expect("a read").expect("a task")
+        db::tasks::load(&mut self.reader().await, id).await.expect("a read").expect("a task")
     }
 
     async fn events(&self, id: &TaskId) -> Vec<Committed> {
-        let (team, id) = (self.team.clone(), id.clone());
-        let read =
-            self.board.db.read(move |tx| Box::pin(async move { db::events::after(tx, &team, &id, 1, 0, 100).await }));
-        read.await.expect("a read")
+        db::events::after(&mut self.reader().await, id, 1, 0, 100).await.expect("a read")
     }
 
     /// Kinds of parts of the session's messages, by message.
     async fn parts(&self, task: &Task) -> Vec<Vec<Part>> {
-        let (team, session) = (self.team.clone(), task.session_id.clone());
-        let read = self
-            .board
-            .db
-            .read(move |tx| Box::pin(async move { db::messages::page(tx, &team, &session, None, 50).await }));
-        read.await.expect("a read").into_iter().map(|message| message.parts).collect()
+        let messages = db::messages::page(&mut self.reader().await, &task.session_id, None, 50).await.expect("a read");
+        messages.into_iter().map(|message| message.parts).collect()
+    }
+
+    async fn reader(&self) -> db::TeamTx<'_> {
+        self.board.db.reader_of(&self.team).await.expect("a reader")
     }
 
     fn pass(&self, millis: i64) {
@@ -147,7 +147,7 @@ async fn a_stop_before_the_viber_came_is_never_begun_and_makes_room() {
     assert!(lab.task(&first.id).await.stop_confirmed_at.is_none());
     assert_eq!(lab.task(&second.id).await.delivery, Some(crate::domain::Delivery::Queued));
     lab.connect(0).await;
-    reconcile::withdraw(&lab.board, &lab.speaker, &[(first.id.clone(), 1)]).await.expect("withdrawn");
+    reconcile::withdraw(&lab.board, &lab.connection, &[(first.id.clone(), 1)]).await.expect("withdrawn");
     assert!(lab.task(&first.id).await.stop_confirmed_at.is_some());
     assert_eq!(lab.task(&second.id).await.delivery, Some(crate::domain::Delivery::Offered));
 }
@@ -156,16 +156,16 @@ async fn a_stop_before_the_viber_came_is_never_begun_and_makes_room() {
 async fn an_older_connection_is_not_heard_and_a_restored_board_counts_on() {
     let mut lab = Lab::new().await;
     let task = lab.submit("go").await;
-    let old = lab.speaker.clone();
+    let old = lab.connection.clone();
     lab.connect(41).await;
-    let new = std::mem::replace(&mut lab.speaker, old);
+    let new = std::mem::replace(&mut lab.connection, old);
     assert!(lab.report(&task.id, 1, vec![started()]).await.is_none());
-    lab.speaker = new;
+    lab.connection = new;
     assert!(lab.report(&task.id, 1, vec![started()]).await.is_some());
-    let (team, viber) = (lab.team.clone(), lab.speaker.viber.clone());
-    let given = lab.board.db.write(move |tx| {
-        let (team, viber) = (team.clone(), viber.clone());
-        Box::pin(async move { db::vibers::next_cmd_seq(tx, &team, &viber).await })
+    let viber = lab.connection.viber.clone();
+    let given = lab.board.change(&lab.team, &By::console(), move |tx| {
+        let viber = viber.clone();
+        Box::pin(async move { db::vibers::next_cmd_seq(tx, &viber).await })
     });
     assert_eq!(given.await.expect("a change"), Some(42));
 }
@@ -176,9 +176,10 @@ async fn what_the_board_declared_gives_way_to_what_happened() {
     let task = lab.submit("go").await;
     lab.report(&task.id, 1, vec![EventBody::Accepted {}, started()]).await;
     let one = [Running { task_id: task.id.clone(), attempt: 1 }];
-    let verdict = reconcile::Verdict::DaemonRestarted;
-    let epoch = lab.speaker.epoch;
-    reconcile::settle(&lab.board, &lab.team, &lab.speaker.viber, epoch, &one, verdict).await.expect("settled");
+    let verdict = reconcile::AttemptVerdict::DaemonRestarted;
+    let Connection { team, viber, epoch, .. } = &lab.connection;
+    let seen = reconcile::LastSeen { team, viber, epoch: *epoch };
+    reconcile::settle(&lab.board, seen, &one, verdict).await.expect("settled");
     assert_eq!(lab.task(&task.id).await.state, TaskState::Error);
     lab.report(&task.id, 3, vec![completed("after all")]).await;
     let task = lab.task(&task.id).await;
@@ -192,15 +193,10 @@ async fn what_the_board_declared_gives_way_to_what_happened() {
 async fn a_false_claim_is_written_down() {
     let lab = Lab::new().await;
     let claim = [Running { task_id: TaskId::new(7), attempt: 1 }];
-    reconcile::claims(&lab.board, &lab.speaker, &claim).await.expect("looked up");
-    let team = lab.team.clone();
-    let read = lab.board.db.read(move |tx| {
-        Box::pin(async move {
-            let sql = "SELECT COUNT(*) AS n FROM audit WHERE team_id = $1 AND action = 'link.false_claim'";
-            tx.row(sql, crate::args![&team]).await
-        })
-    });
-    assert_eq!(read.await.expect("a read").expect("a row").int("n").expect("a count"), 1);
+    reconcile::claims(&lab.board, &lab.connection, &claim).await.expect("looked up");
+    let sql = "SELECT COUNT(*) AS n FROM audit WHERE team_id = $1 AND action = 'link.false_claim'";
+    let row = lab.reader().await.row(sql, &[]).await.expect("a read").expect("a row");
+    assert_eq!(row.int("n").expect("a count"), 1);
 }
 
 #[tokio::test]
@@ -227,7 +223,7 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
 #[tokio::test]
 async fn a_sessions_first_task_is_handed_over_and_what_follows_is_read() {
     let lab = Lab::new().await;
-    let Speaker { team, viber, epoch, .. } = &lab.speaker;
+    let Connection { team, viber, epoch, .. } = &lab.connection;
     let entrance = lab.board.hub.enter(team, viber, *epoch, START).expect("a place");
     let firsts = [lab.submit("sweep").await, lab.submit("mop").await];
     let Order::Commands { first, more } = entrance.order().await else { panic!("no commands") };

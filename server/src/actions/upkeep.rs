@@ -3,8 +3,8 @@
 use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, TeamId, ViberId};
 
 use crate::{
-    db::{self, Tx},
-    domain::{Attempt, Committed, Item, Report, Team, assemble::Assembler},
+    db::{self, Change},
+    domain::{Attempt, By, Committed, Item, Report, Team, assemble::Assembler},
     error::{Error, Result},
     state::Board,
 };
@@ -36,7 +36,7 @@ pub async fn seen(board: &Board, heard: Vec<(TeamId, ViberId, Instant)>) -> Resu
             let some = some.clone();
             Box::pin(async move {
                 for (team, viber, at) in &some {
-                    db::vibers::seen(tx, team, viber, *at).await?;
+                    db::vibers::seen(&mut tx.of(team), viber, *at).await?;
                 }
                 Ok::<_, Error>(())
             })
@@ -69,16 +69,14 @@ pub async fn forget_logins(board: &Board) -> Result<()> {
 /// Takes away what was changed in files long ago, or many changes ago. What waits, or is not decided, stays.
 pub async fn trim_history(board: &Board) -> Result<()> {
     let before = Instant(board.clock.now().0 - HISTORY.0 * DAY_MS);
-    let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    let teams = db::teams::all(&mut *board.db.reader().await?, TEAMS).await?;
     for team in teams {
         let some = || {
-            let team = team.id.clone();
-            board.db.piece(move |tx| {
-                let team = team.clone();
+            board.piece(&team.id, &By::board(), move |tx| {
                 Box::pin(async move {
-                    let stale = db::edits::stale(tx, &team, before, HISTORY.1, EDITS).await?;
+                    let stale = db::edits::stale(tx, before, HISTORY.1, EDITS).await?;
                     for edit in &stale {
-                        db::edits::forget(tx, &team, edit).await?;
+                        db::edits::forget(tx, edit).await?;
                     }
                     Ok::<_, Error>(stale.len() as u64)
                 })
@@ -96,7 +94,7 @@ pub async fn sweep_artifacts(board: &Board) -> Result<()> {
 
 /// Takes away the events that are older than their team keeps them. Their parts stay, and a gap says what is missing.
 pub async fn trim_events(board: &Board) -> Result<()> {
-    let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    let teams = db::teams::all(&mut *board.db.reader().await?, TEAMS).await?;
     for team in teams.iter().filter(|team| team.retention_days > 0) {
         while trim_some(board, team).await? {}
     }
@@ -105,15 +103,13 @@ pub async fn trim_events(board: &Board) -> Result<()> {
 
 /// `true`: there may be more.
 async fn trim_some(board: &Board, team: &Team) -> Result<bool> {
-    let now = board.clock.now();
-    let before = Instant(now.0 - team.retention_days.saturating_mul(DAY_MS));
-    let team = team.id.clone();
-    let trimmed = board.db.piece(move |tx| {
-        let team = team.clone();
+    let kept = team.retention_days.saturating_mul(DAY_MS);
+    let trimmed = board.piece(&team.id, &By::board(), move |tx| {
         Box::pin(async move {
-            let stale = db::attempts::stale(tx, &team, before, BATCH).await?;
+            let before = Instant(tx.now.0 - kept);
+            let stale = db::attempts::stale(tx, before, BATCH).await?;
             for attempt in &stale {
-                if !trim(tx, &team, attempt, now).await? || tx.is_full() {
+                if !trim(tx, attempt).await? || tx.is_full() {
                     return Ok::<_, Error>(true);
                 }
             }
@@ -125,65 +121,65 @@ async fn trim_some(board: &Board, team: &Team) -> Result<bool> {
 
 /// Puts a gap in the place of an attempt's events, which grows over them until only the last one is left. `false`: there
 /// is more to do.
-async fn trim(tx: &mut Tx, team: &TeamId, attempt: &Attempt, now: Instant) -> Result<bool> {
+async fn trim(tx: &mut Change<'_>, attempt: &Attempt) -> Result<bool> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
-    let Some(held) = db::attempts::held(tx, team, task, number).await? else {
+    let Some(held) = db::attempts::held(tx, task, number).await? else {
         // Its session was deleted; it goes with that.
-        db::attempts::trimmed(tx, team, task, number, now).await?;
+        db::attempts::trimmed(tx, task, number).await?;
         return Ok(true);
     };
     if last > 1 {
-        keep_open(tx, team, attempt, now).await?;
-        while !grow_gap(tx, team, attempt, &held.agent_id, now).await? {
+        keep_open(tx, attempt).await?;
+        while !grow_gap(tx, attempt, &held.agent_id).await? {
             if tx.is_full() {
                 return Ok(false);
             }
         }
     }
-    db::attempts::trimmed(tx, team, task, number, now).await?;
+    db::attempts::trimmed(tx, task, number).await?;
     Ok(true)
 }
 
 /// What was said last and is no part yet becomes one.
-async fn keep_open(tx: &mut Tx, team: &TeamId, attempt: &Attempt, now: Instant) -> Result<()> {
+async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
     if attempt.parts_seq >= last {
         return Ok(());
     }
     let mut assembler = Assembler::new(attempt.parts_seq, false);
-    for run in db::events::after(tx, team, task, number, attempt.parts_seq, OPEN_ROWS).await? {
+    for run in db::events::after(tx, task, number, attempt.parts_seq, OPEN_ROWS).await? {
         run.items.iter().for_each(|item| assembler.read(&item.report()));
     }
     let open = assembler.open_parts();
     if let Some(message) = attempt.message_id.as_ref().filter(|_| !open.is_empty()) {
-        db::messages::append(tx, team, message, &open, now).await?;
+        db::messages::append(tx, message, &open).await?;
     }
     let advance =
         db::attempts::Advance { from: last + 1, to: last, parts_seq: last, message_id: None, started_at: None };
-    db::attempts::advance(tx, team, task, number, &advance).await?;
+    db::attempts::advance(tx, task, number, &advance).await?;
     Ok(())
 }
 
 /// Takes a few runs of events into the gap. `true`: it has reached the last event.
-async fn grow_gap(tx: &mut Tx, team: &TeamId, attempt: &Attempt, agent: &str, now: Instant) -> Result<bool> {
+async fn grow_gap(tx: &mut Change<'_>, attempt: &Attempt, agent: &str) -> Result<bool> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
-    let sizes = db::events::sizes(tx, team, task, number, db::bound::PIECE).await?;
+    let sizes = db::events::sizes(tx, task, number, db::bound::PIECE).await?;
     let Some((to, _)) = sizes.last().copied() else { return Ok(true) };
-    let first = db::events::after(tx, team, task, number, 0, 1).await?;
+    let first = db::events::after(tx, task, number, 0, 1).await?;
     let so_far = first.first().and_then(|run| run.items.first()).and_then(|item| gap(&item.report()));
     let grown = so_far.map_or(0, |bytes| bytes.saturating_sub(sizes[0].1));
     let bytes = sizes.iter().fold(grown, |sum, (_, size)| sum.saturating_add(*size));
     let whole = to >= last;
-    let newest = if whole { db::events::after(tx, team, task, number, last - 1, 1).await? } else { Vec::new() };
+    let newest = if whole { db::events::after(tx, task, number, last - 1, 1).await? } else { Vec::new() };
     let end = if whole { last - 1 } else { to };
     let event = AgentStreamEvent::Gap { from: 1, to: end, bytes, reason: OLD.to_owned() };
     let body = EventBody::Progress { event: AgentEvent { agent_id: agent.to_owned(), event } };
-    let gap = Event { seq: end, at: now, body };
+    let gap = Event { seq: end, at: tx.now, body };
     let gap = serde_json::to_string(&gap).map_err(|error| Error::Internal(error.to_string()))?;
     let mut items = vec![Item { seq: end, json: gap.into() }];
     items.extend(newest.into_iter().flat_map(|run| run.items));
-    db::events::clear(tx, team, task, number, to, db::bound::PIECE).await?;
-    db::events::insert(tx, team, &Committed::new(task.clone(), number, 1, items), now).await?;
+    db::events::clear(tx, task, number, to, db::bound::PIECE).await?;
+    db::events::insert(tx, &Committed::new(task.clone(), number, 1, items)).await?;
     Ok(whole)
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{After, purge};
 use crate::{
-    db::{self, Tx},
+    db::{self, Change, audit::Entry},
     domain::{By, JoinToken, Viber, name},
     error::{Error, Result},
     secret::Secret,
@@ -34,44 +34,37 @@ pub async fn join_token(
         used_at: None,
         viber_id: None,
     };
-    let (team, by, hash, made) = (team.clone(), by.clone(), secret.hash(), token.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (team, by, hash, token) = (team.clone(), by.clone(), hash.clone(), made.clone());
-            Box::pin(async move {
-                db::join_tokens::insert(tx, &team, &token, &hash, by.actor.id()).await?;
-                let id = token.id.as_str();
-                db::audit::append(tx, &team, now, &by, "join_token.create", id, "", None, None).await?;
-                Ok::<_, Error>(())
-            })
+    let (hash, made) = (secret.hash(), token.clone());
+    let kept = board.db.change(team, by, now, move |tx| {
+        let (hash, token) = (hash.clone(), made.clone());
+        Box::pin(async move {
+            let maker = tx.by.actor.id().to_owned();
+            db::join_tokens::insert(tx, &token, &hash, &maker).await?;
+            db::audit::append(tx, Entry::new("join_token.create", token.id.as_str())).await
         })
-        .await?;
+    });
+    kept.await?;
     Ok((secret, token))
 }
 
 /// Ends a join token before it was used.
 pub async fn revoke_join_token(board: &Board, team: &TeamId, by: &By, id: &JoinTokenId) -> Result<()> {
-    let now = board.clock.now();
-    let (team, by, id) = (team.clone(), by.clone(), id.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (team, by, id) = (team.clone(), by.clone(), id.clone());
-            Box::pin(async move {
-                if !db::join_tokens::revoke(tx, &team, &id, now).await? {
-                    return Err(Error::NotFound);
-                }
-                db::audit::append(tx, &team, now, &by, "join_token.revoke", id.as_str(), "", None, None).await?;
-                Ok(())
-            })
+    let id = id.clone();
+    let revoked = board.change(team, by, move |tx| {
+        let id = id.clone();
+        Box::pin(async move {
+            if !db::join_tokens::revoke(tx, &id).await? {
+                return Err(Error::NotFound);
+            }
+            Ok(db::audit::append(tx, Entry::new("join_token.revoke", id.as_str())).await?)
         })
-        .await
+    });
+    revoked.await
 }
 
 /// What people decide about a viber.
 #[derive(Clone, Debug)]
-enum Change {
+enum ViberChange {
     Rename(String),
     Labels(BTreeMap<String, String>),
     Drain(bool),
@@ -83,7 +76,7 @@ enum Change {
 pub async fn rename(board: &Board, team: &TeamId, by: &By, id: &ViberId, name: &str) -> Result<Viber> {
     let name = name::clean(name, name::MAX_NAME);
     let name = name.ok_or_else(|| Error::unacceptable("bad_name", "a name needs at least one visible character"))?;
-    change(board, team, by, id, Change::Rename(name)).await?.ok_or(Error::NotFound)
+    change(board, team, by, id, ViberChange::Rename(name)).await?.ok_or(Error::NotFound)
 }
 
 /// Other labels, all of them.
@@ -94,105 +87,91 @@ pub async fn set_labels(
     id: &ViberId,
     labels: &BTreeMap<String, String>,
 ) -> Result<Viber> {
-    change(board, team, by, id, Change::Labels(check_labels(labels)?)).await?.ok_or(Error::NotFound)
+    change(board, team, by, id, ViberChange::Labels(check_labels(labels)?)).await?.ok_or(Error::NotFound)
 }
 
 /// Whether it begins new tasks: a drained viber goes on with what runs.
 pub async fn drain(board: &Board, team: &TeamId, by: &By, id: &ViberId, drained: bool) -> Result<Viber> {
-    change(board, team, by, id, Change::Drain(drained)).await?.ok_or(Error::NotFound)
+    change(board, team, by, id, ViberChange::Drain(drained)).await?.ok_or(Error::NotFound)
 }
 
 /// Stops every task of the viber, those that wait too.
 pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &ViberId, reason: &str) -> Result<Viber> {
     let reason = db::clean(protocol::text::head(reason, 500));
-    change(board, team, by, id, Change::Stop(reason)).await?;
+    change(board, team, by, id, ViberChange::Stop(reason)).await?;
     purge::stop_viber(board, team, id).await?;
-    let (team, id) = (team.clone(), id.clone());
-    let read = board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await }));
-    read.await?.ok_or(Error::NotFound)
+    let viber = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
+    viber.ok_or(Error::NotFound)
 }
 
 /// Takes its credential away and closes its connection. Its unfinished tasks are lost.
 pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
-    change(board, team, by, id, Change::Revoke).await?;
+    change(board, team, by, id, ViberChange::Revoke).await?;
     board.hub.close(id, limits::close::AUTH);
     purge::abandon(board, team, id).await
 }
 
-async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: Change) -> Result<Option<Viber>> {
-    let now = board.clock.now();
-    let (team_id, by, id) = (team.clone(), by.clone(), id.clone());
-    let (viber, after) = board
-        .db
-        .write(move |tx| {
-            let (team, by, id, change) = (team_id.clone(), by.clone(), id.clone(), change.clone());
-            Box::pin(async move {
-                let mut after = After::default();
-                after.viber(&id);
-                let before = db::vibers::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                apply(tx, &team, &by, &before, &change, now, &mut after).await?;
-                Ok::<_, Error>((db::vibers::load(tx, &team, &id).await?, after))
-            })
+async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: ViberChange) -> Result<Option<Viber>> {
+    let id = id.clone();
+    let changed = board.change(team, by, move |tx| {
+        let (id, change) = (id.clone(), change.clone());
+        Box::pin(async move {
+            let mut after = After::default();
+            after.viber(&id);
+            let before = db::vibers::load(tx, &id).await?.ok_or(Error::NotFound)?;
+            apply(tx, &before, &change, &mut after).await?;
+            Ok::<_, Error>((db::vibers::load(tx, &id).await?, after))
         })
-        .await?;
+    });
+    let (viber, after) = changed.await?;
     after.tell(board, team);
     Ok(viber)
 }
 
-async fn apply(
-    tx: &mut Tx,
-    team: &TeamId,
-    by: &By,
-    viber: &Viber,
-    change: &Change,
-    now: Instant,
-    after: &mut After,
-) -> Result<()> {
+async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: &mut After) -> Result<()> {
     let id = &viber.id;
     let (action, before, now_is) = match change {
-        Change::Rename(name) => {
-            let taken = db::vibers::names(tx, team, Some(id)).await?;
+        ViberChange::Rename(name) => {
+            let taken = db::vibers::names(tx, Some(id)).await?;
             if taken.iter().any(|other| other.eq_ignore_ascii_case(name)) {
                 return Err(Error::unacceptable("name_taken", format!("another viber is called {name}")));
             }
-            db::vibers::rename(tx, team, id, name).await?;
+            db::vibers::rename(tx, id, name).await?;
             ("viber.rename", viber.name.clone(), name.clone())
         }
-        Change::Labels(labels) => {
-            db::vibers::set_labels(tx, team, id, labels).await?;
+        ViberChange::Labels(labels) => {
+            db::vibers::set_labels(tx, id, labels).await?;
             ("viber.labels", format!("{:?}", viber.labels), format!("{labels:?}"))
         }
-        Change::Drain(drained) => {
-            if !db::vibers::set_drained(tx, team, id, *drained).await? {
+        ViberChange::Drain(drained) => {
+            if !db::vibers::set_drained(tx, id, *drained).await? {
                 return Ok(());
             }
             let body = json!({ "drained": drained }).to_string();
-            db::commands::give(tx, team, id, db::commands::New { kind: "viber:drain", attempt: None, body }, now)
-                .await?;
+            db::commands::give(tx, id, db::commands::New { kind: "viber:drain", attempt: None, body }).await?;
             after.command(id);
             ("viber.drain", viber.drained.to_string(), drained.to_string())
         }
-        Change::Stop(reason) => {
+        ViberChange::Stop(reason) => {
             // The tasks are stopped one after the other by `purge`.
-            let stop = db::vibers::Stop { at: now, by: by.actor.id().to_owned(), reason: reason.clone() };
-            db::vibers::set_stop(tx, team, id, &stop).await?;
+            let stop = db::vibers::Stop { at: tx.now, by: tx.by.actor.id().to_owned(), reason: reason.clone() };
+            db::vibers::set_stop(tx, id, &stop).await?;
             let body = json!({ "reason": reason }).to_string();
-            db::commands::give(tx, team, id, db::commands::New { kind: "viber:stop", attempt: None, body }, now)
-                .await?;
+            db::commands::give(tx, id, db::commands::New { kind: "viber:stop", attempt: None, body }).await?;
             after.command(id);
             ("viber.stop", String::new(), reason.clone())
         }
-        Change::Revoke => {
+        ViberChange::Revoke => {
             // Its row is the lock on new commands: no task is given to it from now on. Those that are there are given up
             // by `purge`, and so is one that just queued up in a session.
-            if !db::vibers::revoke(tx, team, id, now).await? {
+            if !db::vibers::revoke(tx, id).await? {
                 return Err(Error::NotFound);
             }
             ("viber.revoke", viber.name.clone(), String::new())
         }
     };
-    db::audit::append(tx, team, now, by, action, id.as_str(), &viber.name, Some(&before), Some(&now_is)).await?;
-    Ok(())
+    let entry = Entry::new(action, id.as_str()).detail(&viber.name).before(before.as_str()).after(now_is.as_str());
+    Ok(db::audit::append(tx, entry).await?)
 }
 
 /// Labels within bounds, without characters that hide.

@@ -61,9 +61,9 @@ pub async fn join_token(config: &Config, flags: JoinToken) -> Result<(), Failure
     let board = open::board(config).await?;
     let team = find_team(&board, &flags.team).await?;
     if let Some(token) = flags.revoke {
-        let (id, hash) = (team.id.clone(), secret::hash(token.trim()));
-        let found = board.db.read(move |tx| Box::pin(async move { db::join_tokens::by_hash(tx, &id, &hash).await }));
-        let found = found.await?.ok_or_else(|| Failure::Failed("the team has no such join token".into()))?;
+        let hash = secret::hash(token.trim());
+        let found = db::join_tokens::by_hash(&mut board.db.reader_of(&team.id).await?, &hash).await?;
+        let found = found.ok_or_else(|| Failure::Failed("the team has no such join token".into()))?;
         actions::vibers::revoke_join_token(&board, &team.id, &By::console(), &found).await?;
         open::close(&board).await;
         return Ok(());
@@ -104,6 +104,5 @@ pub async fn viber(config: &Config, verb: ViberVerb) -> Result<(), Failure> {
 }
 
 async fn vibers(board: &Board, team: &Team) -> Result<Vec<Viber>, db::Error> {
-    let id = team.id.clone();
-    board.db.read(move |tx| Box::pin(async move { db::vibers::list(tx, &id, None, 10_000).await })).await
+    db::vibers::list(&mut board.db.reader_of(&team.id).await?, None, 10_000).await
 }

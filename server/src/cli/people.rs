@@ -11,7 +11,10 @@ use super::{
     open, serving,
 };
 use crate::{
-    actions::{self, members::Addition},
+    actions::{
+        self,
+        members::{Addition, Maker},
+    },
     config::Config,
     db,
     domain::{By, Operator, Role, Team, Token},
@@ -168,7 +171,8 @@ pub async fn setup_link(config: &Config) -> Result<(), Failure> {
 /// `operator …`.
 pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure> {
     let board = open::board(config).await?;
-    let (by, owner) = (By::console(), Role::Owner);
+    let by = By::console();
+    let owner = Maker { by: &by, role: Role::Owner };
     match verb {
         OperatorVerb::Add { member, role, name, password_stdin } => {
             let typed = if password_stdin { Some(read_line()?) } else { None };
@@ -186,11 +190,8 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
         }
         OperatorVerb::List { team } => {
             let team = find_team(&board, &team).await?;
-            let members = board.db.read(|tx| {
-                let id = team.id.clone();
-                Box::pin(async move { db::members::list(tx, &id).await })
-            });
-            for member in members.await? {
+            let members = db::members::list(&mut board.db.reader_of(&team.id).await?).await?;
+            for member in members {
                 let state = if member.operator.disabled_at.is_some() { "\tdisabled" } else { "" };
                 let Operator { email, name, .. } = member.operator;
                 say(format_args!("{email}\t{}\t{name}{state}", member.role));
@@ -198,11 +199,11 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
         }
         OperatorVerb::Role { member, role } => {
             let (team, who) = find_member(&board, &member.team, &member.email).await?;
-            actions::members::set_role(&board, &team.id, &by, owner, &who.id, role).await?;
+            actions::members::set_role(&board, &team.id, owner, &who.id, role).await?;
         }
         OperatorVerb::Remove(member) => {
             let (team, who) = find_member(&board, &member.team, &member.email).await?;
-            actions::members::remove(&board, &team.id, &by, owner, &who.id).await?;
+            actions::members::remove(&board, &team.id, owner, &who.id).await?;
         }
         OperatorVerb::Disable { team, email, enable } => {
             let who = find_operator(&board, team.as_deref(), &email).await?;
@@ -233,7 +234,7 @@ pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
             say(format_args!("{}\t{}", team.slug, team.name));
         }
         TeamVerb::List => {
-            let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, 10_000).await })).await?;
+            let teams = db::teams::all(&mut *board.db.reader().await?, 10_000).await?;
             for Team { slug, name, suspended_at, claimed_at, .. } in teams {
                 let state = match (suspended_at, claimed_at) {
                     (Some(_), _) => "suspended",
@@ -270,7 +271,8 @@ pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
     match verb {
         TokenVerb::Add { team, name, role } => {
             let team = find_team(&board, &team).await?;
-            let (secret, _) = actions::tokens::create(&board, &team.id, &by, Role::Owner, &name, role).await?;
+            let owner = Maker { by: &by, role: Role::Owner };
+            let (secret, _) = actions::tokens::create(&board, &team.id, owner, &name, role).await?;
             say(secret.reveal());
         }
         TokenVerb::List { team } => {
@@ -296,22 +298,19 @@ pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
 }
 
 async fn tokens(board: &Board, team: &Team) -> Result<Vec<Token>, db::Error> {
-    let id = team.id.clone();
-    board.db.read(move |tx| Box::pin(async move { db::tokens::list(tx, &id).await })).await
+    db::tokens::list(&mut board.db.reader_of(&team.id).await?).await
 }
 
 /// The team of a slug.
 pub(super) async fn find_team(board: &Board, slug: &str) -> Result<Team, Failure> {
-    let name = slug.to_owned();
-    let found = board.db.read(move |tx| Box::pin(async move { db::teams::by_slug(tx, &name).await })).await?;
+    let found = db::teams::by_slug(&mut *board.db.reader().await?, slug).await?;
     found.ok_or_else(|| Failure::Failed(format!("there is no team {slug:?}")))
 }
 
 async fn find_member(board: &Board, slug: &str, email: &str) -> Result<(Team, Operator), Failure> {
     let team = find_team(board, slug).await?;
     let operator = find_operator(board, None, email).await?;
-    let (team_id, id) = (team.id.clone(), operator.id.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::members::load(tx, &team_id, &id).await })).await?;
+    let found = db::members::load(&mut board.db.reader_of(&team.id).await?, &operator.id).await?;
     found.ok_or_else(|| Failure::Failed(format!("{email} is not in the team {slug:?}")))?;
     Ok((team, operator))
 }
@@ -321,7 +320,7 @@ async fn find_operator(board: &Board, team: Option<&str>, email: &str) -> Result
         return Ok(Box::pin(find_member(board, slug, email)).await?.1);
     }
     let address = actions::accounts::fold_email(email);
-    let found = board.db.read(move |tx| Box::pin(async move { db::operators::by_email(tx, &address).await })).await?;
+    let found = db::operators::by_email(&mut *board.db.reader().await?, &address).await?;
     found.map(|(operator, _)| operator).ok_or_else(|| Failure::Failed(format!("there is no operator {email}")))
 }
 

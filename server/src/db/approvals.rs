@@ -1,8 +1,8 @@
 //! What agents wait for a person's word for.
 
-use protocol::{ApprovalId, Instant, SessionId, TaskId, TeamId};
+use protocol::{ApprovalId, SessionId, TaskId};
 
-use super::{Error, Row, Tx};
+use super::{Change, Error, Row, TeamTx};
 use crate::{
     args,
     domain::{Approval, ApprovalState},
@@ -38,12 +38,11 @@ pub struct Word<'a> {
 }
 
 /// Keeps a question; `false` when it was asked before, by whomever.
-pub async fn insert(tx: &mut Tx, team: &TeamId, approval: &Approval) -> Result<bool, Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, approval: &Approval) -> Result<bool, Error> {
     let sql = "INSERT INTO approvals (team_id, approval_id, session_id, task_id, attempt, tool, digest, args, cwd, \
                preview, risk, state, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING";
     let args = args![
-        team,
         &approval.id,
         &approval.session_id,
         &approval.task_id,
@@ -62,15 +61,14 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, approval: &Approval) -> Result<b
 }
 
 /// One question.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &ApprovalId) -> Result<Option<Approval>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &ApprovalId) -> Result<Option<Approval>, Error> {
     let sql = concat!("SELECT ", columns!(), " FROM ", approvals!(), " WHERE a.team_id = $1 AND a.approval_id = $2");
-    tx.row(sql, args![team, id]).await?.as_ref().map(approval).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(approval).transpose()
 }
 
 /// The team's questions, the newest first, after `after`: those in `state`, or all.
 pub async fn list(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     state: Option<ApprovalState>,
     after: Option<&ApprovalId>,
     limit: u64,
@@ -83,12 +81,12 @@ pub async fn list(
         " WHERE a.team_id = $1 AND ($2 IS NULL OR a.state = $2) AND ($3 IS NULL OR a.approval_id < $3) \
          ORDER BY a.approval_id DESC LIMIT $4 + 0"
     );
-    let args = args![team, state.map(ApprovalState::as_str), after, limit];
+    let args = args![state.map(ApprovalState::as_str), after, limit];
     tx.rows(sql, args).await?.iter().map(approval).collect()
 }
 
 /// A session's question that waits, the newest.
-pub async fn pending(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Approval>, Error> {
+pub async fn pending(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Approval>, Error> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -96,27 +94,21 @@ pub async fn pending(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<
         approvals!(),
         " WHERE a.team_id = $1 AND a.session_id = $2 AND a.state = 'pending' ORDER BY a.approval_id DESC LIMIT 1"
     );
-    tx.row(sql, args![team, session]).await?.as_ref().map(approval).transpose()
+    tx.row(sql, args![session]).await?.as_ref().map(approval).transpose()
 }
 
 /// Decides a question that waits; `false` when it does not wait any more.
-pub async fn decide(tx: &mut Tx, team: &TeamId, id: &ApprovalId, word: &Word<'_>, now: Instant) -> Result<bool, Error> {
+pub async fn decide(tx: &mut Change<'_>, id: &ApprovalId, word: &Word<'_>) -> Result<bool, Error> {
     let sql = "UPDATE approvals SET state = $3, scope = $4, note = $5, decided_by = $6, decided_at = $7 \
                WHERE team_id = $1 AND approval_id = $2 AND state = 'pending'";
-    Ok(tx.execute(sql, args![team, id, word.state, word.scope, word.note, word.by, now]).await? > 0)
+    Ok(tx.execute(sql, args![id, word.state, word.scope, word.note, word.by, tx.now]).await? > 0)
 }
 
 /// Nobody waits for a task's questions any more: all but `kept`.
-pub async fn expire(
-    tx: &mut Tx,
-    team: &TeamId,
-    task: &TaskId,
-    kept: Option<&ApprovalId>,
-    now: Instant,
-) -> Result<(), Error> {
+pub async fn expire(tx: &mut Change<'_>, task: &TaskId, kept: Option<&ApprovalId>) -> Result<(), Error> {
     let sql = "UPDATE approvals SET state = 'expired', decided_at = $4 \
                WHERE team_id = $1 AND task_id = $2 AND state = 'pending' AND ($3 IS NULL OR approval_id <> $3)";
-    tx.execute(sql, args![team, task, kept, now]).await.map(drop)
+    tx.execute(sql, args![task, kept, tx.now]).await.map(drop)
 }
 
 fn approval(row: &Row) -> Result<Approval, Error> {

@@ -1,8 +1,8 @@
 //! Artifacts: what the Board knows of what tasks produced and operators attached. The bytes are elsewhere.
 
-use protocol::{ArtifactId, Instant, SessionId, TaskId, TeamId, ViberId};
+use protocol::{ArtifactId, Instant, SessionId, TaskId, ViberId};
 
-use super::{Error, Row, Tx};
+use super::{Change, Error, Row, TeamTx};
 use crate::{
     args,
     domain::{Artifact, Contact},
@@ -23,15 +23,14 @@ macro_rules! select {
 }
 
 /// One artifact.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &ArtifactId) -> Result<Option<Artifact>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<Option<Artifact>, Error> {
     let sql = select!("WHERE a.team_id = $1 AND a.artifact_id = $2");
-    tx.row(sql, args![team, id]).await?.as_ref().map(artifact).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(artifact).transpose()
 }
 
 /// A session's artifacts, the newest first, before `cursor`.
 pub async fn of_session(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     cursor: Option<&ArtifactId>,
     limit: u64,
@@ -40,48 +39,46 @@ pub async fn of_session(
         "WHERE a.team_id = $1 AND a.session_id = $2 AND ($3 IS NULL OR a.artifact_id < $3) \
          ORDER BY a.artifact_id DESC LIMIT $4 + 0"
     );
-    tx.rows(sql, args![team, session, cursor, limit]).await?.iter().map(artifact).collect()
+    tx.rows(sql, args![session, cursor, limit]).await?.iter().map(artifact).collect()
 }
 
 /// The versions of what a session calls `name`, the newest first.
 pub async fn versions(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     name: &str,
     limit: u64,
 ) -> Result<Vec<Artifact>, Error> {
     let sql =
         select!("WHERE a.team_id = $1 AND a.session_id = $2 AND a.name = $3 ORDER BY a.artifact_id DESC LIMIT $4 + 0");
-    tx.rows(sql, args![team, session, name, limit]).await?.iter().map(artifact).collect()
+    tx.rows(sql, args![session, name, limit]).await?.iter().map(artifact).collect()
 }
 
 /// What operators attached to a session and no task has yet, in order.
-pub async fn waiting(tx: &mut Tx, team: &TeamId, session: &SessionId, limit: u64) -> Result<Vec<Artifact>, Error> {
+pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Result<Vec<Artifact>, Error> {
     let sql = select!(
         "WHERE a.team_id = $1 AND a.session_id = $2 AND a.origin = 'operator' AND a.task_id IS NULL \
          ORDER BY a.artifact_id LIMIT $3 + 0"
     );
-    tx.rows(sql, args![team, session, limit]).await?.iter().map(artifact).collect()
+    tx.rows(sql, args![session, limit]).await?.iter().map(artifact).collect()
 }
 
 /// Of how many a task tells, and whether one of them has this name, reference and content.
-pub async fn told(tx: &mut Tx, team: &TeamId, task: &TaskId, new: &Artifact) -> Result<(u64, bool), Error> {
+pub async fn told(tx: &mut TeamTx<'_>, task: &TaskId, new: &Artifact) -> Result<(u64, bool), Error> {
     let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN name = $3 AND reference = $4 \
                AND COALESCE(sha256, '') = COALESCE($5, '') THEN 1 END) AS same \
                FROM artifacts WHERE team_id = $1 AND session_id = $6 AND task_id = $2";
-    let args = args![team, task, &new.name, &new.reference, new.sha256.as_deref(), &new.session_id];
+    let args = args![task, &new.name, &new.reference, new.sha256.as_deref(), &new.session_id];
     let row = tx.row(sql, args).await?;
     row.map_or(Ok((0, false)), |row| Ok((row.count("n")?, row.count("same")? > 0)))
 }
 
 /// A new one; `false` when the id is taken, by whomever.
-pub async fn insert(tx: &mut Tx, team: &TeamId, new: &Artifact) -> Result<bool, Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, new: &Artifact) -> Result<bool, Error> {
     let sql = "INSERT INTO artifacts (team_id, artifact_id, viber_id, session_id, task_id, attempt, name, title, claimed, \
                sniffed, reference, size, sha256, origin, created_by, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING";
     let args = args![
-        team,
         &new.id,
         &new.viber_id,
         &new.session_id,
@@ -103,8 +100,7 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, new: &Artifact) -> Result<bool, 
 
 /// What its viber says of bytes that were announced without it.
 pub async fn measured(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     id: &ArtifactId,
     size: u64,
     sha256: &str,
@@ -112,47 +108,41 @@ pub async fn measured(
 ) -> Result<bool, Error> {
     let sql = "UPDATE artifacts SET size = $3, sha256 = $4, sniffed = CASE WHEN sniffed = '' THEN $5 ELSE sniffed END \
                WHERE team_id = $1 AND artifact_id = $2 AND sha256 IS NULL";
-    Ok(tx.execute(sql, args![team, id, size, sha256, sniffed]).await? > 0)
+    Ok(tx.execute(sql, args![id, size, sha256, sniffed]).await? > 0)
 }
 
 /// Nobody has its bytes any more, or somebody has them again.
-pub async fn set_gone(tx: &mut Tx, team: &TeamId, id: &ArtifactId, at: Option<Instant>) -> Result<(), Error> {
+pub async fn set_gone(tx: &mut TeamTx<'_>, id: &ArtifactId, at: Option<Instant>) -> Result<(), Error> {
     let sql = "UPDATE artifacts SET gone_at = $3 WHERE team_id = $1 AND artifact_id = $2";
-    tx.execute(sql, args![team, id, at]).await.map(drop)
+    tx.execute(sql, args![id, at]).await.map(drop)
 }
 
 /// An attachment goes with this task; `false` when it went with another one, or is none.
-pub async fn attach(
-    tx: &mut Tx,
-    team: &TeamId,
-    session: &SessionId,
-    id: &ArtifactId,
-    task: &TaskId,
-) -> Result<bool, Error> {
+pub async fn attach(tx: &mut TeamTx<'_>, session: &SessionId, id: &ArtifactId, task: &TaskId) -> Result<bool, Error> {
     let sql = "UPDATE artifacts SET task_id = $4, attempt = 1 WHERE team_id = $1 AND session_id = $2 \
                AND artifact_id = $3 AND origin = 'operator' AND task_id IS NULL";
-    Ok(tx.execute(sql, args![team, session, id, task]).await? > 0)
+    Ok(tx.execute(sql, args![session, id, task]).await? > 0)
 }
 
 /// Takes back an attachment that no task has yet.
-pub async fn withdraw(tx: &mut Tx, team: &TeamId, id: &ArtifactId) -> Result<bool, Error> {
+pub async fn withdraw(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<bool, Error> {
     let sql =
         "DELETE FROM artifacts WHERE team_id = $1 AND artifact_id = $2 AND origin = 'operator' AND task_id IS NULL";
-    Ok(tx.execute(sql, args![team, id]).await? > 0)
+    Ok(tx.execute(sql, args![id]).await? > 0)
 }
 
 /// Operators' attachments with this content are nowhere else: without the blob they are gone. Answers how many of them
 /// were told so, at most `limit`.
-pub async fn lose(tx: &mut Tx, team: &TeamId, sha256: &str, now: Instant, limit: u64) -> Result<u64, Error> {
+pub async fn lose(tx: &mut Change<'_>, sha256: &str, limit: u64) -> Result<u64, Error> {
     let sql = "UPDATE artifacts SET gone_at = $3 WHERE team_id = $1 AND artifact_id IN (SELECT artifact_id FROM artifacts \
                WHERE team_id = $1 AND sha256 = $2 AND origin = 'operator' AND gone_at IS NULL LIMIT $4 + 0)";
-    tx.execute(sql, args![team, sha256, now, limit]).await
+    tx.execute(sql, args![sha256, tx.now, limit]).await
 }
 
 /// Whether the id names something of this viber.
-pub async fn of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId, id: &ArtifactId) -> Result<Option<Artifact>, Error> {
+pub async fn of_viber(tx: &mut TeamTx<'_>, viber: &ViberId, id: &ArtifactId) -> Result<Option<Artifact>, Error> {
     let sql = select!("WHERE a.team_id = $1 AND a.artifact_id = $2 AND a.viber_id = $3");
-    tx.row(sql, args![team, id, viber]).await?.as_ref().map(artifact).transpose()
+    tx.row(sql, args![id, viber]).await?.as_ref().map(artifact).transpose()
 }
 
 fn artifact(row: &Row) -> Result<Artifact, Error> {

@@ -1,25 +1,25 @@
 //! Attempts: one delivery of a task each. `last_seq` is the duplicate and gap check of its events.
 
-use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, Usage, ViberId};
+use protocol::{Instant, MessageId, SessionId, TaskId, Usage, ViberId};
 
-use super::{Error, Row, Tx};
+use super::{Change, Error, Row, TeamTx};
 use crate::{
     args,
     domain::{Attempt, TaskState},
 };
 
 /// The attempts of a task, oldest first.
-pub async fn list(tx: &mut Tx, team: &TeamId, task: &TaskId) -> Result<Vec<Attempt>, Error> {
+pub async fn list(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<Attempt>, Error> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND task_id = $2 ORDER BY attempt LIMIT 1000";
-    tx.rows(sql, args![team, task]).await?.iter().map(attempt).collect()
+    tx.rows(sql, args![task]).await?.iter().map(attempt).collect()
 }
 
 /// One attempt.
-pub async fn load(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Result<Option<Attempt>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<Option<Attempt>, Error> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
-    tx.row(sql, args![team, task, number]).await?.as_ref().map(attempt).transpose()
+    tx.row(sql, args![task, number]).await?.as_ref().map(attempt).transpose()
 }
 
 fn attempt(row: &Row) -> Result<Attempt, Error> {
@@ -62,13 +62,13 @@ pub struct Held {
 }
 
 /// An attempt with its task; `None` when the team has none such.
-pub async fn held(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32) -> Result<Option<Held>, Error> {
+pub async fn held(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<Option<Held>, Error> {
     let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.message_id, a.message_seq, a.outcome, t.session_id, \
                t.agent_id, t.attempt AS newest, t.state, t.usage FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
                JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
                WHERE a.team_id = $1 AND a.task_id = $2 AND a.attempt = $3";
-    let Some(row) = tx.row(sql, args![team, task, number]).await? else { return Ok(None) };
+    let Some(row) = tx.row(sql, args![task, number]).await? else { return Ok(None) };
     Ok(Some(Held {
         viber_id: row.parse("viber_id")?,
         last_seq: row.count("last_seq")?,
@@ -99,7 +99,7 @@ pub struct Open {
 }
 
 /// The attempts of a viber that did not end and were offered.
-pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<Vec<Open>, Error> {
+pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<Open>, Error> {
     // `|| ''`: SQLite would rather read all attempts of the team than use the index.
     let sql = "SELECT a.task_id, a.attempt, a.last_seq, t.session_id, t.attempt AS newest, t.state, \
                CASE WHEN a.last_seq > 0 OR c.acked_at IS NOT NULL THEN 1 ELSE 0 END AS delivered FROM attempts a \
@@ -119,27 +119,25 @@ pub async fn open_of_viber(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Resul
             state: row.parse("state")?,
         })
     };
-    tx.rows(sql, args![team, viber]).await?.iter().map(open).collect()
+    tx.rows(sql, args![viber]).await?.iter().map(open).collect()
 }
 
 /// A new attempt; `message_seq` is kept free for its answer.
 pub async fn insert(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut Change<'_>,
     attempt: (&TaskId, u32),
     viber: &ViberId,
     message_seq: u64,
-    now: Instant,
 ) -> Result<(), Error> {
     let sql = "INSERT INTO attempts (team_id, task_id, attempt, viber_id, message_seq, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6)";
-    tx.execute(sql, args![team, attempt.0, attempt.1, viber, message_seq, now]).await.map(drop)
+    tx.execute(sql, args![attempt.0, attempt.1, viber, message_seq, tx.now]).await.map(drop)
 }
 
 /// The number of its `task:submit`.
-pub async fn set_cmd_seq(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32, cmd_seq: u64) -> Result<(), Error> {
+pub async fn set_cmd_seq(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, cmd_seq: u64) -> Result<(), Error> {
     let sql = "UPDATE attempts SET cmd_seq = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
-    tx.execute(sql, args![team, task, number, cmd_seq]).await.map(drop)
+    tx.execute(sql, args![task, number, cmd_seq]).await.map(drop)
 }
 
 /// What recording changes in an attempt.
@@ -153,12 +151,12 @@ pub struct Advance<'a> {
 }
 
 /// Moves on from `from - 1` to `to`; `false` when somebody else did meanwhile.
-pub async fn advance(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, Error> {
+pub async fn advance(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, Error> {
     let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
                started_at = COALESCE(started_at, $8) \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4";
     let before = by.from - 1;
-    let args = args![team, task, number, before, by.to, by.parts_seq, by.message_id, by.started_at];
+    let args = args![task, number, before, by.to, by.parts_seq, by.message_id, by.started_at];
     Ok(tx.execute(sql, args).await? > 0)
 }
 
@@ -173,29 +171,22 @@ pub struct End<'a> {
 }
 
 /// Ends an attempt that is open, or was only declared lost.
-pub async fn end(
-    tx: &mut Tx,
-    team: &TeamId,
-    task: &TaskId,
-    number: u32,
-    end: End<'_>,
-    now: Instant,
-) -> Result<bool, Error> {
+pub async fn end(tx: &mut Change<'_>, task: &TaskId, number: u32, end: End<'_>) -> Result<bool, Error> {
     let sql = "UPDATE attempts SET outcome = $4, superseded = $5, report = COALESCE($6, report), ended_at = $7 \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND (outcome IS NULL OR outcome = 'lost')";
-    Ok(tx.execute(sql, args![team, task, number, end.outcome, end.superseded, end.report, now]).await? > 0)
+    Ok(tx.execute(sql, args![task, number, end.outcome, end.superseded, end.report, tx.now]).await? > 0)
 }
 
 /// Ended attempts whose events are older than `before` and were not trimmed yet.
-pub async fn stale(tx: &mut Tx, team: &TeamId, before: Instant, limit: u64) -> Result<Vec<Attempt>, Error> {
+pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, limit: u64) -> Result<Vec<Attempt>, Error> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND ended_at < $2 AND trimmed_at IS NULL \
                AND last_seq > 0 ORDER BY ended_at, task_id, attempt LIMIT $3 + 0";
-    tx.rows(sql, args![team, before, limit]).await?.iter().map(attempt).collect()
+    tx.rows(sql, args![before, limit]).await?.iter().map(attempt).collect()
 }
 
 /// Its events gave way to a gap.
-pub async fn trimmed(tx: &mut Tx, team: &TeamId, task: &TaskId, number: u32, now: Instant) -> Result<(), Error> {
+pub async fn trimmed(tx: &mut Change<'_>, task: &TaskId, number: u32) -> Result<(), Error> {
     let sql = "UPDATE attempts SET trimmed_at = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
-    tx.execute(sql, args![team, task, number, now]).await.map(drop)
+    tx.execute(sql, args![task, number, tx.now]).await.map(drop)
 }

@@ -7,10 +7,9 @@ mod verify;
 
 use protocol::{Instant, TeamId};
 
-use super::{Ask, Error, Row, Tx};
+use super::{Ask, Change, Error, Row, TeamTx};
 use crate::{
     args,
-    domain::By,
     secret::{
         self,
         mac::{AuditKeys, SealCheck},
@@ -23,9 +22,9 @@ pub use verify::{ChainFault, ChainReport, RESTORED, verify};
 /// What `prev_hash` of the first row is.
 const START: &str = "";
 
-/// One row.
+/// An entry as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SealedEntry {
     pub seq: u64,
     pub at: Instant,
     pub actor: String,
@@ -43,7 +42,7 @@ pub struct Entry {
     pub hash: String,
 }
 
-impl Entry {
+impl SealedEntry {
     /// Every field with its length, so that no two rows read the same.
     fn text(&self, team: &TeamId) -> String {
         let (seq, at) = (self.seq.to_string(), self.at.0.to_string());
@@ -79,29 +78,50 @@ impl Entry {
     }
 }
 
-/// Adds a row inside the change that it tells about. `before` and `after` are the object's text forms; only their
-/// hashes are kept. Nothing secret belongs into `detail`.
-#[expect(clippy::too_many_arguments, reason = "a row of the audit has these columns, and callers name them in order")]
-pub async fn append(
-    tx: &mut Tx,
-    team: &TeamId,
-    now: Instant,
-    by: &By,
-    action: &str,
-    object: &str,
-    detail: &str,
-    before: Option<&str>,
-    after: Option<&str>,
-) -> Result<(), Error> {
-    lock(tx, team).await?;
-    let head = tx.ask(head_ask(team)).await?;
-    add(tx, team, head, now, by, action, object, detail, before, after).await
+/// What a change did, for the audit. `before` and `after` are the object's text forms; only their hashes are kept.
+/// Nothing secret belongs into `detail`.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    action: &'a str,
+    object: &'a str,
+    detail: &'a str,
+    before: Option<&'a str>,
+    after: Option<&'a str>,
+}
+
+impl<'a> Entry<'a> {
+    /// `action` is `noun.verb`.
+    pub fn new(action: &'a str, object: &'a str) -> Self {
+        Self { action, object, detail: "", before: None, after: None }
+    }
+
+    /// What people are told beside it.
+    pub fn detail(self, detail: &'a str) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// The object as it was.
+    pub fn before(self, before: impl Into<Option<&'a str>>) -> Self {
+        Self { before: before.into(), ..self }
+    }
+
+    /// The object as it is now.
+    pub fn after(self, after: impl Into<Option<&'a str>>) -> Self {
+        Self { after: after.into(), ..self }
+    }
+}
+
+/// Adds an entry inside the change that it tells about.
+pub async fn append(tx: &mut Change<'_>, entry: Entry<'_>) -> Result<(), Error> {
+    lock(tx).await?;
+    let head = tx.ask(head_ask()).await?;
+    add(tx, head, entry).await
 }
 
 /// PostgreSQL runs changes side by side: the chain grows one row at a time. SQLite has one writer.
-pub async fn lock(tx: &mut Tx, team: &TeamId) -> Result<(), Error> {
+pub async fn lock(tx: &mut TeamTx<'_>) -> Result<(), Error> {
     if !tx.is_sqlite() {
-        super::teams::lock(tx, team).await?;
+        super::teams::lock(tx).await?;
     }
     Ok(())
 }
@@ -110,49 +130,36 @@ pub async fn lock(tx: &mut Tx, team: &TeamId) -> Result<(), Error> {
 pub struct Head(u64, String);
 
 /// To be asked with others, after `lock`.
-pub fn head_ask(team: &TeamId) -> Ask<Head> {
+pub fn head_ask() -> Ask<Head> {
     let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 AND seq > 0 ORDER BY seq DESC LIMIT 1";
-    Ask::new(sql, args![team], |answer| match answer.row() {
+    Ask::new(sql, &[], |answer| match answer.row() {
         Some(row) => Ok(Head(row.count("seq")?, row.text("hash")?)),
         None => Ok(Head(0, START.to_owned())),
     })
 }
 
-/// Adds a row after `head`.
-#[expect(clippy::too_many_arguments, reason = "a row of the audit has these columns, and callers name them in order")]
-pub async fn add(
-    tx: &mut Tx,
-    team: &TeamId,
-    Head(seq, prev_hash): Head,
-    now: Instant,
-    by: &By,
-    action: &str,
-    object: &str,
-    detail: &str,
-    before: Option<&str>,
-    after: Option<&str>,
-) -> Result<(), Error> {
+/// Adds an entry after `head`.
+pub async fn add(tx: &mut Change<'_>, Head(seq, prev_hash): Head, entry: Entry<'_>) -> Result<(), Error> {
     let hash_of = |text: Option<&str>| text.map_or_else(String::new, secret::hash);
-    let mut entry = Entry {
+    let mut entry = SealedEntry {
         seq: seq + 1,
-        at: now,
-        actor: by.actor.id().to_owned(),
-        actor_name: clean(by.actor.name()),
-        address: by.address.clone(),
-        action: action.to_owned(),
-        object: clean(object),
-        detail: clean(detail),
-        before_hash: hash_of(before),
-        after_hash: hash_of(after),
+        at: tx.now,
+        actor: tx.by.actor.id().to_owned(),
+        actor_name: clean(tx.by.actor.name()),
+        address: tx.by.address.clone(),
+        action: entry.action.to_owned(),
+        object: clean(entry.object),
+        detail: clean(entry.detail),
+        before_hash: hash_of(entry.before),
+        after_hash: hash_of(entry.after),
         prev_hash,
         hash: String::new(),
     };
-    entry.hash = tx.audit_chain().keys()?.seal(&entry.text(team));
-    tx.audit_grows(team);
+    entry.hash = tx.audit_chain().keys()?.seal(&entry.text(&tx.team));
+    tx.audit_grows();
     let sql = "INSERT INTO audit (team_id, seq, at, actor, actor_name, address, action, object, detail, before_hash, \
                after_hash, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     let args = args![
-        team,
         entry.seq,
         entry.at,
         &entry.actor,
@@ -171,36 +178,38 @@ pub async fn add(
 
 /// A page of rows, the newest first, older than `before` (a seq). A row below 1 was never written by a Board: `verify`
 /// tells of it, and whoever reads the audit is not stopped by it.
-pub async fn page(tx: &mut Tx, team: &TeamId, before: Option<u64>, limit: u64) -> Result<Vec<Entry>, Error> {
+pub async fn page(tx: &mut TeamTx<'_>, before: Option<u64>, limit: u64) -> Result<Vec<SealedEntry>, Error> {
     let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, prev_hash, \
                hash FROM audit WHERE team_id = $1 AND seq > 0 AND seq < $2 ORDER BY seq DESC LIMIT $3 + 0";
-    tx.rows(sql, args![team, before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
+    tx.rows(sql, args![before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
 }
 
 /// The newest row of a team.
-pub async fn newest(tx: &mut Tx, team: &TeamId) -> Result<Option<Entry>, Error> {
-    Ok(page(tx, team, None, 1).await?.pop())
+pub async fn newest(tx: &mut TeamTx<'_>) -> Result<Option<SealedEntry>, Error> {
+    Ok(page(tx, None, 1).await?.pop())
 }
 
 /// The hash of one row.
-pub async fn hash_at(tx: &mut Tx, team: &TeamId, seq: u64) -> Result<Option<String>, Error> {
-    let row = tx.row("SELECT hash FROM audit WHERE team_id = $1 AND seq = $2", args![team, seq]).await?;
+pub async fn hash_at(tx: &mut TeamTx<'_>, seq: u64) -> Result<Option<String>, Error> {
+    let row = tx.row("SELECT hash FROM audit WHERE team_id = $1 AND seq = $2", args![seq]).await?;
     row.map(|row| row.text("hash")).transpose()
 }
 
 /// Leaves a sealed note that the Board itself deleted a team and its audit: whoever has the database alone cannot.
-pub async fn bury(tx: &mut Tx, team: &TeamId, now: Instant) -> Result<(), Error> {
-    let said = deletion(team, now);
-    let note = format!("{} {}", now.0, tx.audit_chain().keys()?.seal(&said));
-    tx.audit_grows(team);
-    super::board::set_fact(tx, &buried(team), &note).await
+pub async fn bury(tx: &mut Change<'_>) -> Result<(), Error> {
+    let said = deletion(&tx.team, tx.now);
+    let note = format!("{} {}", tx.now.0, tx.audit_chain().keys()?.seal(&said));
+    tx.audit_grows();
+    let key = buried(&tx.team);
+    super::board::set_fact(tx.board(), &key, &note).await
 }
 
 /// Whether the Board itself deleted a team.
-pub async fn is_buried(tx: &mut Tx, team: &TeamId, keys: &AuditKeys) -> Result<bool, Error> {
-    let note = super::board::fact(tx, &buried(team)).await?;
+pub async fn is_buried(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bool, Error> {
+    let key = buried(&tx.team);
+    let note = super::board::fact(tx.board(), &key).await?;
     Ok(note.as_deref().and_then(|note| note.split_once(' ')).is_some_and(|(at, seal)| {
-        at.parse().is_ok_and(|at| keys.check(&deletion(team, Instant(at)), seal) == SealCheck::Good)
+        at.parse().is_ok_and(|at| keys.check(&deletion(&tx.team, Instant(at)), seal) == SealCheck::Good)
     }))
 }
 
@@ -212,8 +221,8 @@ fn deletion(team: &TeamId, at: Instant) -> String {
     format!("team {team} was deleted at {}", at.0)
 }
 
-fn entry(row: &Row) -> Result<Entry, Error> {
-    Ok(Entry {
+fn entry(row: &Row) -> Result<SealedEntry, Error> {
+    Ok(SealedEntry {
         seq: row.count("seq")?,
         at: row.instant("at")?,
         actor: row.text("actor")?,

@@ -1,21 +1,20 @@
 //! Changes of files that people made here.
 
-use protocol::{EditId, Instant, TeamId, ViberId, WorkspaceWritten, WriteOp, WriteState};
+use protocol::{EditId, Instant, ViberId, WorkspaceWritten, WriteOp, WriteState};
 
-use super::{Error, Row, Tx};
+use super::{Change, Error, Row, TeamTx};
 use crate::{
     args,
     domain::{Edit, EditState},
 };
 
 /// A new one.
-pub async fn insert(tx: &mut Tx, team: &TeamId, edit: &Edit) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, edit: &Edit) -> Result<(), Error> {
     let sql = "INSERT INTO edits (team_id, edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, \
                made_by, author, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     let Edit { base_hash, base, content, hash, to, made_by, author, .. } = edit.clone();
     let (op, state, path) = (edit.op.as_str(), edit.state.as_str(), edit.path.as_str());
     let args = args![
-        team,
         &edit.id,
         &edit.viber_id,
         path,
@@ -34,13 +33,7 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, edit: &Edit) -> Result<(), Error
 }
 
 /// What its viber says became of it. `false`: it was over before, or is none of this viber's.
-pub async fn end(
-    tx: &mut Tx,
-    team: &TeamId,
-    viber: &ViberId,
-    written: &WorkspaceWritten,
-    now: Instant,
-) -> Result<bool, Error> {
+pub async fn end(tx: &mut Change<'_>, viber: &ViberId, written: &WorkspaceWritten) -> Result<bool, Error> {
     let sql = "UPDATE edits SET state = $4, reason = $5, theirs_hash = $6, ended_at = $7 \
                WHERE team_id = $1 AND viber_id = $2 AND edit_id = $3 AND state = 'queued'";
     let state = match written.state {
@@ -50,27 +43,26 @@ pub async fn end(
     };
     let reason = written.reason.as_deref().map(|reason| super::clean(protocol::text::head(reason, 500)));
     let theirs = if state == EditState::Conflict { written.hash.clone() } else { None };
-    let args = args![team, viber, &written.edit_id, state.as_str(), reason, theirs, now];
+    let args = args![viber, &written.edit_id, state.as_str(), reason, theirs, tx.now];
     Ok(tx.execute(sql, args).await? > 0)
 }
 
 /// A person has dealt with a conflict.
-pub async fn settle(tx: &mut Tx, team: &TeamId, id: &EditId) -> Result<bool, Error> {
+pub async fn settle(tx: &mut TeamTx<'_>, id: &EditId) -> Result<bool, Error> {
     let sql = "UPDATE edits SET state = 'settled' WHERE team_id = $1 AND edit_id = $2 AND state = 'conflict'";
-    Ok(tx.execute(sql, args![team, id]).await? > 0)
+    Ok(tx.execute(sql, args![id]).await? > 0)
 }
 
 /// One, whole.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &EditId) -> Result<Option<Edit>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &EditId) -> Result<Option<Edit>, Error> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
                made_by, author, created_at, ended_at FROM edits WHERE team_id = $1 AND edit_id = $2";
-    tx.row(sql, args![team, id]).await?.as_ref().map(edit).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(edit).transpose()
 }
 
 /// What was done here to a file, newest first, without the texts.
 pub async fn of_file(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     viber: &ViberId,
     path: &str,
     before: Option<&EditId>,
@@ -81,38 +73,38 @@ pub async fn of_file(
                WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND ($4 IS NULL OR edit_id < $4) \
                ORDER BY edit_id DESC LIMIT $5 + 0";
     let before = before.map(|id| id.as_str().to_owned());
-    tx.rows(sql, args![team, viber, path, before, limit]).await?.iter().map(edit).collect()
+    tx.rows(sql, args![viber, path, before, limit]).await?.iter().map(edit).collect()
 }
 
 /// What waits for its viber or for a person, oldest first, without the texts.
-pub async fn open(tx: &mut Tx, team: &TeamId, viber: &ViberId, limit: u64) -> Result<Vec<Edit>, Error> {
+pub async fn open(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<Edit>, Error> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, NULL AS base, NULL AS content, hash, to_path, state, \
                reason, theirs_hash, made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND state IN ('queued', 'conflict') ORDER BY edit_id LIMIT $3 + 0";
-    tx.rows(sql, args![team, viber, limit]).await?.iter().map(edit).collect()
+    tx.rows(sql, args![viber, limit]).await?.iter().map(edit).collect()
 }
 
 /// The newest change of a file that its viber has not made yet: what the file will be.
-pub async fn pending(tx: &mut Tx, team: &TeamId, viber: &ViberId, path: &str) -> Result<Option<Edit>, Error> {
+pub async fn pending(tx: &mut TeamTx<'_>, viber: &ViberId, path: &str) -> Result<Option<Edit>, Error> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
                made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND state = 'queued' ORDER BY edit_id DESC LIMIT 1";
-    tx.row(sql, args![team, viber, path]).await?.as_ref().map(edit).transpose()
+    tx.row(sql, args![viber, path]).await?.as_ref().map(edit).transpose()
 }
 
 /// Changes that are over and not worth keeping: those that ended before `before`, and all but the newest `most` of a file.
-pub async fn stale(tx: &mut Tx, team: &TeamId, before: Instant, most: u64, limit: u64) -> Result<Vec<EditId>, Error> {
+pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, most: u64, limit: u64) -> Result<Vec<EditId>, Error> {
     let sql = "SELECT edit_id FROM (SELECT edit_id, ended_at, ROW_NUMBER() OVER (PARTITION BY viber_id, path \
                ORDER BY edit_id DESC) AS place FROM edits \
                WHERE team_id = $1 AND state IN ('applied', 'refused', 'settled')) AS ended \
                WHERE ended_at < $2 OR place > $3 LIMIT $4 + 0";
-    tx.rows(sql, args![team, before, most, limit]).await?.iter().map(|row| row.parse("edit_id")).collect()
+    tx.rows(sql, args![before, most, limit]).await?.iter().map(|row| row.parse("edit_id")).collect()
 }
 
 /// Takes one away.
-pub async fn forget(tx: &mut Tx, team: &TeamId, id: &EditId) -> Result<(), Error> {
+pub async fn forget(tx: &mut TeamTx<'_>, id: &EditId) -> Result<(), Error> {
     let sql = "DELETE FROM edits WHERE team_id = $1 AND edit_id = $2";
-    tx.execute(sql, args![team, id]).await.map(drop)
+    tx.execute(sql, args![id]).await.map(drop)
 }
 
 fn edit(row: &Row) -> Result<Edit, Error> {

@@ -1,31 +1,30 @@
 //! Events: one row a contiguous run of one commit, the items byte for byte.
 
-use protocol::{Instant, TaskId, TeamId};
+use protocol::TaskId;
 
-use super::{Ask, Error, Tx};
+use super::{Ask, Change, Error, TeamTx};
 use crate::{args, domain::Committed};
 
 /// The runs of an attempt after `seq`, in order; the first is cut at the cursor. At most `limit` rows.
 pub async fn after(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     task: &TaskId,
     attempt: u32,
     seq: u64,
     limit: u64,
 ) -> Result<Vec<Committed>, Error> {
-    tx.ask(after_ask(team, task, attempt, seq, limit)).await?.parse(task, attempt, seq)
+    tx.ask(after_ask(task, attempt, seq, limit)).await?.parse(task, attempt, seq)
 }
 
 /// Runs as they are kept: what they say is known with what was asked for.
 pub struct Kept(Vec<(u64, String)>);
 
 /// The same, to be asked with others.
-pub fn after_ask(team: &TeamId, task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Ask<Kept> {
+pub fn after_ask(task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Ask<Kept> {
     let sql = "SELECT from_seq, body FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
                AND from_seq >= COALESCE((SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
                AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6 + 0";
-    Ask::new(sql, args![team, task, attempt, seq.saturating_add(1), seq, limit], |answer| {
+    Ask::new(sql, args![task, attempt, seq.saturating_add(1), seq, limit], |answer| {
         let kept = answer.rows.iter().map(|row| Ok((row.count("from_seq")?, row.text("body")?)));
         kept.collect::<Result<_, Error>>().map(Kept)
     })
@@ -41,7 +40,7 @@ impl Kept {
 }
 
 /// Keeps a run.
-pub async fn insert(tx: &mut Tx, team: &TeamId, run: &Committed, now: Instant) -> Result<(), Error> {
+pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), Error> {
     let sql = "INSERT INTO events (team_id, task_id, attempt, from_seq, to_seq, body, received_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let bytes: usize = run.items.iter().map(|item| item.json.len() + 1).sum();
@@ -54,27 +53,21 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, run: &Committed, now: Instant) -
         body.push_str(&item.json);
     }
     body.push(']');
-    tx.execute(sql, args![team, &run.task, run.attempt, run.from, run.to, body, now]).await.map(drop)
+    tx.execute(sql, args![&run.task, run.attempt, run.from, run.to, body, tx.now]).await.map(drop)
 }
 
 /// Takes the first events of an attempt away, at most `limit` runs of them and none that ends after `to`.
-pub async fn clear(tx: &mut Tx, team: &TeamId, task: &TaskId, attempt: u32, to: u64, limit: u64) -> Result<u64, Error> {
+pub async fn clear(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, to: u64, limit: u64) -> Result<u64, Error> {
     let sql = "DELETE FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND from_seq IN \
                (SELECT from_seq FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND to_seq <= $4 \
                ORDER BY from_seq LIMIT $5 + 0)";
-    tx.execute(sql, args![team, task, attempt, to, limit]).await
+    tx.execute(sql, args![task, attempt, to, limit]).await
 }
 
 /// The last seq and the bytes of the first runs of an attempt, in order.
-pub async fn sizes(
-    tx: &mut Tx,
-    team: &TeamId,
-    task: &TaskId,
-    attempt: u32,
-    limit: u64,
-) -> Result<Vec<(u64, u64)>, Error> {
+pub async fn sizes(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, limit: u64) -> Result<Vec<(u64, u64)>, Error> {
     let sql = "SELECT to_seq, OCTET_LENGTH(body) AS size FROM events WHERE team_id = $1 AND task_id = $2 \
                AND attempt = $3 ORDER BY from_seq LIMIT $4 + 0";
-    let rows = tx.rows(sql, args![team, task, attempt, limit]).await?;
+    let rows = tx.rows(sql, args![task, attempt, limit]).await?;
     rows.iter().map(|row| Ok((row.count("to_seq")?, row.count("size")?))).collect()
 }

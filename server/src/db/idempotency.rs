@@ -1,18 +1,18 @@
 //! Answers to unsafe calls that carried a key, kept 24 h: per team and actor, so that no key meets another's.
 
-use protocol::{Instant, TeamId};
+use protocol::Instant;
 
-use super::{Error, Tx};
+use super::{Error, TeamTx, Tx};
 use crate::{
     args,
     domain::once::{Earlier, KEPT_FOR, Kept, Once},
 };
 
 /// What this actor's key was answered before.
-pub async fn find(tx: &mut Tx, team: &TeamId, actor: &str, once: &Once, now: Instant) -> Result<Earlier, Error> {
+pub async fn find(tx: &mut TeamTx<'_>, actor: &str, once: &Once, now: Instant) -> Result<Earlier, Error> {
     let sql = "SELECT body_hash, status, answer, created_at FROM idempotency \
                WHERE team_id = $1 AND actor = $2 AND key = $3 AND created_at > $4";
-    let Some(row) = tx.row(sql, args![team, actor, &once.key, now.0 - KEPT_FOR]).await? else {
+    let Some(row) = tx.row(sql, args![actor, &once.key, now.0 - KEPT_FOR]).await? else {
         return Ok(Earlier::No);
     };
     if row.text("body_hash")? != once.asks {
@@ -24,16 +24,15 @@ pub async fn find(tx: &mut Tx, team: &TeamId, actor: &str, once: &Once, now: Ins
 
 /// Keeps the answer of a call, in the transaction of its change. A call with the same key that committed meanwhile makes
 /// the whole change start over, so that `find` sees it.
-pub async fn keep(tx: &mut Tx, team: &TeamId, actor: &str, once: &Once, kept: &Kept) -> Result<(), Error> {
+pub async fn keep(tx: &mut TeamTx<'_>, actor: &str, once: &Once, kept: &Kept) -> Result<(), Error> {
     let sql = "INSERT INTO idempotency (team_id, actor, key, body_hash, status, answer, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7) \
                ON CONFLICT (team_id, actor, key) DO UPDATE SET body_hash = excluded.body_hash, \
                status = excluded.status, answer = excluded.answer, created_at = excluded.created_at \
                WHERE idempotency.created_at <= $8";
-    let args =
-        args![team, actor, &once.key, &once.asks, i64::from(kept.status), &kept.answer, kept.at, kept.at.0 - KEPT_FOR];
+    let args = args![actor, &once.key, &once.asks, i64::from(kept.status), &kept.answer, kept.at, kept.at.0 - KEPT_FOR];
     if tx.execute(sql, args).await? == 0 {
-        tx.raced = true;
+        tx.board().raced = true;
         return Err(Error::Taken);
     }
     Ok(())
@@ -48,8 +47,10 @@ pub async fn forget(tx: &mut Tx, now: Instant, limit: u64) -> Result<u64, Error>
 
 #[cfg(test)]
 mod tests {
+    use protocol::TeamId;
+
     use super::*;
-    use crate::db::Db;
+    use crate::{db::Db, domain::By};
 
     const NOW: Instant = Instant(1_700_000_000_000);
 
@@ -58,19 +59,15 @@ mod tests {
     }
 
     async fn found(db: &Db, team: &TeamId, asks: &'static str, now: Instant) -> Earlier {
-        let team = team.clone();
-        db.read(move |tx| Box::pin(async move { find(tx, &team, "tok", &once(asks), now).await }))
-            .await
-            .expect("a read")
+        let mut tx = db.reader_of(team).await.expect("a reader");
+        find(&mut tx, "tok", &once(asks), now).await.expect("a read")
     }
 
     async fn kept(db: &Db, team: &TeamId, answer: &'static str, at: Instant) -> Result<(), Error> {
-        let team = team.clone();
-        db.write(move |tx| {
-            let team = team.clone();
+        db.change(team, &By::board(), at, move |tx| {
             Box::pin(async move {
                 let kept = Kept { status: 201, answer: answer.into(), at };
-                keep(tx, &team, "tok", &once("a"), &kept).await
+                keep(tx, "tok", &once("a"), &kept).await
             })
         })
         .await

@@ -1,8 +1,8 @@
 //! Invitations: links that make their bearer a member, once.
 
-use protocol::{Instant, InvitationId, OperatorId, TeamId};
+use protocol::{Instant, InvitationId, OperatorId};
 
-use super::{Error, Row, Tx, teams::team};
+use super::{Change, Error, Row, TeamTx, Tx, teams::team};
 use crate::{
     args,
     domain::{Invitation, Team},
@@ -22,24 +22,24 @@ fn invitation(row: &Row) -> Result<Invitation, Error> {
 }
 
 /// The invitations of a team, the newest first.
-pub async fn list(tx: &mut Tx, team: &TeamId) -> Result<Vec<Invitation>, Error> {
+pub async fn list(tx: &mut TeamTx<'_>) -> Result<Vec<Invitation>, Error> {
     let sql = "SELECT invitation_id, email, role, invited_by, created_at, expires_at, used_at, revoked_at \
                FROM invitations WHERE team_id = $1 ORDER BY created_at DESC, invitation_id LIMIT 200";
-    tx.rows(sql, args![team]).await?.iter().map(invitation).collect()
+    tx.rows(sql, &[]).await?.iter().map(invitation).collect()
 }
 
 /// The invitations that can still be taken.
-pub async fn open(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Result<Vec<InvitationId>, Error> {
+pub async fn open(tx: &mut TeamTx<'_>, now: Instant, limit: u64) -> Result<Vec<InvitationId>, Error> {
     let sql = "SELECT invitation_id FROM invitations WHERE team_id = $1 AND used_at IS NULL AND revoked_at IS NULL \
                AND expires_at > $2 ORDER BY invitation_id LIMIT $3 + 0";
-    tx.rows(sql, args![team, now, limit]).await?.iter().map(|row| row.parse("invitation_id")).collect()
+    tx.rows(sql, args![now, limit]).await?.iter().map(|row| row.parse("invitation_id")).collect()
 }
 
 /// One invitation.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &InvitationId) -> Result<Option<Invitation>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &InvitationId) -> Result<Option<Invitation>, Error> {
     let sql = "SELECT invitation_id, email, role, invited_by, created_at, expires_at, used_at, revoked_at \
                FROM invitations WHERE team_id = $1 AND invitation_id = $2";
-    tx.row(sql, args![team, id]).await?.as_ref().map(invitation).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(invitation).transpose()
 }
 
 /// The invitation behind a link, in whatever state, and its team.
@@ -53,11 +53,10 @@ pub async fn by_hash(tx: &mut Tx, hash: &str) -> Result<Option<(Team, Invitation
 }
 
 /// A new invitation.
-pub async fn insert(tx: &mut Tx, team: &TeamId, invitation: &Invitation, hash: &str) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, invitation: &Invitation, hash: &str) -> Result<(), Error> {
     let sql = "INSERT INTO invitations (team_id, invitation_id, email, role, token_hash, invited_by, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let args = args![
-        team,
         &invitation.id,
         &invitation.email,
         invitation.role,
@@ -70,15 +69,15 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, invitation: &Invitation, hash: &
 }
 
 /// Takes an open invitation; says whether it was open. Of many who try at once, one succeeds.
-pub async fn take(tx: &mut Tx, team: &TeamId, id: &InvitationId, by: &OperatorId, now: Instant) -> Result<bool, Error> {
+pub async fn take(tx: &mut Change<'_>, id: &InvitationId, by: &OperatorId) -> Result<bool, Error> {
     let sql = "UPDATE invitations SET used_at = $4, used_by = $3 WHERE team_id = $1 AND invitation_id = $2 \
                AND used_at IS NULL AND revoked_at IS NULL AND expires_at > $4";
-    Ok(tx.execute(sql, args![team, id, by, now]).await? == 1)
+    Ok(tx.execute(sql, args![id, by, tx.now]).await? == 1)
 }
 
 /// Withdraws an open invitation; says whether it was open.
-pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &InvitationId, now: Instant) -> Result<bool, Error> {
+pub async fn revoke(tx: &mut Change<'_>, id: &InvitationId) -> Result<bool, Error> {
     let sql = "UPDATE invitations SET revoked_at = $3 WHERE team_id = $1 AND invitation_id = $2 \
                AND used_at IS NULL AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, now]).await? == 1)
+    Ok(tx.execute(sql, args![id, tx.now]).await? == 1)
 }

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 
 use protocol::{Instant, JoinTokenId, TeamId, ViberId};
 
-use super::{Error, Row, Tx};
+use super::{Change, Error, Row, TeamTx, Tx};
 use crate::{args, domain::JoinToken};
 
 /// A new token.
-pub async fn insert(tx: &mut Tx, team: &TeamId, token: &JoinToken, hash: &str, created_by: &str) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, token: &JoinToken, hash: &str, created_by: &str) -> Result<(), Error> {
     let sql = "INSERT INTO join_tokens (team_id, join_token_id, token_hash, labels, created_by, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let labels = super::json(&token.labels)?;
-    tx.execute(sql, args![team, &token.id, hash, labels, created_by, token.created_at, token.expires_at])
-        .await
-        .map(drop)
+    tx.execute(sql, args![&token.id, hash, labels, created_by, token.created_at, token.expires_at]).await.map(drop)
 }
 
 /// Uses a token up, if it is good: its team and labels. Of many who try at once one succeeds.
@@ -32,31 +30,31 @@ pub async fn redeem(
 }
 
 /// Tokens that can still be used, newest first.
-pub async fn open(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Result<Vec<JoinToken>, Error> {
+pub async fn open(tx: &mut TeamTx<'_>, now: Instant, limit: u64) -> Result<Vec<JoinToken>, Error> {
     let sql = "SELECT join_token_id, labels, created_at, expires_at, used_at, viber_id FROM join_tokens \
                WHERE team_id = $1 AND used_at IS NULL AND revoked_at IS NULL AND expires_at > $2 \
                ORDER BY join_token_id DESC LIMIT $3 + 0";
-    tx.rows(sql, args![team, now, limit]).await?.iter().map(join_token).collect()
+    tx.rows(sql, args![now, limit]).await?.iter().map(join_token).collect()
 }
 
 /// One token, whatever became of it.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &JoinTokenId) -> Result<Option<JoinToken>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &JoinTokenId) -> Result<Option<JoinToken>, Error> {
     let sql = "SELECT join_token_id, labels, created_at, expires_at, used_at, viber_id FROM join_tokens \
                WHERE team_id = $1 AND join_token_id = $2";
-    tx.row(sql, args![team, id]).await?.as_ref().map(join_token).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(join_token).transpose()
 }
 
 /// The team's token with this hash.
-pub async fn by_hash(tx: &mut Tx, team: &TeamId, hash: &str) -> Result<Option<JoinTokenId>, Error> {
+pub async fn by_hash(tx: &mut TeamTx<'_>, hash: &str) -> Result<Option<JoinTokenId>, Error> {
     let sql = "SELECT join_token_id FROM join_tokens WHERE team_id = $1 AND token_hash = $2";
-    tx.row(sql, args![team, hash]).await?.map(|row| row.parse("join_token_id")).transpose()
+    tx.row(sql, args![hash]).await?.map(|row| row.parse("join_token_id")).transpose()
 }
 
 /// Ends a token before it was used.
-pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &JoinTokenId, now: Instant) -> Result<bool, Error> {
+pub async fn revoke(tx: &mut Change<'_>, id: &JoinTokenId) -> Result<bool, Error> {
     let sql = "UPDATE join_tokens SET revoked_at = $3 WHERE team_id = $1 AND join_token_id = $2 \
                AND used_at IS NULL AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, now]).await? > 0)
+    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
 fn join_token(row: &Row) -> Result<JoinToken, Error> {

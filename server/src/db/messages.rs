@@ -1,8 +1,8 @@
 //! Messages and their parts: written once, never changed.
 
-use protocol::{Instant, MessageId, SessionId, TaskId, TeamId};
+use protocol::{Instant, MessageId, SessionId, TaskId};
 
-use super::{Ask, Error, Row, Tx};
+use super::{Ask, Change, Error, Row, TeamTx};
 use crate::{
     args,
     domain::{Author, Message, Part, TaskState, assemble::GAP},
@@ -11,8 +11,7 @@ use crate::{
 /// A page of messages without their parts, ascending by seq: the newest, or those below `before`; and how many parts each
 /// has.
 pub async fn heads(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     before: Option<u64>,
     limit: u64,
@@ -22,7 +21,7 @@ pub async fn heads(
                AND p.message_id = m.message_id), 0) AS parts FROM messages m \
                WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq < $3 ORDER BY m.seq DESC LIMIT $4 + 0";
     let before = before.unwrap_or(i64::MAX.unsigned_abs());
-    let mut rows = tx.rows(sql, args![team, session, before, limit]).await?;
+    let mut rows = tx.rows(sql, args![session, before, limit]).await?;
     rows.reverse();
     rows.iter().map(|row| Ok((message(row)?, row.count("parts")?))).collect()
 }
@@ -49,8 +48,7 @@ pub struct Stretch {
 
 /// The parts of a stretch, in order.
 pub async fn outline(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     stretch: Stretch,
     limit: u64,
@@ -64,13 +62,12 @@ pub async fn outline(
         let (seq, idx, kind) = (row.count("seq")?, row.count("idx")?, row.text("kind")?);
         Ok(Outline { seq, idx, kind, size: row.count("size")? })
     };
-    tx.rows(sql, args![team, session, from.0, from.1, to, except, limit]).await?.iter().map(outline).collect()
+    tx.rows(sql, args![session, from.0, from.1, to, except, limit]).await?.iter().map(outline).collect()
 }
 
 /// Reads the parts of a stretch into its messages (ascending).
 pub async fn read_parts(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     stretch: Stretch,
     messages: &mut [Message],
@@ -79,14 +76,13 @@ pub async fn read_parts(
                AND p.message_id = m.message_id AND (m.seq > $3 OR p.idx >= $4) WHERE m.team_id = $1 \
                AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $5 AND m.seq <> $6 ORDER BY m.seq, p.idx";
     let Stretch { from, to, except } = stretch;
-    let rows = tx.rows(sql, args![team, session, from.0, from.1, to, except]).await?;
+    let rows = tx.rows(sql, args![session, from.0, from.1, to, except]).await?;
     spread(messages, &rows)
 }
 
 /// Parts of one message, of one kind or any, from one up to another, at most `limit`.
 pub async fn some_parts(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     id: &MessageId,
     kind: Option<&str>,
     (from, to): (u64, u64),
@@ -94,21 +90,20 @@ pub async fn some_parts(
 ) -> Result<Vec<Part>, Error> {
     let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND ($3 IS NULL OR kind = $3) \
                AND idx >= $4 AND idx < $5 ORDER BY idx LIMIT $6 + 0";
-    tx.rows(sql, args![team, id, kind, from, to, limit]).await?.iter().map(|row| row.json("body")).collect()
+    tx.rows(sql, args![id, kind, from, to, limit]).await?.iter().map(|row| row.json("body")).collect()
 }
 
 /// One message without its parts, and how many it has.
-pub async fn head(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Option<(Message, u64)>, Error> {
+pub async fn head(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<(Message, u64)>, Error> {
     let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
                WHERE team_id = $1 AND message_id = $2";
-    let Some(row) = tx.row(sql, args![team, id]).await? else { return Ok(None) };
-    Ok(Some((message(&row)?, count(tx, team, id).await?)))
+    let Some(row) = tx.row(sql, args![id]).await? else { return Ok(None) };
+    Ok(Some((message(&row)?, count(tx, id).await?)))
 }
 
 /// A page of messages with their parts, ascending by seq: the newest, or those below `before`.
 pub async fn page(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     before: Option<u64>,
     limit: u64,
@@ -116,14 +111,14 @@ pub async fn page(
     let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
                WHERE team_id = $1 AND session_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4 + 0";
     let before = before.unwrap_or(i64::MAX.unsigned_abs());
-    let mut messages = tx.rows(sql, args![team, session, before, limit]).await?;
+    let mut messages = tx.rows(sql, args![session, before, limit]).await?;
     messages.reverse();
     let mut messages = messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
     if let (Some(first), Some(last)) = (messages.first(), messages.last()) {
         let sql = "SELECT m.seq, p.body FROM messages m JOIN parts p ON p.team_id = m.team_id \
                    AND p.message_id = m.message_id WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 \
                    AND m.seq <= $4 ORDER BY m.seq, p.idx";
-        let rows = tx.rows(sql, args![team, session, first.seq, last.seq]).await?;
+        let rows = tx.rows(sql, args![session, first.seq, last.seq]).await?;
         spread(&mut messages, &rows)?;
     }
     Ok(messages)
@@ -141,36 +136,35 @@ fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), Error> {
 }
 
 /// One message with its parts.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Option<Message>, Error> {
-    let Some((mut found, _)) = head(tx, team, id).await? else { return Ok(None) };
-    found.parts = parts(tx, team, id).await?;
+pub async fn load(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<Message>, Error> {
+    let Some((mut found, _)) = head(tx, id).await? else { return Ok(None) };
+    found.parts = parts(tx, id).await?;
     Ok(Some(found))
 }
 
 /// The newest messages of a task without their parts, ascending: its question, then the answer of each attempt; and how
 /// many parts each has.
-pub async fn of_task(tx: &mut Tx, team: &TeamId, task: &TaskId, limit: u64) -> Result<Vec<(Message, u64)>, Error> {
+pub async fn of_task(tx: &mut TeamTx<'_>, task: &TaskId, limit: u64) -> Result<Vec<(Message, u64)>, Error> {
     let sql = "SELECT m.session_id, m.seq, m.message_id, m.role, m.author, m.task_id, m.attempt, m.created_at, \
                COALESCE((SELECT MAX(p.idx) + 1 FROM parts p WHERE p.team_id = m.team_id \
                AND p.message_id = m.message_id), 0) AS parts FROM messages m \
                WHERE m.team_id = $1 AND m.task_id = $2 ORDER BY m.seq DESC LIMIT $3 + 0";
-    let mut rows = tx.rows(sql, args![team, task, limit]).await?;
+    let mut rows = tx.rows(sql, args![task, limit]).await?;
     rows.reverse();
     rows.iter().map(|row| Ok((message(row)?, row.count("parts")?))).collect()
 }
 
 /// The parts of a message, in order.
-pub async fn parts(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<Vec<Part>, Error> {
+pub async fn parts(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Vec<Part>, Error> {
     let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 ORDER BY idx";
-    tx.rows(sql, args![team, id]).await?.iter().map(|row| row.json("body")).collect()
+    tx.rows(sql, args![id]).await?.iter().map(|row| row.json("body")).collect()
 }
 
 /// A new message without parts.
-pub async fn insert(tx: &mut Tx, team: &TeamId, message: &Message) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, message: &Message) -> Result<(), Error> {
     let sql = "INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let args = args![
-        team,
         &message.session_id,
         message.seq,
         &message.id,
@@ -184,27 +178,27 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, message: &Message) -> Result<(),
 }
 
 /// Appends complete parts after those that are there.
-pub async fn append(tx: &mut Tx, team: &TeamId, id: &MessageId, parts: &[Part], now: Instant) -> Result<(), Error> {
+pub async fn append(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Result<(), Error> {
     let sql = "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT $1, $2, \
                COALESCE(MAX(idx), -1) + 1, $3, $4, $5 FROM parts WHERE team_id = $1 AND message_id = $2";
     for part in parts {
-        tx.execute(sql, args![team, id, part.kind(), super::json(part)?, now]).await?;
+        tx.execute(sql, args![id, part.kind(), super::json(part)?, tx.now]).await?;
     }
     Ok(())
 }
 
 /// How many parts a message has.
-pub async fn count(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<u64, Error> {
+pub async fn count(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<u64, Error> {
     let sql = "SELECT COALESCE(MAX(idx) + 1, 0) AS n FROM parts WHERE team_id = $1 AND message_id = $2";
-    tx.row(sql, args![team, id]).await?.map_or(Ok(0), |row| row.count("n"))
+    tx.row(sql, args![id]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
 /// Whether the newest text of a message comes after its newest gap: what was said is whole then.
-pub async fn is_said(tx: &mut Tx, team: &TeamId, id: &MessageId) -> Result<bool, Error> {
+pub async fn is_said(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<bool, Error> {
     let sql = "SELECT kind FROM parts WHERE team_id = $1 AND message_id = $2 AND (kind = 'text' \
                OR (kind = 'notice' AND body LIKE $3)) ORDER BY idx DESC LIMIT 1";
     let gap = format!("%{GAP}%");
-    let newest = tx.row(sql, args![team, id, gap]).await?;
+    let newest = tx.row(sql, args![id, gap]).await?;
     Ok(newest.map(|row| row.text("kind")).transpose()?.is_some_and(|kind| kind == "text"))
 }
 
@@ -222,18 +216,17 @@ pub struct Earlier {
 /// The parts of a session's tasks before the message `before`, that were complete at `until`, newest task first, each
 /// task's in order: its question, then the answer of its newest attempt. `below` is the place to go on from.
 pub async fn history(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     below: u64,
     until: Instant,
     tasks: u64,
 ) -> Result<Vec<Earlier>, Error> {
-    tx.ask(history_ask(team, session, below, until, tasks)).await
+    tx.ask(history_ask(session, below, until, tasks)).await
 }
 
 /// The same, to be asked with others.
-pub fn history_ask(team: &TeamId, session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<Earlier>> {
+pub fn history_ask(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<Earlier>> {
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
                attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5 + 0) t \
@@ -241,7 +234,7 @@ pub fn history_ask(team: &TeamId, session: &SessionId, below: u64, until: Instan
                AND (m.role = 'user' OR m.attempt = t.attempt) \
                LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
                ORDER BY t.message_seq DESC, m.seq, p.idx";
-    Ask::new(sql, args![team, session, below, until, tasks], |answer| answer.rows.iter().map(earlier).collect())
+    Ask::new(sql, args![session, below, until, tasks], |answer| answer.rows.iter().map(earlier).collect())
 }
 
 fn earlier(row: &Row) -> Result<Earlier, Error> {

@@ -66,36 +66,26 @@ pub fn newest() -> i64 {
 
 /// The schema version of a database; 0 when it is empty.
 pub async fn version(db: &Db) -> Result<i64, Error> {
-    db.read(|tx| {
-        Box::pin(async move {
-            let there = if tx.is_sqlite() {
-                tx.row("SELECT 1 AS n FROM sqlite_master WHERE name = '_sqlx_migrations'", &[]).await?
-            } else {
-                tx.row("SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')", &[])
-                    .await?
-            };
-            if there.is_none() {
-                return Ok(0);
-            }
-            let row = tx.row("SELECT COALESCE(MAX(version), 0) AS version FROM _sqlx_migrations", &[]).await?;
-            row.map_or(Ok(0), |row| row.int("version"))
-        })
-    })
-    .await
+    let mut tx = db.reader().await?;
+    let sql = match tx.is_sqlite() {
+        true => "SELECT 1 AS n FROM sqlite_master WHERE name = '_sqlx_migrations'",
+        false => "SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')",
+    };
+    if tx.row(sql, &[]).await?.is_none() {
+        return Ok(0);
+    }
+    let row = tx.row("SELECT COALESCE(MAX(version), 0) AS version FROM _sqlx_migrations", &[]).await?;
+    row.map_or(Ok(0), |row| row.int("version"))
 }
 
 /// Whether a Board's tables are there, whatever made them.
 async fn has_tables(db: &Db) -> Result<bool, Error> {
-    db.read(|tx| {
-        Box::pin(async move {
-            let sql = match tx.is_sqlite() {
-                true => "SELECT 1 AS n FROM sqlite_master WHERE name = 'teams'",
-                false => "SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('teams')",
-            };
-            Ok(tx.row(sql, &[]).await?.is_some())
-        })
-    })
-    .await
+    let mut tx = db.reader().await?;
+    let sql = match tx.is_sqlite() {
+        true => "SELECT 1 AS n FROM sqlite_master WHERE name = 'teams'",
+        false => "SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('teams')",
+    };
+    Ok(tx.row(sql, &[]).await?.is_some())
 }
 
 fn migrator(pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str) -> Migrator {

@@ -1,9 +1,9 @@
 //! What was deleted, taken away bit by bit. A deleted session or team is hidden from the first change on; its rows go in
 //! pieces that nobody waits for, leaves first, so that no foreign key takes many along.
 
-use protocol::{Instant, SessionId, TaskId, TeamId, ViberId};
+use protocol::{SessionId, TaskId, TeamId, ViberId};
 
-use super::{Error, Tx, bound::PIECE};
+use super::{Change, Error, TeamTx, Tx, bound::PIECE};
 use crate::args;
 
 /// Sessions that are deleted and not gone yet, of all teams, the oldest deletion first.
@@ -20,16 +20,16 @@ pub async fn teams(tx: &mut Tx) -> Result<Vec<TeamId>, Error> {
 }
 
 /// Hides a session from everybody. `false`: it is not there, or was deleted before.
-pub async fn hide_session(tx: &mut Tx, team: &TeamId, id: &SessionId, now: Instant) -> Result<bool, Error> {
+pub async fn hide_session(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET deleted_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, now]).await? > 0)
+    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
 /// Shuts a team and hides it; its name is free for another one.
-pub async fn hide_team(tx: &mut Tx, team: &TeamId, now: Instant) -> Result<bool, Error> {
+pub async fn hide_team(tx: &mut Change<'_>) -> Result<bool, Error> {
     let sql = "UPDATE teams SET deleted_at = $2, suspended_at = $2, slug = team_id \
                WHERE team_id = $1 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, now]).await? > 0)
+    Ok(tx.execute(sql, args![tx.now]).await? > 0)
 }
 
 /// An unfinished task of a deleted session.
@@ -42,10 +42,10 @@ pub struct Open {
 }
 
 /// Unfinished tasks of a deleted session.
-pub async fn open(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Vec<Open>, Error> {
+pub async fn open(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Open>, Error> {
     let sql = "SELECT task_id, attempt, viber_id, CASE WHEN delivery = 'queued' THEN 0 ELSE 1 END AS told FROM tasks \
                WHERE team_id = $1 AND session_id = $2 AND state IN ('pending', 'running') ORDER BY message_seq LIMIT $3 + 0";
-    let rows = tx.rows(sql, args![team, session, PIECE]).await?;
+    let rows = tx.rows(sql, args![session, PIECE]).await?;
     let open = |row: &super::Row| {
         let attempt = row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?;
         Ok(Open { task: row.parse("task_id")?, attempt, viber: row.parse("viber_id")?, told: row.flag("told")? })
@@ -54,16 +54,16 @@ pub async fn open(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Vec
 }
 
 /// Whether a task belongs to a session that was deleted.
-pub async fn is_going(tx: &mut Tx, team: &TeamId, task: &TaskId) -> Result<bool, Error> {
+pub async fn is_going(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, Error> {
     let sql = "SELECT 1 AS n FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                WHERE t.team_id = $1 AND t.task_id = $2 AND s.deleted_at IS NOT NULL";
-    Ok(tx.row(sql, args![team, task]).await?.is_some())
+    Ok(tx.row(sql, args![task]).await?.is_some())
 }
 
 /// Whether the id belongs to a session that was deleted, and is not free yet.
-pub async fn is_session_going(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
+pub async fn is_session_going(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
     let sql = "SELECT 1 AS n FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
-    Ok(tx.row(sql, args![team, id]).await?.is_some())
+    Ok(tx.row(sql, args![id]).await?.is_some())
 }
 
 /// What a session owns, in the order in which it goes: each statement takes at most `$3` rows away, and none of them is
@@ -101,11 +101,11 @@ const OF_SESSION: &[&str] = &[
 ];
 
 /// Takes a share of a deleted session's rows away, and the session itself with the last. `true`: it is gone.
-pub async fn session(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
+pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
     loop {
         let mut gone = 0;
         for sql in OF_SESSION {
-            let some = tx.execute(sql, args![team, id, PIECE]).await?;
+            let some = tx.execute(sql, args![id, PIECE]).await?;
             gone += some;
             // Asked only when something went: however slow a statement is, the next piece finds less.
             if some > 0 && tx.is_full() {
@@ -115,7 +115,7 @@ pub async fn session(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool,
         if gone == 0 {
             // What is left is at most one row of each table.
             let sql = "DELETE FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
-            tx.execute(sql, args![team, id]).await?;
+            tx.execute(sql, args![id]).await?;
             return Ok(true);
         }
     }
@@ -148,10 +148,10 @@ const OF_TEAM: &[&str] = &[
 ];
 
 /// Hides sessions of a deleted team, as many as fit. `true`: none is left.
-pub async fn sessions_of_team(tx: &mut Tx, team: &TeamId, now: Instant) -> Result<bool, Error> {
+pub async fn sessions_of_team(tx: &mut Change<'_>) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET deleted_at = $3 WHERE team_id = $1 AND session_id IN (SELECT session_id FROM sessions \
                WHERE team_id = $1 AND deleted_at IS NULL LIMIT $2 + 0)";
-    while tx.execute(sql, args![team, PIECE, now]).await? > 0 {
+    while tx.execute(sql, args![PIECE, tx.now]).await? > 0 {
         if tx.is_full() {
             return Ok(false);
         }
@@ -162,9 +162,9 @@ pub async fn sessions_of_team(tx: &mut Tx, team: &TeamId, now: Instant) -> Resul
 /// Takes a share of what a deleted team owned away, once its sessions are gone. `true`: nothing but its own row is left.
 ///
 /// A table is empty before the next one's turn: a viber's row would take all its commands, files, listings and edits along.
-pub async fn team(tx: &mut Tx, team: &TeamId) -> Result<bool, Error> {
+pub async fn team(tx: &mut TeamTx<'_>) -> Result<bool, Error> {
     for sql in OF_TEAM {
-        while tx.execute(sql, args![team, PIECE]).await? > 0 {
+        while tx.execute(sql, args![PIECE]).await? > 0 {
             // Asked only when something went: however slow a statement is, the next piece finds less.
             if tx.is_full() {
                 return Ok(false);
@@ -175,6 +175,6 @@ pub async fn team(tx: &mut Tx, team: &TeamId) -> Result<bool, Error> {
 }
 
 /// The last row of a deleted team.
-pub async fn team_row(tx: &mut Tx, team: &TeamId) -> Result<(), Error> {
-    tx.execute("DELETE FROM teams WHERE team_id = $1 AND deleted_at IS NOT NULL", args![team]).await.map(drop)
+pub async fn team_row(tx: &mut TeamTx<'_>) -> Result<(), Error> {
+    tx.execute("DELETE FROM teams WHERE team_id = $1 AND deleted_at IS NOT NULL", &[]).await.map(drop)
 }

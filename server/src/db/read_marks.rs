@@ -1,20 +1,13 @@
 //! Read marks: when an operator last looked at a session.
 
-use protocol::{Instant, OperatorId, SessionId, TeamId};
+use protocol::{OperatorId, SessionId};
 
-use super::{Error, Tx};
+use super::{Change, Error};
 use crate::args;
 
 /// The operator has seen the session as it is at `now`.
-pub async fn set(
-    tx: &mut Tx,
-    team: &TeamId,
-    operator: &OperatorId,
-    session: &SessionId,
-    seq: u64,
-    now: Instant,
-) -> Result<(), Error> {
+pub async fn set(tx: &mut Change<'_>, operator: &OperatorId, session: &SessionId, seq: u64) -> Result<(), Error> {
     let sql = "INSERT INTO read_marks (team_id, operator_id, session_id, seq, at) VALUES ($1, $2, $3, $4, $5) \
                ON CONFLICT (team_id, operator_id, session_id) DO UPDATE SET seq = excluded.seq, at = excluded.at";
-    tx.execute(sql, args![team, operator, session, seq, now]).await.map(drop)
+    tx.execute(sql, args![operator, session, seq, tx.now]).await.map(drop)
 }

@@ -10,7 +10,7 @@ use std::{
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Error, Tx};
+use super::{Completion, Error, Tx};
 
 /// Connections; writing has one of its own.
 const READERS: usize = 6;
@@ -20,23 +20,31 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 /// The readers of a database.
 pub(super) struct Readers {
     options: SqliteConnectOptions,
+    completion: Completion,
     places: Semaphore,
     /// Those that are open and not in use, the one used last on top: its caches are warm.
     idle: Mutex<Vec<Tx>>,
 }
 
-/// A reader that is given back when dropped.
-pub(super) struct Reader<'a> {
-    readers: &'a Readers,
+/// Somebody who reads, until it is dropped. Each statement sees its own snapshot; what must agree is read by one statement
+/// or inside a change. Nobody waits for a second reader while holding one: there are few.
+pub struct Reader<'a> {
     tx: Option<Tx>,
-    _place: SemaphorePermit<'a>,
+    /// Of SQLite: where it is given back to.
+    lent: Option<(&'a Readers, SemaphorePermit<'a>)>,
+}
+
+impl Reader<'_> {
+    pub(super) fn postgres(tx: Tx) -> Self {
+        Self { tx: Some(tx), lent: None }
+    }
 }
 
 impl Readers {
     /// Opens the first one, so that a file that cannot be read is noticed now.
-    pub async fn open(options: SqliteConnectOptions) -> Result<Self, Error> {
-        let first = Tx::sqlite(options.connect().await?);
-        Ok(Self { options, places: Semaphore::new(READERS), idle: Mutex::new(vec![first]) })
+    pub async fn open(options: SqliteConnectOptions, completion: Completion) -> Result<Self, Error> {
+        let first = Tx::sqlite(options.connect().await?, completion);
+        Ok(Self { options, completion, places: Semaphore::new(READERS), idle: Mutex::new(vec![first]) })
     }
 
     /// Waits for a free reader.
@@ -47,14 +55,14 @@ impl Readers {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let tx = match idle {
             Some(tx) => tx,
-            None => Tx::sqlite(self.options.connect().await?),
+            None => self.another().await?,
         };
-        Ok(Reader { readers: self, tx: Some(tx), _place: place })
+        Ok(Reader { tx: Some(tx), lent: Some((self, place)) })
     }
 
     /// One more, which is not given to anybody else.
     pub async fn another(&self) -> Result<Tx, Error> {
-        Ok(Tx::sqlite(self.options.connect().await?))
+        Ok(Tx::sqlite(self.options.connect().await?, self.completion))
     }
 
     /// A connection of its own to the same file, which may write: for migrations, before anything else does.
@@ -90,9 +98,10 @@ impl DerefMut for Reader<'_> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        let back = self.tx.take().filter(|tx| !tx.broken && !self.readers.places.is_closed());
+        let Some((readers, _)) = &self.lent else { return };
+        let back = self.tx.take().filter(|tx| !tx.broken && !readers.places.is_closed());
         if let Some(tx) = back {
-            self.readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(tx);
+            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(tx);
         }
     }
 }

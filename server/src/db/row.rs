@@ -98,6 +98,12 @@ impl From<Option<protocol::Instant>> for Arg {
     }
 }
 
+impl<W: crate::domain::Word> From<W> for Arg {
+    fn from(value: W) -> Self {
+        Self::text(value.word())
+    }
+}
+
 macro_rules! ids_are_args {
     ($($id:ty),*) => {$(
         impl From<&$id> for Arg {
@@ -217,9 +223,9 @@ impl Row {
 }
 
 /// The parameters of statements that are sent at once, one after the other.
-pub(super) fn sqlite_arguments<'a>(all: impl IntoIterator<Item = &'a [Arg]>) -> Result<SqliteArguments, sqlx::Error> {
+pub(super) fn sqlite_arguments<'a>(all: impl Iterator<Item = &'a Arg>) -> Result<SqliteArguments, sqlx::Error> {
     let mut arguments = SqliteArguments::default();
-    for arg in all.into_iter().flatten() {
+    for arg in all {
         match arg {
             Arg::Text(Some(text)) => arguments.add(text.clone()),
             Arg::Text(None) => arguments.add(None::<String>),
@@ -230,14 +236,18 @@ pub(super) fn sqlite_arguments<'a>(all: impl IntoIterator<Item = &'a [Arg]>) -> 
     Ok(arguments)
 }
 
-pub(super) fn bind_postgres(sql: &'static str, args: &[Arg]) -> Query<'static, Postgres, PgArguments> {
-    args.iter().fold(sqlx::query(sql), |query, arg| match arg {
+pub(super) fn bind_postgres<'a>(
+    sql: &'static str,
+    args: impl Iterator<Item = &'a Arg>,
+) -> Query<'static, Postgres, PgArguments> {
+    args.fold(sqlx::query(sql), |query, arg| match arg {
         Arg::Text(value) => query.bind(value.clone()),
         Arg::Int(value) => query.bind(*value),
     })
 }
 
-/// Parameters of a statement: `args![team, id, now]`.
+/// Parameters of a statement: `args![id, now]`. Those of a [`db::TeamTx`](crate::db::TeamTx) come after its team and begin
+/// with `$2`.
 #[macro_export]
 macro_rules! args {
     ($($value:expr),* $(,)?) => { &[$($crate::db::Arg::from($value)),*] };

@@ -1,9 +1,9 @@
 //! Sessions: the conversations of a team. One that was deleted is nowhere to be found, though its rows may still be there
 //! (`purge`).
 
-use protocol::{Instant, OperatorId, Policy, SessionId, TeamId, ViberId};
+use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
 
-use super::{Ask, Error, Row, Tx};
+use super::{Ask, Change, Error, Row, TeamTx};
 use crate::{
     args,
     domain::{Brief, Contact, Policies, Session, SessionLine},
@@ -27,20 +27,19 @@ pub struct Filter {
 }
 
 /// A session.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<Option<Session>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>, Error> {
     let sql = concat!(
         "SELECT ",
         columns!(),
         " FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL"
     );
-    tx.row(sql, args![team, id]).await?.as_ref().map(session).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(session).transpose()
 }
 
 /// Sessions, the most recently active first, after `cursor` (the last line's `active_at` and id). `reader` decides
 /// what is unread; for a token everything is read.
 pub async fn list(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     reader: Option<&OperatorId>,
     filter: &Filter,
     cursor: Option<(Instant, &SessionId)>,
@@ -66,7 +65,6 @@ pub async fn list(
          ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
     );
     let args = args![
-        team,
         reader,
         filter.archived,
         filter.viber.as_ref(),
@@ -97,10 +95,10 @@ pub async fn list(
 }
 
 /// Sessions that began on their machine, the most recently active first.
-pub async fn begun_on(tx: &mut Tx, team: &TeamId, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, Error> {
+pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, Error> {
     let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = $2 \
                AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
-    tx.rows(sql, args![team, viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
+    tx.rows(sql, args![viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
 }
 
 /// A LIKE pattern that finds `text` anywhere, taken literally, in any case.
@@ -121,12 +119,11 @@ pub fn fold(title: &str) -> String {
 }
 
 /// A new session, with the seqs that were given up to now.
-pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<bool, Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, Error> {
     let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
                created_at, active_at, last_seq, plan_policy, memory_policy, approve_first) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
     let args = args![
-        team,
         &session.id,
         &session.viber_id,
         &session.agent_id,
@@ -143,69 +140,64 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<boo
 }
 
 /// Gives `count` seqs and answers the first; the session is active now, and locked until the change ends.
-pub async fn give_seqs(
-    tx: &mut Tx,
-    team: &TeamId,
-    id: &SessionId,
-    count: u64,
-    now: Instant,
-) -> Result<Option<u64>, Error> {
-    Ok(tx.ask(give_seqs_ask(team, id, count, now)).await?.map(|last| last + 1 - count))
+pub async fn give_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Result<Option<u64>, Error> {
+    let ask = give_seqs_ask(id, count, tx.now);
+    Ok(tx.ask(ask).await?.map(|last| last + 1 - count))
 }
 
 /// The same, to be asked with others; it tells the last seq that was given.
-pub fn give_seqs_ask(team: &TeamId, id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
+pub fn give_seqs_ask(id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
     let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
                active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL RETURNING last_seq";
-    Ask::new(sql, args![team, id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
+    Ask::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
 }
 
 /// Something happened in it; locked until the change ends.
-pub async fn touch(tx: &mut Tx, team: &TeamId, id: &SessionId, now: Instant) -> Result<bool, Error> {
+pub async fn touch(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, now]).await? > 0)
+    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
 /// A title chosen by a person.
-pub async fn rename(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str, now: Instant) -> Result<bool, Error> {
+pub async fn rename(tx: &mut Change<'_>, id: &SessionId, title: &str) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET title = $3, title_folded = $4, renamed_at = $5 \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, title, fold(title), now]).await? > 0)
+    Ok(tx.execute(sql, args![id, title, fold(title), tx.now]).await? > 0)
 }
 
 /// The title its first goal gives it.
-pub async fn entitle(tx: &mut Tx, team: &TeamId, id: &SessionId, title: &str) -> Result<(), Error> {
+pub async fn entitle(tx: &mut TeamTx<'_>, id: &SessionId, title: &str) -> Result<(), Error> {
     let sql = "UPDATE sessions SET title = $3, title_folded = $4 \
                WHERE team_id = $1 AND session_id = $2 AND renamed_at IS NULL";
-    tx.execute(sql, args![team, id, title, fold(title)]).await.map(drop)
+    tx.execute(sql, args![id, title, fold(title)]).await.map(drop)
 }
 
 /// Puts it away, or back when `at` is absent.
-pub async fn set_archived(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+pub async fn set_archived(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, at]).await? > 0)
+    Ok(tx.execute(sql, args![id, at]).await? > 0)
 }
 
 /// Keeps it on top, or not when `at` is absent.
-pub async fn set_pinned(tx: &mut Tx, team: &TeamId, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+pub async fn set_pinned(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET pinned_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, at]).await? > 0)
+    Ok(tx.execute(sql, args![id, at]).await? > 0)
 }
 
 /// How it treats what its agent changes.
-pub async fn set_policies(tx: &mut Tx, team: &TeamId, id: &SessionId, policies: Policies) -> Result<bool, Error> {
+pub async fn set_policies(tx: &mut TeamTx<'_>, id: &SessionId, policies: Policies) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET plan_policy = $3, memory_policy = $4, approve_first = $5 \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     let (plan, memory) = (policies.plan.as_str(), policies.memory.as_str());
-    Ok(tx.execute(sql, args![team, id, plan, memory, policies.approve_first]).await? > 0)
+    Ok(tx.execute(sql, args![id, plan, memory, policies.approve_first]).await? > 0)
 }
 
 /// Locked until the change ends: what is numbered within it is numbered once. Whether it is there.
-pub async fn lock(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<bool, Error> {
+pub async fn lock(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
     let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![team, id]).await? > 0)
+    Ok(tx.execute(sql, args![id]).await? > 0)
 }
 
 fn session(row: &Row) -> Result<Session, Error> {

@@ -1,8 +1,8 @@
 //! Tasks: read here, moved only by compare-and-set.
 
-use protocol::{Instant, SessionId, Stream, TaskId, TeamId, ViberId};
+use protocol::{Instant, SessionId, Stream, TaskId, ViberId};
 
-use super::{Ask, Error, Row, Tx};
+use super::{Ask, Change, Error, Row, TeamTx, Tx};
 use crate::{
     args,
     domain::{Contact, Task, TaskState},
@@ -36,20 +36,19 @@ pub struct Filter {
 }
 
 /// A task.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &TaskId) -> Result<Option<Task>, Error> {
-    tx.ask(load_ask(team, id)).await
+pub async fn load(tx: &mut TeamTx<'_>, id: &TaskId) -> Result<Option<Task>, Error> {
+    tx.ask(load_ask(id)).await
 }
 
 /// The same, to be asked with others.
-pub fn load_ask(team: &TeamId, id: &TaskId) -> Ask<Option<Task>> {
+pub fn load_ask(id: &TaskId) -> Ask<Option<Task>> {
     let sql = select!("WHERE t.team_id = $1 AND t.task_id = $2");
-    Ask::new(sql, args![team, id], |answer| answer.row().map(task).transpose())
+    Ask::new(sql, args![id], |answer| answer.row().map(task).transpose())
 }
 
 /// Tasks, newest first, after `cursor`.
 pub async fn list(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     filter: &Filter,
     cursor: Option<&TaskId>,
     limit: u64,
@@ -59,56 +58,50 @@ pub async fn list(
          AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6 + 0"
     );
     let state = filter.state.map(TaskState::as_str);
-    let args = args![team, state, filter.session.as_ref(), filter.viber.as_ref(), cursor, limit];
+    let args = args![state, filter.session.as_ref(), filter.viber.as_ref(), cursor, limit];
     tx.rows(sql, args).await?.iter().map(task).collect()
 }
 
 /// The tasks of a session that are not final, in their order: the first is the one at work.
-pub async fn open_of_session(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Vec<Task>, Error> {
+pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Task>, Error> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') \
          ORDER BY CASE WHEN t.delivery = 'queued' THEN 1 ELSE 0 END, t.message_seq LIMIT 1000"
     );
-    tx.rows(sql, args![team, session]).await?.iter().map(task).collect()
+    tx.rows(sql, args![session]).await?.iter().map(task).collect()
 }
 
 /// The newest task of a session.
-pub async fn newest_of_session(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
+pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
     let sql = select!("WHERE t.team_id = $1 AND t.session_id = $2 ORDER BY t.message_seq DESC LIMIT 1");
-    tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
+    tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
 }
 
 /// The tasks whose messages lie within two seqs of a session, in their order: what a page of messages needs beside it.
-pub async fn of_messages(
-    tx: &mut Tx,
-    team: &TeamId,
-    session: &SessionId,
-    from: u64,
-    to: u64,
-) -> Result<Vec<Task>, Error> {
+pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to: u64) -> Result<Vec<Task>, Error> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.task_id IN (SELECT m.task_id FROM messages m \
          WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $4) ORDER BY t.message_seq LIMIT 1000"
     );
-    tx.rows(sql, args![team, session, from, to]).await?.iter().map(task).collect()
+    tx.rows(sql, args![session, from, to]).await?.iter().map(task).collect()
 }
 
 /// How many unfinished tasks of its session come before a queued task.
-pub async fn place(tx: &mut Tx, team: &TeamId, task: &Task) -> Result<u64, Error> {
+pub async fn place(tx: &mut TeamTx<'_>, task: &Task) -> Result<u64, Error> {
     let sql = "SELECT COUNT(*) AS n FROM tasks WHERE team_id = $1 AND session_id = $2 AND task_id <> $4 \
                AND state IN ('pending', 'running') AND (state = 'running' OR delivery <> 'queued' OR message_seq < $3)";
-    let row = tx.row(sql, args![team, &task.session_id, task.message_seq, &task.id]).await?;
+    let row = tx.row(sql, args![&task.session_id, task.message_seq, &task.id]).await?;
     row.map_or(Ok(0), |row| row.count("n"))
 }
 
 /// Whether any task of the session is offered, accepted or running, or an attempt of it is not known to be over: a stop
 /// that the viber did not confirm keeps the session busy, so that two of its tasks never run side by side.
-pub async fn is_busy(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<bool, Error> {
-    tx.ask(is_busy_ask(team, session)).await
+pub async fn is_busy(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, Error> {
+    tx.ask(is_busy_ask(session)).await
 }
 
 /// The same, to be asked with others.
-pub fn is_busy_ask(team: &TeamId, session: &SessionId) -> Ask<bool> {
+pub fn is_busy_ask(session: &SessionId) -> Ask<bool> {
     // Of a long session neither the tasks nor their attempts are read that are over. `|| ''` keeps SQLite from reading all
     // attempts of the team, which it would rather do than use the index.
     let sql = "SELECT 1 AS n WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 \
@@ -117,29 +110,28 @@ pub fn is_busy_ask(team: &TeamId, session: &SessionId) -> Ask<bool> {
                (SELECT s.viber_id FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2) \
                AND a.outcome IS NULL AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) AND t.team_id = $1 \
                AND t.task_id = a.task_id AND t.session_id = $2)";
-    Ask::new(sql, args![team, session], |answer| Ok(answer.row().is_some()))
+    Ask::new(sql, args![session], |answer| Ok(answer.row().is_some()))
 }
 
 /// The queued task of the session whose turn is next, when nothing of the session is at work.
-pub async fn next_turn(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
-    let Some(next) = next_queued(tx, team, session).await? else { return Ok(None) };
-    Ok((!is_busy(tx, team, session).await?).then_some(next))
+pub async fn next_turn(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+    let Some(next) = next_queued(tx, session).await? else { return Ok(None) };
+    Ok((!is_busy(tx, session).await?).then_some(next))
 }
 
 /// The queued task of the session whose turn is next.
-pub async fn next_queued(tx: &mut Tx, team: &TeamId, session: &SessionId) -> Result<Option<Task>, Error> {
+pub async fn next_queued(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
          AND t.state IN ('pending', 'running') ORDER BY t.message_seq LIMIT 1"
     );
-    tx.row(sql, args![team, session]).await?.as_ref().map(task).transpose()
+    tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
 }
 
 /// Ids of a viber's unfinished tasks with their sessions, of those that were made up to `until`; those that nobody was
 /// told of first, so that none of them gets its turn while the others end.
 pub async fn open_of_viber(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     viber: &ViberId,
     until: Option<Instant>,
     limit: u64,
@@ -151,16 +143,16 @@ pub async fn open_of_viber(
                 AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
                 AND t.state IN ('pending', 'running') AND (t.delivery IS NULL OR t.delivery <> 'queued') \
                 AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
-    let mut rows = tx.rows(queued, args![team, viber, until, limit]).await?;
+    let mut rows = tx.rows(queued, args![viber, until, limit]).await?;
     let room = limit.saturating_sub(rows.len() as u64);
     if room > 0 {
-        rows.extend(tx.rows(open, args![team, viber, until, room]).await?);
+        rows.extend(tx.rows(open, args![viber, until, room]).await?);
     }
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
 }
 
 /// The team's tasks that are not final, those that nobody was told of first.
-pub async fn open_of_team(tx: &mut Tx, team: &TeamId, limit: u64) -> Result<Vec<TaskId>, Error> {
+pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>, Error> {
     let queued = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                   AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
                   WHERE team_id = $1) AND t.delivery = 'queued' LIMIT $2 + 0";
@@ -168,10 +160,10 @@ pub async fn open_of_team(tx: &mut Tx, team: &TeamId, limit: u64) -> Result<Vec<
                 AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
                 WHERE team_id = $1) AND t.state IN ('pending', 'running') \
                 AND (t.delivery IS NULL OR t.delivery <> 'queued') LIMIT $2 + 0";
-    let mut rows = tx.rows(queued, args![team, limit]).await?;
+    let mut rows = tx.rows(queued, args![limit]).await?;
     let room = limit.saturating_sub(rows.len() as u64);
     if room > 0 {
-        rows.extend(tx.rows(open, args![team, room]).await?);
+        rows.extend(tx.rows(open, args![room]).await?);
     }
     rows.iter().map(|row| row.parse("task_id")).collect()
 }
@@ -182,13 +174,12 @@ pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, Error> {
 }
 
 /// A new task.
-pub async fn insert(tx: &mut Tx, team: &TeamId, task: &Task, now: Instant) -> Result<bool, Error> {
+pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, Error> {
     let sql = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, \
                state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
                ON CONFLICT DO NOTHING";
     let args = args![
-        team,
         &task.id,
         &task.session_id,
         &task.viber_id,
@@ -205,7 +196,7 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, task: &Task, now: Instant) -> Re
         super::json(&task.payload)?,
         &task.origin,
         &task.created_by,
-        now,
+        tx.now,
         task.offered_at
     ];
     Ok(tx.execute(sql, args).await? > 0)

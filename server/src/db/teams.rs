@@ -2,7 +2,7 @@
 
 use protocol::{Instant, OperatorId, TeamId};
 
-use super::{Error, Row, Tx};
+use super::{Change, Error, Row, TeamTx, Tx};
 use crate::{
     args,
     domain::{Role, Team},
@@ -72,27 +72,27 @@ pub async fn insert(tx: &mut Tx, team: &Team) -> Result<(), Error> {
 }
 
 /// What its owners may change.
-pub async fn update(tx: &mut Tx, team: &Team) -> Result<(), Error> {
+pub async fn update(tx: &mut TeamTx<'_>, team: &Team) -> Result<(), Error> {
     let sql = "UPDATE teams SET slug = $2, name = $3, lost_after_ms = $4, retention_days = $5 WHERE team_id = $1";
-    tx.execute(sql, args![&team.id, &team.slug, &team.name, team.lost_after_ms, team.retention_days]).await.map(drop)
+    tx.execute(sql, args![&team.slug, &team.name, team.lost_after_ms, team.retention_days]).await.map(drop)
 }
 
 /// Its first owner came.
-pub async fn claim(tx: &mut Tx, team: &TeamId, now: Instant) -> Result<(), Error> {
+pub async fn claim(tx: &mut Change<'_>) -> Result<(), Error> {
     let sql = "UPDATE teams SET claimed_at = $2 WHERE team_id = $1 AND claimed_at IS NULL";
-    tx.execute(sql, args![team, now]).await.map(drop)
+    tx.execute(sql, args![tx.now]).await.map(drop)
 }
 
 /// Suspends a team, or lifts the suspension.
-pub async fn suspend(tx: &mut Tx, team: &TeamId, at: Option<Instant>) -> Result<(), Error> {
-    tx.execute("UPDATE teams SET suspended_at = $2 WHERE team_id = $1 AND deleted_at IS NULL", args![team, at])
+pub async fn suspend(tx: &mut TeamTx<'_>, at: Option<Instant>) -> Result<(), Error> {
+    tx.execute("UPDATE teams SET suspended_at = $2 WHERE team_id = $1 AND deleted_at IS NULL", args![at])
         .await
         .map(drop)
 }
 
 /// Makes changes of this team's members and audit wait for each other, until this change is committed.
-pub async fn lock(tx: &mut Tx, team: &TeamId) -> Result<bool, Error> {
-    Ok(tx.execute("UPDATE teams SET slug = slug WHERE team_id = $1", args![team]).await? == 1)
+pub async fn lock(tx: &mut TeamTx<'_>) -> Result<bool, Error> {
+    Ok(tx.execute("UPDATE teams SET slug = slug WHERE team_id = $1", &[]).await? == 1)
 }
 
 /// Teams that are shut while tasks of theirs are not over yet.

@@ -8,6 +8,30 @@ async fn fresh() -> (tempfile::TempDir, Db) {
     (folder, db)
 }
 
+/// A database whose commands are waited for in the plain way.
+async fn plain() -> (tempfile::TempDir, Db) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite://{}/board.db", folder.path().display());
+    let db = Db::connect_with(&url, Some(Completion::Plain)).await.expect("a database");
+    migrate::run(&db).await.expect("a schema");
+    (folder, db)
+}
+
+#[tokio::test]
+async fn the_plain_way_of_waiting_keeps_the_same_promises() {
+    let (_folder, db) = plain().await;
+    let done = futures_util::future::join_all((0..40).map(|n| put(&db, format!("k{n:02}"), n % 4 == 3))).await;
+    assert_eq!(done.iter().filter(|outcome| outcome.is_ok()).count(), 30);
+    assert_eq!(keys(&db).await.len(), 30);
+    assert!(matches!(put(&db, "k00".into(), false).await, Err(Error::Taken)));
+    let mut reader = db.reader().await.expect("a reader");
+    let many = reader
+        .rows("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n", &[]);
+    assert_eq!(many.await.expect("rows").len(), 5000, "more rows than a channel holds");
+    drop(reader);
+    db.close().await;
+}
+
 async fn put(db: &Db, key: String, fail: bool) -> Result<u64, Error> {
     db.write(move |tx| {
         let key = key.clone();
@@ -20,10 +44,8 @@ async fn put(db: &Db, key: String, fail: bool) -> Result<u64, Error> {
 }
 
 async fn keys(db: &Db) -> Vec<String> {
-    let rows = db
-        .read(|tx| Box::pin(async move { tx.rows("SELECT key FROM board ORDER BY key", &[]).await }))
-        .await
-        .expect("rows");
+    let mut tx = db.reader().await.expect("a reader");
+    let rows = tx.rows("SELECT key FROM board ORDER BY key", &[]).await.expect("rows");
     rows.iter().map(|row| row.text("key").expect("a key")).collect()
 }
 
@@ -55,7 +77,7 @@ async fn a_panic_in_a_change_leaves_the_writer_alive() {
 #[tokio::test]
 async fn a_reader_cannot_write_and_a_newer_schema_is_refused() {
     let (folder, db) = fresh().await;
-    let refused = db.read(|tx| Box::pin(async move { tx.execute("DELETE FROM board", &[]).await })).await;
+    let refused = db.reader().await.expect("a reader").execute("DELETE FROM board", &[]).await;
     assert!(refused.is_err());
     db.write(|tx| {
         Box::pin(async move {

@@ -1,8 +1,8 @@
 //! API tokens of a team; only their hashes are here.
 
-use protocol::{Instant, TeamId, TokenId};
+use protocol::{Instant, TokenId};
 
-use super::{Error, Row, Tx, teams::team};
+use super::{Change, Error, Row, TeamTx, Tx, teams::team};
 use crate::{
     args,
     domain::{Team, Token},
@@ -21,17 +21,17 @@ fn token(row: &Row) -> Result<Token, Error> {
 }
 
 /// The tokens of a team that are not revoked, the newest first.
-pub async fn list(tx: &mut Tx, team: &TeamId) -> Result<Vec<Token>, Error> {
+pub async fn list(tx: &mut TeamTx<'_>) -> Result<Vec<Token>, Error> {
     let sql = "SELECT token_id, name AS token_name, role, created_by, created_at, seen_at, revoked_at \
                FROM api_tokens WHERE team_id = $1 AND revoked_at IS NULL ORDER BY created_at DESC, token_id LIMIT 500";
-    tx.rows(sql, args![team]).await?.iter().map(token).collect()
+    tx.rows(sql, &[]).await?.iter().map(token).collect()
 }
 
 /// One token.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &TokenId) -> Result<Option<Token>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &TokenId) -> Result<Option<Token>, Error> {
     let sql = "SELECT token_id, name AS token_name, role, created_by, created_at, seen_at, revoked_at \
                FROM api_tokens WHERE team_id = $1 AND token_id = $2";
-    tx.row(sql, args![team, id]).await?.as_ref().map(token).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(token).transpose()
 }
 
 /// The token behind a secret, unless revoked, and its team.
@@ -46,22 +46,22 @@ pub async fn by_hash(tx: &mut Tx, hash: &str) -> Result<Option<(Team, Token)>, E
 }
 
 /// A new token.
-pub async fn insert(tx: &mut Tx, team: &TeamId, token: &Token, hash: &str) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, token: &Token, hash: &str) -> Result<(), Error> {
     let sql = "INSERT INTO api_tokens (team_id, token_id, name, role, token_hash, created_by, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    let args = args![team, &token.id, &token.name, token.role, hash, &token.created_by, token.created_at];
+    let args = args![&token.id, &token.name, token.role, hash, &token.created_by, token.created_at];
     tx.execute(sql, args).await.map(drop)
 }
 
 /// It was used. A second write within the minute changes nothing.
-pub async fn seen(tx: &mut Tx, team: &TeamId, id: &TokenId, now: Instant, before: Instant) -> Result<(), Error> {
+pub async fn seen(tx: &mut Change<'_>, id: &TokenId, before: Instant) -> Result<(), Error> {
     let sql = "UPDATE api_tokens SET seen_at = $3 \
                WHERE team_id = $1 AND token_id = $2 AND (seen_at IS NULL OR seen_at <= $4)";
-    tx.execute(sql, args![team, id, now, before]).await.map(drop)
+    tx.execute(sql, args![id, tx.now, before]).await.map(drop)
 }
 
 /// Revokes a token; says whether it stood.
-pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &TokenId, now: Instant) -> Result<bool, Error> {
+pub async fn revoke(tx: &mut Change<'_>, id: &TokenId) -> Result<bool, Error> {
     let sql = "UPDATE api_tokens SET revoked_at = $3 WHERE team_id = $1 AND token_id = $2 AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, now]).await? == 1)
+    Ok(tx.execute(sql, args![id, tx.now]).await? == 1)
 }

@@ -18,13 +18,14 @@ use sqlx::{
 use super::{
     Error,
     audit::AuditChain,
-    bell::Bell,
+    bell::{Completion, Waiting},
     bound::Spent,
     ownership::Fence,
     row::{self, Arg, Row},
 };
 
-/// One connection inside (or, for reads, outside) a transaction. Stores take it as their first parameter.
+/// One connection inside (or, for reads, outside) a transaction, of no team: only the stores that `tests/it/tidy.rs` lists
+/// take it. What belongs to a team is asked through a [`super::TeamTx`].
 pub struct Tx {
     connection: Connection,
     /// What all transactions of this database share about the audit.
@@ -47,7 +48,7 @@ enum Connection {
 /// A SQLite connection.
 struct Sqlite {
     connection: SqliteConnection,
-    bell: Bell,
+    waiting: Waiting,
     /// The one text of several statements, by where they lie in memory.
     texts: HashMap<Vec<(usize, usize)>, Arc<str>>,
 }
@@ -71,7 +72,36 @@ impl Answer {
 pub struct Ask<T> {
     sql: &'static str,
     args: Vec<Arg>,
-    read: fn(Answer) -> Result<T, Error>,
+    pub(super) read: fn(Answer) -> Result<T, Error>,
+}
+
+/// A statement as it is sent: a team's statement has its team before the other parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    sql: &'static str,
+    team: Option<&'a Arg>,
+    args: &'a [Arg],
+}
+
+impl<'a> Asked<'a> {
+    /// A statement of the whole database.
+    pub fn new(sql: &'static str, args: &'a [Arg]) -> Self {
+        Self { sql, team: None, args }
+    }
+
+    /// A statement of one team.
+    pub fn of(team: &'a Arg, sql: &'static str, args: &'a [Arg]) -> Self {
+        Self { sql, team: Some(team), args }
+    }
+
+    /// All parameters, the first one is `$1`.
+    pub fn args(self) -> impl Iterator<Item = &'a Arg> {
+        self.team.into_iter().chain(self.args)
+    }
+
+    fn count(self) -> usize {
+        usize::from(self.team.is_some()) + self.args.len()
+    }
 }
 
 impl<T> Ask<T> {
@@ -79,11 +109,15 @@ impl<T> Ask<T> {
     pub fn new(sql: &'static str, args: &[Arg], read: fn(Answer) -> Result<T, Error>) -> Self {
         Self { sql, args: args.to_vec(), read }
     }
+
+    pub(super) fn of<'a>(&'a self, team: &'a Arg) -> Asked<'a> {
+        Asked::of(team, self.sql, &self.args)
+    }
 }
 
 impl Tx {
-    pub(super) fn sqlite(connection: SqliteConnection) -> Self {
-        let connection = Sqlite { connection, bell: Bell::new(), texts: HashMap::new() };
+    pub(super) fn sqlite(connection: SqliteConnection, completion: Completion) -> Self {
+        let connection = Sqlite { connection, waiting: Waiting::new(completion), texts: HashMap::new() };
         Self::over(Connection::Sqlite(Box::new(connection)))
     }
 
@@ -142,42 +176,26 @@ impl Tx {
         Ok(self.rows(sql, args).await?.into_iter().next())
     }
 
-    /// Asks one thing.
-    pub async fn ask<T>(&mut self, ask: Ask<T>) -> Result<T, Error> {
-        (ask.read)(self.answer(ask.sql, &ask.args).await?)
-    }
-
-    /// Asks two things at once, in this order.
-    pub async fn both<A, B>(&mut self, a: Ask<A>, b: Ask<B>) -> Result<(A, B), Error> {
-        let [first, second] = self.answers([(a.sql, &a.args), (b.sql, &b.args)]).await?;
-        Ok(((a.read)(first)?, (b.read)(second)?))
-    }
-
-    /// Asks three things at once, in this order.
-    pub async fn three<A, B, C>(&mut self, a: Ask<A>, b: Ask<B>, c: Ask<C>) -> Result<(A, B, C), Error> {
-        let [first, second, third] = self.answers([(a.sql, &a.args), (b.sql, &b.args), (c.sql, &c.args)]).await?;
-        Ok(((a.read)(first)?, (b.read)(second)?, (c.read)(third)?))
-    }
-
     /// Whether this is SQLite: for the few statements where the two really differ.
     pub fn is_sqlite(&self) -> bool {
         matches!(self.connection, Connection::Sqlite(_))
     }
 
     async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, Error> {
-        let [answer] = self.answers([(sql, args)]).await?;
+        let [answer] = self.answers([Asked::new(sql, args)]).await?;
         Ok(answer)
     }
 
-    async fn answers<const N: usize>(&mut self, asked: [(&'static str, &[Arg]); N]) -> Result<[Answer; N], Error> {
+    /// Runs statements in their order, on SQLite in one turn.
+    pub(super) async fn answers<const N: usize>(&mut self, asked: [Asked<'_>; N]) -> Result<[Answer; N], Error> {
         let mut answers = std::array::from_fn(|_| Answer::default());
         let done = match &mut self.connection {
             Connection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,
             Connection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
-        for ((sql, _), answer) in asked.iter().zip(&answers) {
-            self.spent.add(sql, answer.touched);
+        for (one, answer) in asked.iter().zip(&answers) {
+            self.spent.add(one.sql, answer.touched);
         }
         Ok(answers)
     }
@@ -221,15 +239,15 @@ impl Tx {
 
 impl Sqlite {
     /// Runs what is asked in one command.
-    async fn ask(&mut self, asked: &[(&'static str, &[Arg])], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
-        let args = row::sqlite_arguments(asked.iter().map(|one| one.1))?;
+    async fn ask(&mut self, asked: &[Asked<'_>], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+        let args = row::sqlite_arguments(asked.iter().flat_map(|one| one.args()))?;
         let query = match asked {
-            [(sql, _)] => sqlx::query_with(SqlStr::from_static(sql), args),
+            [one] => sqlx::query_with(SqlStr::from_static(one.sql), args),
             _ => sqlx::query_with(AssertSqlSafe(self.text(asked)).into_sql_str(), args),
         };
         let mut stream = self.connection.fetch_many(query);
         let mut statement = 0;
-        while let Some(came) = poll_fn(|context| self.bell.poll(&mut stream, context)).await {
+        while let Some(came) = poll_fn(|context| self.waiting.poll(&mut stream, context)).await {
             match (came?, answers.get_mut(statement)) {
                 (Either::Left(done), answer) => {
                     statement += 1;
@@ -245,14 +263,14 @@ impl Sqlite {
     }
 
     /// Several statements as one text: the numbers of each one's parameters go on after those before it.
-    fn text(&mut self, asked: &[(&'static str, &[Arg])]) -> Arc<str> {
-        let key = asked.iter().map(|(sql, _)| (sql.as_ptr() as usize, sql.len())).collect();
+    fn text(&mut self, asked: &[Asked<'_>]) -> Arc<str> {
+        let key = asked.iter().map(|one| (one.sql.as_ptr() as usize, one.sql.len())).collect();
         let text = self.texts.entry(key).or_insert_with(|| {
             let (mut text, mut given) = (String::new(), 0);
-            for (sql, args) in asked {
-                shift(&mut text, sql, given);
+            for one in asked {
+                shift(&mut text, one.sql, given);
                 text.push_str(";\n");
-                given += args.len();
+                given += one.count();
             }
             text.into()
         });
@@ -273,11 +291,11 @@ fn shift(text: &mut String, sql: &str, given: usize) {
 
 async fn postgres(
     connection: &mut PoolConnection<Postgres>,
-    asked: &[(&'static str, &[Arg])],
+    asked: &[Asked<'_>],
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
-    for ((sql, args), answer) in asked.iter().zip(answers) {
-        let query = row::bind_postgres(sql, args);
+    for (one, answer) in asked.iter().zip(answers) {
+        let query = row::bind_postgres(one.sql, one.args());
         let mut stream = connection.fetch_many(query);
         while let Some(came) = stream.try_next().await? {
             match came {

@@ -8,7 +8,7 @@ use protocol::{
 
 mod ends;
 
-use super::{Ask, Error, Row, Tx};
+use super::{Ask, Change, Error, Row, TeamTx, Tx};
 use crate::{
     args,
     domain::{Contact, ContactState, Viber, name},
@@ -36,24 +36,24 @@ macro_rules! select {
 }
 
 /// A viber that was not revoked.
-pub async fn load(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<Viber>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Viber>, Error> {
     let sql = select!("WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
-    tx.row(sql, args![team, id]).await?.as_ref().map(viber).transpose()
+    tx.row(sql, args![id]).await?.as_ref().map(viber).transpose()
 }
 
 /// The fleet in order of joining, after `cursor`, without the revoked.
-pub async fn list(tx: &mut Tx, team: &TeamId, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, Error> {
+pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, Error> {
     let sql = select!(
         "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3 + 0"
     );
-    tx.rows(sql, args![team, cursor, limit]).await?.iter().map(viber).collect()
+    tx.rows(sql, args![cursor, limit]).await?.iter().map(viber).collect()
 }
 
 /// How many vibers the team has, and how many of them are connected.
-pub async fn reach(tx: &mut Tx, team: &TeamId) -> Result<(usize, usize), Error> {
+pub async fn reach(tx: &mut TeamTx<'_>) -> Result<(usize, usize), Error> {
     let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN contact = 'connected' THEN 1 END) AS connected FROM vibers \
                WHERE team_id = $1 AND revoked_at IS NULL";
-    let Some(row) = tx.row(sql, args![team]).await? else { return Ok((0, 0)) };
+    let Some(row) = tx.row(sql, &[]).await? else { return Ok((0, 0)) };
     let count = |column| row.count(column).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     Ok((count("n")?, count("connected")?))
 }
@@ -98,7 +98,7 @@ pub struct Candidate {
 }
 
 /// Everybody a task may be given to; with `id` only that one.
-pub async fn candidates(tx: &mut Tx, team: &TeamId, id: Option<&ViberId>) -> Result<Vec<Candidate>, Error> {
+pub async fn candidates(tx: &mut TeamTx<'_>, id: Option<&ViberId>) -> Result<Vec<Candidate>, Error> {
     macro_rules! candidates {
         ($rest:literal) => {
             concat!(
@@ -111,8 +111,8 @@ pub async fn candidates(tx: &mut Tx, team: &TeamId, id: Option<&ViberId>) -> Res
         };
     }
     let rows = match id {
-        Some(id) => tx.rows(candidates!("AND v.viber_id = $2"), args![team, id]).await?,
-        None => tx.rows(candidates!("ORDER BY v.viber_id LIMIT 10000"), args![team]).await?,
+        Some(id) => tx.rows(candidates!("AND v.viber_id = $2"), args![id]).await?,
+        None => tx.rows(candidates!("ORDER BY v.viber_id LIMIT 10000"), &[]).await?,
     };
     let candidate = |row: &Row| {
         Ok(Candidate {
@@ -148,11 +148,10 @@ pub struct Joining<'a> {
 }
 
 /// A new viber, not connected yet.
-pub async fn insert(tx: &mut Tx, team: &TeamId, viber: Joining<'_>, now: Instant) -> Result<(), Error> {
+pub async fn insert(tx: &mut Change<'_>, viber: Joining<'_>) -> Result<(), Error> {
     let sql = "INSERT INTO vibers (team_id, viber_id, name, labels, hostname, platform, version, credential_hash, \
                contact_since, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)";
     let args = args![
-        team,
         viber.id,
         viber.name,
         super::json(viber.labels)?,
@@ -160,47 +159,42 @@ pub async fn insert(tx: &mut Tx, team: &TeamId, viber: Joining<'_>, now: Instant
         viber.platform,
         viber.version,
         viber.credential_hash,
-        now
+        tx.now
     ];
     tx.execute(sql, args).await.map(drop)
 }
 
 /// The names in use, without that of `except`.
-pub async fn names(tx: &mut Tx, team: &TeamId, except: Option<&ViberId>) -> Result<Vec<String>, Error> {
+pub async fn names(tx: &mut TeamTx<'_>, except: Option<&ViberId>) -> Result<Vec<String>, Error> {
     let sql = "SELECT name FROM vibers WHERE team_id = $1 AND revoked_at IS NULL \
                AND ($2 IS NULL OR viber_id <> $2) LIMIT 10000";
-    tx.rows(sql, args![team, except]).await?.iter().map(|row| row.text("name")).collect()
+    tx.rows(sql, args![except]).await?.iter().map(|row| row.text("name")).collect()
 }
 
 /// Another name.
-pub async fn rename(tx: &mut Tx, team: &TeamId, id: &ViberId, name: &str) -> Result<bool, Error> {
+pub async fn rename(tx: &mut TeamTx<'_>, id: &ViberId, name: &str) -> Result<bool, Error> {
     let sql = "UPDATE vibers SET name = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, name]).await? > 0)
+    Ok(tx.execute(sql, args![id, name]).await? > 0)
 }
 
 /// Other labels.
-pub async fn set_labels(
-    tx: &mut Tx,
-    team: &TeamId,
-    id: &ViberId,
-    labels: &BTreeMap<String, String>,
-) -> Result<bool, Error> {
+pub async fn set_labels(tx: &mut TeamTx<'_>, id: &ViberId, labels: &BTreeMap<String, String>) -> Result<bool, Error> {
     let sql = "UPDATE vibers SET labels = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, super::json(labels)?]).await? > 0)
+    Ok(tx.execute(sql, args![id, super::json(labels)?]).await? > 0)
 }
 
 /// Whether it takes new tasks. Answers whether that changed.
-pub async fn set_drained(tx: &mut Tx, team: &TeamId, id: &ViberId, drained: bool) -> Result<bool, Error> {
+pub async fn set_drained(tx: &mut TeamTx<'_>, id: &ViberId, drained: bool) -> Result<bool, Error> {
     let sql = "UPDATE vibers SET drained = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                AND drained <> $3";
-    Ok(tx.execute(sql, args![team, id, drained]).await? > 0)
+    Ok(tx.execute(sql, args![id, drained]).await? > 0)
 }
 
 /// Its credential is no good any more.
-pub async fn revoke(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant) -> Result<bool, Error> {
+pub async fn revoke(tx: &mut Change<'_>, id: &ViberId) -> Result<bool, Error> {
     let sql = "UPDATE vibers SET revoked_at = $3, contact = 'disconnected', unheard = 0, contact_since = $3 \
                WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![team, id, now]).await? > 0)
+    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
 /// What a connection finds of its viber.
@@ -216,11 +210,11 @@ pub struct Counters {
 }
 
 /// The counters, locked against everybody who would change them.
-pub async fn counters(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<Counters>, Error> {
+pub async fn counters(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Counters>, Error> {
     // SQLite has one writer; PostgreSQL takes the row's lock.
     let sql = "UPDATE vibers SET conn_epoch = conn_epoch WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                RETURNING conn_epoch, boot_id, cmd_seq, acked_cmd_seq, drained, contact, name";
-    let row = tx.row(sql, args![team, id]).await?;
+    let row = tx.row(sql, args![id]).await?;
     let counters = |row: Row| {
         Ok(Counters {
             conn_epoch: row.count("conn_epoch")?,
@@ -236,26 +230,19 @@ pub async fn counters(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option
 }
 
 /// The newest connection's number; `None` when the viber was revoked.
-pub async fn epoch(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u64>, Error> {
+pub async fn epoch(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, Error> {
     let sql = "SELECT conn_epoch FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    tx.row(sql, args![team, id]).await?.map(|row| row.count("conn_epoch")).transpose()
+    tx.row(sql, args![id]).await?.map(|row| row.count("conn_epoch")).transpose()
 }
 
 /// The agents of a viber, as it told them: to be asked with others.
-pub fn agents_ask(team: &TeamId, id: &ViberId) -> Ask<Vec<AgentInfo>> {
+pub fn agents_ask(id: &ViberId) -> Ask<Vec<AgentInfo>> {
     let sql = "SELECT agents FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ask::new(sql, args![team, id], |answer| answer.row().map_or(Ok(Vec::new()), |row| row.json("agents")))
+    Ask::new(sql, args![id], |answer| answer.row().map_or(Ok(Vec::new()), |row| row.json("agents")))
 }
 
 /// A connection is accepted: what `hello` told, its number, and the counters.
-pub async fn connect(
-    tx: &mut Tx,
-    team: &TeamId,
-    hello: &Hello,
-    epoch: u64,
-    counters: (u64, u64),
-    now: Instant,
-) -> Result<(), Error> {
+pub async fn connect(tx: &mut Change<'_>, hello: &Hello, epoch: u64, counters: (u64, u64)) -> Result<(), Error> {
     let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
                capabilities = $8, confinement = NULL, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
                contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected', \
@@ -263,7 +250,6 @@ pub async fn connect(
                WHERE team_id = $1 AND viber_id = $2";
     let short = |text: &str| name::clean(text, 200).unwrap_or_default();
     let args = args![
-        team,
         &hello.viber_id,
         epoch,
         &hello.boot_id,
@@ -273,10 +259,10 @@ pub async fn connect(
         super::json(&hello.capabilities)?,
         counters.0,
         counters.1,
-        now
+        tx.now
     ];
     tx.execute(sql, args).await?;
-    lists(tx, team, &hello.viber_id, &hello.state).await
+    lists(tx, &hello.viber_id, &hello.state).await
 }
 
 /// The boot whose journal the counters belong to.
@@ -285,7 +271,7 @@ pub fn boot(text: &str) -> Option<BootId> {
 }
 
 /// Whole lists as the daemon told them; an absent one stays.
-pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState) -> Result<(), Error> {
+pub async fn lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Result<(), Error> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
                jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage), \
                confinement = COALESCE($8, confinement) WHERE team_id = $1 AND viber_id = $2";
@@ -296,36 +282,34 @@ pub async fn lists(tx: &mut Tx, team: &TeamId, id: &ViberId, state: &ViberState)
     let damage =
         state.damage.as_ref().map(|damage| super::json(&damage[..damage.len().min(MAX_DAMAGE)])).transpose()?;
     let confinement = state.confinement.as_deref().map(super::json::<Confinement>).transpose()?;
-    let args = args![team, id, agents, skills, jobs, providers, damage, confinement];
+    let args = args![id, agents, skills, jobs, providers, damage, confinement];
     tx.execute(sql, args).await.map(drop)
 }
 
 /// The connection `epoch` ended. Answers whether contact was lost by it: a newer one keeps it.
-pub async fn disconnect(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, now: Instant) -> Result<bool, Error> {
+pub async fn disconnect(tx: &mut Change<'_>, id: &ViberId, epoch: u64) -> Result<bool, Error> {
     let sql = "UPDATE vibers SET contact = 'disconnected', contact_since = $4 \
                WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 AND contact = 'connected'";
-    Ok(tx.execute(sql, args![team, id, epoch, now]).await? > 0)
+    Ok(tx.execute(sql, args![id, epoch, tx.now]).await? > 0)
 }
 
 /// The Board starts: whoever was connected when it ended was not heard since. Answers how many were changed, at most `limit`.
-pub async fn forget_contact(tx: &mut Tx, team: &TeamId, now: Instant, limit: u64) -> Result<u64, Error> {
+pub async fn forget_contact(tx: &mut Change<'_>, limit: u64) -> Result<u64, Error> {
     let sql = "UPDATE vibers SET contact = 'disconnected', unheard = 1, contact_since = $2 WHERE team_id = $1 \
                AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 AND contact = 'connected' LIMIT $3)";
-    tx.execute(sql, args![team, now, limit]).await
+    tx.execute(sql, args![tx.now, limit]).await
 }
 
 /// The next command's number.
-pub async fn next_cmd_seq(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<u64>, Error> {
-    Ok(tx.ask(next_cmd_seq_ask(team, id)).await?.map(|(cmd_seq, _)| cmd_seq))
+pub async fn next_cmd_seq(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, Error> {
+    Ok(tx.ask(next_cmd_seq_ask(id)).await?.map(|(cmd_seq, _)| cmd_seq))
 }
 
 /// The same with the viber's contact, to be asked with others.
-pub fn next_cmd_seq_ask(team: &TeamId, id: &ViberId) -> Ask<Option<(u64, Contact)>> {
+pub fn next_cmd_seq_ask(id: &ViberId) -> Ask<Option<(u64, Contact)>> {
     let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                RETURNING cmd_seq, CASE WHEN unheard <> 0 THEN 'unheard' ELSE contact END AS contact, contact_since";
-    Ask::new(sql, args![team, id], |answer| {
-        answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose()
-    })
+    Ask::new(sql, args![id], |answer| answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose())
 }
 
 fn contact(row: &Row) -> Result<Contact, Error> {
@@ -333,30 +317,30 @@ fn contact(row: &Row) -> Result<Contact, Error> {
 }
 
 /// Up to which command everything is known to be in the daemon's journal; `None` when `epoch` is not its newest connection.
-pub async fn acked(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64) -> Result<Option<u64>, Error> {
+pub async fn acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64) -> Result<Option<u64>, Error> {
     let sql = "SELECT acked_cmd_seq FROM vibers WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
                AND revoked_at IS NULL";
-    tx.row(sql, args![team, id, epoch]).await?.map(|row| row.count("acked_cmd_seq")).transpose()
+    tx.row(sql, args![id, epoch]).await?.map(|row| row.count("acked_cmd_seq")).transpose()
 }
 
 /// Commands up to `cmd_seq` are in the daemon's journal, says the connection `epoch`.
-pub async fn set_acked(tx: &mut Tx, team: &TeamId, id: &ViberId, epoch: u64, cmd_seq: u64) -> Result<bool, Error> {
+pub async fn set_acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64, cmd_seq: u64) -> Result<bool, Error> {
     let sql = "UPDATE vibers SET acked_cmd_seq = $4 WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
                AND revoked_at IS NULL AND acked_cmd_seq < $4 AND cmd_seq >= $4";
-    Ok(tx.execute(sql, args![team, id, epoch, cmd_seq]).await? > 0)
+    Ok(tx.execute(sql, args![id, epoch, cmd_seq]).await? > 0)
 }
 
 /// Somebody else may hold its credential.
-pub async fn mark_cloned(tx: &mut Tx, team: &TeamId, id: &ViberId, now: Instant) -> Result<(), Error> {
+pub async fn mark_cloned(tx: &mut Change<'_>, id: &ViberId) -> Result<(), Error> {
     let sql = "UPDATE vibers SET cloned_at = $3 WHERE team_id = $1 AND viber_id = $2";
-    tx.execute(sql, args![team, id, now]).await.map(drop)
+    tx.execute(sql, args![id, tx.now]).await.map(drop)
 }
 
 /// When it was last heard.
-pub async fn seen(tx: &mut Tx, team: &TeamId, id: &ViberId, at: Instant) -> Result<(), Error> {
+pub async fn seen(tx: &mut TeamTx<'_>, id: &ViberId, at: Instant) -> Result<(), Error> {
     let sql =
         "UPDATE vibers SET seen_at = $3 WHERE team_id = $1 AND viber_id = $2 AND (seen_at IS NULL OR seen_at < $3)";
-    tx.execute(sql, args![team, id, at]).await.map(drop)
+    tx.execute(sql, args![id, at]).await.map(drop)
 }
 
 /// A viber of any team, for the scheduler.

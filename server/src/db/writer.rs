@@ -14,7 +14,7 @@ use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Error, Tx, Work,
+    Completion, Error, Tx, Work,
     audit::AuditChain,
     bound::{MAX_CHANGE, Spent},
     log::Log,
@@ -55,12 +55,19 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Opens the connection and starts to write what comes.
-    pub(super) async fn start(options: SqliteConnectOptions, chain: &Arc<AuditChain>) -> Result<Self, Error> {
-        let tx = Tx::sqlite(options.connect().await?).writing(chain);
+    pub(super) async fn start(
+        options: SqliteConnectOptions,
+        completion: Completion,
+        chain: &Arc<AuditChain>,
+    ) -> Result<Self, Error> {
+        let tx = Tx::sqlite(options.connect().await?, completion).writing(chain);
         let log = Log::of(options.get_filename());
         let (orders, waiting) = mpsc::channel(QUEUE);
         tokio::spawn(rest(orders.downgrade()));
-        turn::spawn(run(tx, waiting, log));
+        match completion {
+            Completion::Signalled => turn::spawn(run(tx, waiting, log)),
+            Completion::Plain => drop(tokio::spawn(run(tx, waiting, log))),
+        }
         Ok(Self { orders })
     }
 

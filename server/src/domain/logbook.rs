@@ -99,16 +99,16 @@ impl LoggedTask {
     /// What was asked.
     pub fn question(&self, session: &SessionId, author: &str, seq: u64) -> Message {
         let parts = vec![Part::Text { text: self.goal.clone() }];
-        Message { parts, ..self.message(session, Author::User, author, seq, self.at) }
+        Message { parts, ..self.message(session, (Author::User, author), seq, self.at) }
     }
 
     /// What an attempt answered, without the parts; `None`: nothing.
     pub fn answer(&self, attempt: &LoggedAttempt, session: &SessionId, agent: &str, seq: u64) -> Option<Message> {
-        let message = || self.message(session, Author::Assistant, agent, seq, attempt.from);
+        let message = || self.message(session, (Author::Assistant, agent), seq, attempt.from);
         (!attempt.parts.is_empty()).then(|| Message { attempt: attempt.number, ..message() })
     }
 
-    fn message(&self, session: &SessionId, role: Author, author: &str, seq: u64, at: Instant) -> Message {
+    fn message(&self, session: &SessionId, (role, author): (Author, &str), seq: u64, at: Instant) -> Message {
         Message {
             id: MessageId::new(at.0),
             session_id: session.clone(),

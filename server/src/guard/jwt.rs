@@ -38,22 +38,15 @@ pub struct Said {
 }
 
 /// A token for a login, good until `expires` at most.
-pub fn sign(
-    keys: &Keys,
-    login: &LoginId,
-    operator: &OperatorId,
-    generation: u64,
-    now: Instant,
-    expires: Instant,
-) -> String {
+pub fn sign(keys: &Keys, said: &Said, now: Instant, expires: Instant) -> String {
     let key = keys.signing();
     let header = Header { kid: Some(key.kid.clone()), typ: Some(TYPE.into()), ..Header::new(Algorithm::HS256) };
     let claims = Claims {
         iss: ISSUER.into(),
         aud: AUDIENCE.into(),
-        sub: operator.to_string(),
-        sid: login.to_string(),
-        generation: Some(generation),
+        sub: said.operator.to_string(),
+        sid: said.login.to_string(),
+        generation: Some(said.generation),
         iat: now.0 / 1000,
         exp: expires.0.min(now.0 + LIFE_MS) / 1000,
     };
@@ -109,21 +102,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = keys(&folder);
         let (login, operator) = (LoginId::new(NOW.0), OperatorId::new(NOW.0));
-        let until = |ms: i64| sign(&keys, &login, &operator, 7, NOW, Instant(NOW.0 + ms));
+        let said = Said { login, operator, generation: 7 };
+        let until = |ms: i64| sign(&keys, &said, NOW, Instant(NOW.0 + ms));
         let short = until(60_000);
-        let said = Said { login: login.clone(), operator: operator.clone(), generation: 7 };
         assert_eq!(read(&keys, &short, Instant(NOW.0 + 59_000)), Some(said.clone()));
         assert_eq!(read(&keys, &short, Instant(NOW.0 + 60_000)), None);
         let long = until(i64::MAX - NOW.0);
-        assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS - 1000)), Some(said));
+        assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS - 1000)), Some(said.clone()));
         assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS)), None);
+    }
+
+    fn said() -> Said {
+        Said { login: LoginId::new(NOW.0), operator: OperatorId::new(NOW.0), generation: 0 }
     }
 
     #[test]
     fn a_key_that_is_over_verifies_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let old = keys(&folder);
-        let token = sign(&old, &LoginId::new(NOW.0), &OperatorId::new(NOW.0), 0, NOW, Instant(i64::MAX));
+        let token = sign(&old, &said(), NOW, Instant(i64::MAX));
         let rotated = Keys::rotate(folder.path(), NOW.0).expect("keys");
         assert!(read(&rotated, &token, Instant(NOW.0 + LIFE_MS - 1000)).is_some());
         let fresh = Keys::start_over(folder.path(), NOW.0 + 1).expect("keys");
@@ -134,7 +131,7 @@ mod tests {
     fn forgeries_are_not_ours() {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = keys(&folder);
-        let token = sign(&keys, &LoginId::new(NOW.0), &OperatorId::new(NOW.0), 0, NOW, Instant(i64::MAX));
+        let token = sign(&keys, &said(), NOW, Instant(i64::MAX));
         let kid = &keys.signing().kid;
         let unsigned = token.rsplit_once('.').expect("three parts").0;
         let cases = [

@@ -10,9 +10,9 @@ use protocol::{
 use serde_json::{Value, json};
 
 use crate::{
-    actions::{reconcile, record::Speaker},
-    db::{self, Tx, commands::Stored},
-    domain::{Author, Delivery, EditState, Policies, Task, history::Exchange, history::History},
+    actions::reconcile,
+    db::{self, TeamTx, commands::Stored},
+    domain::{Author, Connection, Delivery, EditState, Policies, Task, history::Exchange, history::History},
     error::{Error, Result},
     hub::First,
     state::Board,
@@ -27,30 +27,24 @@ const ARTIFACTS: usize = 50;
 const ARTIFACTS_READ: u64 = 500;
 
 /// The next commands after `cmd_seq`, in order.
-pub(super) async fn next(board: &Board, speaker: &Speaker, cmd_seq: u64) -> Result<Vec<Numbered>> {
-    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
-    let (composed, withdrawn) = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let (mut composed, mut withdrawn) = (Vec::new(), Vec::new());
-                for stored in db::commands::after(tx, &team, &viber, cmd_seq, BATCH).await? {
-                    let command = one(tx, &team, &viber, &stored, &mut withdrawn).await?;
-                    composed.push(Numbered { cmd_seq: stored.cmd_seq, command });
-                }
-                Ok::<_, Error>((composed, withdrawn))
-            })
-        })
-        .await?;
+pub(super) async fn next(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<Vec<Numbered>> {
+    let Connection { team, viber, .. } = connection;
+    let (mut composed, mut withdrawn) = (Vec::new(), Vec::new());
+    {
+        let mut tx = board.db.reader_of(team).await?;
+        for stored in db::commands::after(&mut tx, viber, cmd_seq, BATCH).await? {
+            let command = one(&mut tx, viber, &stored, &mut withdrawn).await?;
+            composed.push(Numbered { cmd_seq: stored.cmd_seq, command });
+        }
+    }
     if !withdrawn.is_empty() {
-        reconcile::withdraw(board, speaker, &withdrawn).await?;
+        reconcile::withdraw(board, connection, &withdrawn).await?;
     }
     Ok(composed)
 }
 
 async fn one(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     viber: &ViberId,
     stored: &Stored,
     withdrawn: &mut Vec<(TaskId, u32)>,
@@ -59,13 +53,13 @@ async fn one(
     let reason = body["reason"].as_str().unwrap_or_default().to_owned();
     Ok(match (stored.kind.as_str(), &stored.task_id, stored.attempt) {
         ("task:submit", Some(id), Some(attempt)) => {
-            let known = Known::read(tx, team, viber, id, &body, stored).await?;
+            let known = Known::read(tx, viber, id, &body, stored).await?;
             // At most once: what the daemon had before, or what nobody wants any more, is not begun.
             let wanted = |task: &Task| {
                 task.attempt == attempt && task.delivery == Some(Delivery::Offered) && task.viber_id == *viber
             };
             match known.filter(|known| wanted(&known.task) && !stored.acked) {
-                Some(known) => Command::Submit(Box::new(fit(submit(tx, team, known, stored).await?))),
+                Some(known) => Command::Submit(Box::new(fit(submit(tx, known, stored).await?))),
                 None => {
                     if !stored.acked {
                         withdrawn.push((id.clone(), attempt));
@@ -82,7 +76,7 @@ async fn one(
             let response = serde_json::from_value(body).map_err(|error| Error::Internal(error.to_string()))?;
             Command::Approval(response)
         }
-        ("workspace:write", ..) => Command::Write(Box::new(write(tx, team, &body).await?)),
+        ("workspace:write", ..) => Command::Write(Box::new(write(tx, &body).await?)),
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
     })
 }
@@ -96,10 +90,10 @@ pub(super) fn first(first: First) -> Numbered {
 
 /// A change of a file. One that is over before it is sent (a daemon that lost its disk is told all commands again) is sent
 /// without its content, and so refused: the file may be what the author saw once more, but nobody means it any longer.
-async fn write(tx: &mut Tx, team: &TeamId, body: &Value) -> Result<WorkspaceWrite> {
+async fn write(tx: &mut TeamTx<'_>, body: &Value) -> Result<WorkspaceWrite> {
     let id: Option<EditId> = body["editId"].as_str().and_then(|id| id.parse().ok());
     let id = id.ok_or_else(|| Error::Internal("a workspace:write names no edit".into()))?;
-    let edit = db::edits::load(tx, team, &id).await?;
+    let edit = db::edits::load(tx, &id).await?;
     let edit = edit.ok_or_else(|| Error::Internal(format!("{id} is not there any more")))?;
     let open = edit.state == EditState::Queued;
     let content = edit.content.filter(|_| open);
@@ -114,19 +108,12 @@ async fn write(tx: &mut Tx, team: &TeamId, body: &Value) -> Result<WorkspaceWrit
 
 /// Everything that an attempt needs, however large: for the daemon that fetches it.
 pub async fn payload(board: &Board, team: &TeamId, viber: &ViberId, task: &TaskId, attempt: u32) -> Result<TaskSubmit> {
-    let (team, viber, id) = (team.clone(), viber.clone(), task.clone());
-    board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let stored = db::commands::submit_of(tx, &team, &viber, &id, attempt).await?.ok_or(Error::NotFound)?;
-                let body = serde_json::from_str(&stored.body).unwrap_or_default();
-                let known = Known::read(tx, &team, &viber, &id, &body, &stored).await?;
-                let known = known.filter(|known| known.task.attempt == attempt && !known.task.state.is_final());
-                submit(tx, &team, known.ok_or(Error::NotFound)?, &stored).await
-            })
-        })
-        .await
+    let mut tx = board.db.reader_of(team).await?;
+    let stored = db::commands::submit_of(&mut tx, viber, task, attempt).await?.ok_or(Error::NotFound)?;
+    let body = serde_json::from_str(&stored.body).unwrap_or_default();
+    let known = Known::read(&mut tx, viber, task, &body, &stored).await?;
+    let known = known.filter(|known| known.task.attempt == attempt && !known.task.state.is_final());
+    submit(&mut tx, known.ok_or(Error::NotFound)?, &stored).await
 }
 
 /// What composing a `task:submit` begins with, read at once.
@@ -139,8 +126,7 @@ struct Known {
 
 impl Known {
     async fn read(
-        tx: &mut Tx,
-        team: &TeamId,
+        tx: &mut TeamTx<'_>,
         viber: &ViberId,
         id: &TaskId,
         body: &Value,
@@ -151,16 +137,16 @@ impl Known {
         let below = body["upToSeq"].as_u64().unwrap_or_default() + 1;
         let (task, agents, earlier) = tx
             .three(
-                db::tasks::load_ask(team, id),
-                db::vibers::agents_ask(team, viber),
-                db::messages::history_ask(team, &session, below, stored.created_at, PAGE),
+                db::tasks::load_ask(id),
+                db::vibers::agents_ask(viber),
+                db::messages::history_ask(&session, below, stored.created_at, PAGE),
             )
             .await?;
         Ok(task.map(|task| Self { task, agents, earlier }))
     }
 }
 
-async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Result<TaskSubmit> {
+async fn submit(tx: &mut TeamTx<'_>, known: Known, stored: &Stored) -> Result<TaskSubmit> {
     let Known { task, agents, earlier } = known;
     let window = agents.iter().find(|agent| agent.id == task.agent_id).and_then(|agent| agent.context_window);
     let mut history = History::new(window);
@@ -169,12 +155,12 @@ async fn submit(tx: &mut Tx, team: &TeamId, known: Known, stored: &Stored) -> Re
         // A page that is not full is the last one.
         let Some((below, _)) = page.last().filter(|_| page.len() as u64 == PAGE) else { break };
         let session = &task.session_id;
-        page = exchanges(db::messages::history(tx, team, session, *below, stored.created_at, PAGE).await?);
+        page = exchanges(db::messages::history(tx, session, *below, stored.created_at, PAGE).await?);
     }
-    let (policies, plan) = db::plans::sent(tx, team, &task.session_id).await?.unwrap_or_default();
+    let (policies, plan) = db::plans::sent(tx, &task.session_id).await?.unwrap_or_default();
     let plan = plan.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
     let given = task.payload.get("artifacts").is_some_and(|given| !given.is_null());
-    let artifacts = if given { Vec::new() } else { artifacts(tx, team, &task.session_id, stored.created_at).await? };
+    let artifacts = if given { Vec::new() } else { artifacts(tx, &task.session_id, stored.created_at).await? };
     Ok(submission(task, history.finish(), Beside { policies, plan, artifacts }))
 }
 
@@ -216,8 +202,8 @@ fn submission(task: Task, messages: Vec<Turn>, beside: Beside) -> TaskSubmit {
 }
 
 /// What the session has so far: of everything the newest version, the newest first.
-async fn artifacts(tx: &mut Tx, team: &TeamId, session: &SessionId, until: Instant) -> Result<Vec<ArtifactRef>> {
-    let known = db::artifacts::of_session(tx, team, session, None, ARTIFACTS_READ).await?;
+async fn artifacts(tx: &mut TeamTx<'_>, session: &SessionId, until: Instant) -> Result<Vec<ArtifactRef>> {
+    let known = db::artifacts::of_session(tx, session, None, ARTIFACTS_READ).await?;
     let mut names = HashSet::new();
     let newest = known.into_iter().filter(|one| one.created_at <= until && one.task_id.is_some());
     let newest = newest.filter(|one| names.insert(one.name.clone())).take(ARTIFACTS);

@@ -13,7 +13,7 @@ use protocol::{
 };
 use serde_json::Value;
 
-use super::rate::Rate;
+use super::ingest_limits::IngestLimits;
 use crate::{
     actions::{reconcile::Welcomed, record::Answers},
     domain::Heard,
@@ -143,7 +143,7 @@ fn refusal(bad: BadFrame) -> Close {
 /// A connection that was welcomed.
 #[derive(Debug)]
 pub struct Identified {
-    rate: Rate,
+    limits: IngestLimits,
     /// Fingerprint of the hello.
     hello: u64,
     /// Lease time of the last valid frame.
@@ -186,7 +186,7 @@ impl Identified {
         let held = welcomed.held.iter().map(|one| (one.clone(), (!named(one)).then_some(now))).collect();
         let outbox = announced.iter().filter(|(one, last)| durable(one) < **last).map(|(one, n)| (one.clone(), *n));
         let machine = Self {
-            rate: Rate::new(now),
+            limits: IngestLimits::new(now),
             hello: fingerprint(hello),
             heard: now,
             held,
@@ -199,12 +199,12 @@ impl Identified {
 
     /// How long reading rests, milliseconds.
     pub fn rest(&mut self, now: i64) -> u64 {
-        self.rate.rest(now)
+        self.limits.rest(now)
     }
 
     /// A frame that says nothing (a ping, bytes nobody asked for) costs like any other.
     pub fn spend(&mut self, bytes: usize, now: i64) -> Option<Close> {
-        (!self.rate.spend(1, bytes, now)).then(|| Close::new(close::RATE, "far too fast"))
+        (!self.limits.spend(1, bytes, now)).then(|| Close::new(close::RATE, "far too fast"))
     }
 
     /// A text frame.
@@ -214,7 +214,7 @@ impl Identified {
             Ok(FromDaemon::Events(events)) => events.items.len(),
             _ => 1,
         };
-        if !self.rate.spend(events, text.len(), now) {
+        if !self.limits.spend(events, text.len(), now) {
             return Step::close(close::RATE, "far too fast");
         }
         let frame = match parsed {

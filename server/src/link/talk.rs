@@ -11,17 +11,18 @@ use protocol::{Events, TeamId, ToDaemon, ViberId, limits::close};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    chores::{AGAIN, Chore, Chores, Task},
+    batching::DeltaBatch,
     compose,
-    haste::Haste,
     machine::{Close, Identified, Step, Unidentified, Work},
+    pending::{Done, Pending, PendingWork, RETRY_AFTER, Task},
     queue::Queue,
 };
 use crate::{
     actions::{
         files, reconcile,
-        record::{self, Answers, Speaker},
+        record::{self, Answers},
     },
+    domain::Connection,
     error::{Error, Result},
     hub::{Entrance, Order, Reply, RequestError},
     state::Board,
@@ -75,7 +76,7 @@ pub async fn converse(board: Board, socket: WebSocket, guest: Guest) {
 
 /// Gives up the place of the connection, says goodbye, and notes that contact is lost.
 async fn part(link: Box<Link>, sink: SplitSink<WebSocket, Message>, close: &Close) {
-    let (board, Speaker { team, viber, epoch, .. }) = (link.board.clone(), link.speaker.clone());
+    let (board, Connection { team, viber, epoch, .. }) = (link.board.clone(), link.connection.clone());
     drop(link);
     let over = reconcile::disconnected(&board, &team, &viber, epoch);
     if let ((), Err(error)) = tokio::join!(goodbye(sink, close), over) {
@@ -130,38 +131,39 @@ async fn meet(
     let wall = board.clock.now();
     let cloned = board.hub.boot(&guest.viber, &hello.boot_id, board.hub.lease_time(board.clock.monotonic()));
     let Guest { team, viber, name, address } = guest;
-    let mut speaker = Speaker { team, viber, name, address, epoch: 0 };
-    let welcomed = reconcile::welcome(&board, &speaker, &hello, cloned).await.map_err(|error| match error {
+    let mut connection = Connection { team, viber, name, address, epoch: 0 };
+    let welcomed = reconcile::welcome(&board, &connection, &hello, cloned).await.map_err(|error| match error {
         Error::Unauthenticated => Close::new(close::AUTH, "the viber was revoked"),
         Error::Unavailable { retry_after, .. } => Close::new(close::DRAINING, format!("retry-after={retry_after}")),
         other => {
-            tracing::error!(viber.id = %speaker.viber, error = %other, "a hello could not be answered");
+            tracing::error!(viber.id = %connection.viber, error = %other, "a hello could not be answered");
             Close::new(close::DRAINING, "retry-after=30")
         }
     })?;
-    speaker.epoch = welcomed.epoch;
-    let entrance = board.hub.enter(&speaker.team, &speaker.viber, welcomed.epoch, wall.0);
+    connection.epoch = welcomed.epoch;
+    let entrance = board.hub.enter(&connection.team, &connection.viber, welcomed.epoch, wall.0);
     let entrance = entrance.ok_or_else(|| Close::new(close::SUPERSEDED, "a newer connection is here"))?;
     let now = board.hub.lease_time(board.clock.monotonic());
     let (machine, welcome) = Identified::new(&hello, &welcomed, now, wall);
     let mut link = Box::new(Link {
         board,
-        speaker,
+        connection,
         machine,
         entrance,
         queue: Queue::default(),
         inbox: Vec::new(),
         inbox_bytes: 0,
-        haste: Haste::new(Instant::now()),
-        chores: Chores { commands: true, ..Chores::default() },
+        batch: DeltaBatch::new(Instant::now()),
+        pending: PendingWork::default(),
         sent: hello.last_cmd_seq,
         requests: HashMap::new(),
         next_request: 1,
     });
+    link.pending.add(Pending::Commands);
     link.queue.push(&welcome);
     link.queue.pump(sink).await.map_err(|_| gone())?;
-    link.board.shutdown.spawn(files::catch_up(link.board.clone(), link.speaker.clone()));
-    tracing::info!(viber.id = %link.speaker.viber, epoch = link.speaker.epoch, "a viber is connected");
+    link.board.shutdown.spawn(files::catch_up(link.board.clone(), link.connection.clone()));
+    tracing::info!(viber.id = %link.connection.viber, epoch = link.connection.epoch, "a viber is connected");
     Ok(link)
 }
 
@@ -188,15 +190,15 @@ fn draining(viber: &ViberId) -> Close {
 /// One connection after its welcome.
 struct Link {
     board: Board,
-    speaker: Speaker,
+    connection: Connection,
     machine: Identified,
     entrance: Entrance,
     queue: Queue,
     /// Frames that wait for the change in progress.
     inbox: Vec<Events>,
     inbox_bytes: usize,
-    haste: Haste,
-    chores: Chores,
+    batch: DeltaBatch,
+    pending: PendingWork,
     /// The last command that was sent.
     sent: u64,
     requests: HashMap<u64, Reply>,
@@ -210,7 +212,7 @@ impl Link {
 
     async fn run(&mut self, sink: &mut SplitSink<WebSocket, Message>, stream: &mut SplitStream<WebSocket>) -> Close {
         let mut recording: Option<Task<Outcome>> = None;
-        let mut chore: Option<Task<Chore>> = None;
+        let mut working: Option<Task<Done>> = None;
         let mut alarm = pin!(sleep_until(Instant::now()));
         // Kept: to wait anew in every turn is to stand in one list with all other links.
         let soft = self.board.shutdown.soft.clone();
@@ -229,13 +231,13 @@ impl Link {
                     return close;
                 }
             }
-            let mut pieces = None;
+            let mut deltas = None;
             if recording.is_none() && !self.inbox.is_empty() {
-                pieces = self.haste.rests(Instant::now());
-                recording = pieces.is_none().then(|| self.record());
+                deltas = self.batch.waits_until(Instant::now());
+                recording = deltas.is_none().then(|| self.record());
             }
-            if chore.is_none() {
-                chore = self.chores.next(&self.board, &self.speaker, self.queue.has_room().then_some(self.sent));
+            if working.is_none() {
+                working = self.pending.next(&self.board, &self.connection, self.sent, self.queue.has_room());
             }
             let now = self.now();
             let rest = self.machine.rest(now);
@@ -245,7 +247,7 @@ impl Link {
                 self.machine.excuse(now);
             }
             let due = self.due(now, rest);
-            let due = pieces.map_or(due, |until| due.min(until));
+            let due = deltas.map_or(due, |until| due.min(until));
             // To move an alarm away costs a store; one that rings in vain costs a turn of the loop.
             if due != alarm.deadline() || alarm.is_elapsed() {
                 alarm.as_mut().reset(due);
@@ -263,14 +265,14 @@ impl Link {
                     recording = None;
                     self.recorded(outcome)
                 }
-                Some(done) = maybe(&mut chore) => {
-                    chore = None;
+                Some(done) = maybe(&mut working) => {
+                    working = None;
                     self.done(done)
                 }
                 order = self.entrance.order() => self.ordered(order),
                 () = &mut alarm => self.tick(),
                 () = &mut drain => {
-                    Step { close: Some(draining(&self.speaker.viber)), ..Step::default() }
+                    Step { close: Some(draining(&self.connection.viber)), ..Step::default() }
                 }
             };
             let close = self.follow(step);
@@ -335,18 +337,18 @@ impl Link {
         for work in step.work {
             match work {
                 Work::Record(events) => {
-                    self.haste.came(&events);
+                    self.batch.add(&events);
                     self.inbox.push(events);
                 }
                 Work::Acked(cmd_seq) if cmd_seq > self.sent => {
                     return Some(Close::new(close::PROTOCOL, "acknowledged a command that there is not"));
                 }
-                Work::Acked(cmd_seq) => self.chores.acked = self.chores.acked.max(Some(cmd_seq)),
-                Work::Lists(state) => self.chores.merge_lists(*state),
-                Work::Claims(claims) => self.chores.claims.extend(claims),
-                Work::Settle(lost) => self.chores.settle.extend(lost),
-                Work::Heard(heard) => self.chores.hear(heard),
-                Work::Written(written) => self.chores.written.push(written),
+                Work::Acked(cmd_seq) => self.pending.add(Pending::Acked(cmd_seq)),
+                Work::Lists(state) => self.pending.add(Pending::Lists(state)),
+                Work::Claims(claims) => self.pending.add(Pending::Claims(claims)),
+                Work::Settle(lost) => self.pending.add(Pending::Settle(lost)),
+                Work::Heard(heard) => self.pending.add(Pending::heard(heard)),
+                Work::Written(written) => self.pending.add(Pending::Written(vec![written])),
                 Work::Fares(metrics) => self.entrance.fares(metrics, self.board.clock.now().0),
                 Work::Answer { id, outcome } => {
                     if let Some(reply) = self.requests.remove(&id) {
@@ -362,16 +364,16 @@ impl Link {
     /// Everything that waits, in one change.
     fn record(&mut self) -> Task<Outcome> {
         let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
-        let acked = self.chores.acked.take();
+        let acked = self.pending.take_acked();
         self.inbox_bytes = 0;
-        self.haste.began(Instant::now());
-        let (board, speaker) = (self.board.clone(), self.speaker.clone());
+        self.batch.begin(Instant::now());
+        let (board, connection) = (self.board.clone(), self.connection.clone());
         Box::pin(async move {
             loop {
-                let outcome = record::record(&board, &speaker, frames.clone(), acked).await;
+                let outcome = record::record(&board, &connection, frames.clone(), acked).await;
                 match outcome {
                     // No ack without a commit: the daemon keeps them too.
-                    Err(Error::Unavailable { .. } | Error::Conflict { .. }) => tokio::time::sleep(AGAIN).await,
+                    Err(Error::Unavailable { .. } | Error::Conflict { .. }) => tokio::time::sleep(RETRY_AFTER).await,
                     outcome => return (outcome, frames),
                 }
             }
@@ -389,23 +391,25 @@ impl Link {
             }
             Err(error) => {
                 let tasks = frames.iter().map(|frame| frame.task_id.as_str()).collect::<Vec<_>>().join(" ");
-                tracing::error!(viber.id = %self.speaker.viber, tasks, %error, "events could not be recorded");
+                tracing::error!(viber.id = %self.connection.viber, tasks, %error, "events could not be recorded");
                 Step { close: Some(Close::new(close::DRAINING, "retry-after=30")), ..Step::default() }
             }
         }
     }
 
-    fn done(&mut self, chore: Chore) -> Step {
-        match chore {
-            Chore::Done => Step::default(),
-            Chore::Again(chores) => {
-                self.chores.restore(*chores);
+    fn done(&mut self, done: Done) -> Step {
+        match done {
+            Done::Nothing => Step::default(),
+            Done::Again(work) => {
+                self.pending.restore(work);
                 Step::default()
             }
-            Chore::Written(edit_ids) => Step { send: vec![ToDaemon::AckWritten { edit_ids }], ..Step::default() },
-            Chore::Commands(mut commands) => {
+            Done::Written(edit_ids) => Step { send: vec![ToDaemon::AckWritten { edit_ids }], ..Step::default() },
+            Done::Commands(mut commands) => {
                 // There may be more; of those that come later the bell tells.
-                self.chores.commands |= commands.len() as u64 == compose::BATCH;
+                if commands.len() as u64 == compose::BATCH {
+                    self.pending.add(Pending::Commands);
+                }
                 // New ones may have been sent meanwhile.
                 commands.retain(|command| command.cmd_seq > self.sent);
                 self.sent = commands.last().map_or(self.sent, |last| last.cmd_seq);
@@ -417,16 +421,18 @@ impl Link {
     fn ordered(&mut self, order: Order) -> Step {
         match order {
             Order::Close(code) => Step { close: Some(Close::new(code, "")), ..Step::default() },
-            Order::Commands { first, more } => {
-                self.chores.commands |= more;
+            Order::Commands { first, mut more } => {
                 let mut step = Step::default();
                 for one in first {
                     if one.cmd_seq == self.sent + 1 && self.queue.has_room() {
                         self.sent = one.cmd_seq;
                         step.send.push(ToDaemon::Command(compose::first(one)));
                     } else {
-                        self.chores.commands |= one.cmd_seq > self.sent;
+                        more |= one.cmd_seq > self.sent;
                     }
+                }
+                if more {
+                    self.pending.add(Pending::Commands);
                 }
                 step
             }

@@ -176,20 +176,19 @@ impl Follower {
     /// Reads the task's row. False when the follower's stream is over.
     async fn look(&mut self) -> Result<bool, db::Error> {
         self.rows = *self.bell.borrow_and_update();
-        let (team, id) = (self.team.clone(), self.id.clone());
-        // Without a place in the tail the events are read next: at once with the row.
-        let more = (!self.abreast && self.from.is_none()).then_some((self.at, self.runs));
-        let read = self.board.db.read(|tx| {
-            Box::pin(async move {
-                let row = db::tasks::load_ask(&team, &id);
-                let Some((at, runs)) = more else { return Ok::<_, db::Error>((tx.ask(row).await?, None)) };
-                let kept = db::events::after_ask(&team, &id, at.attempt, at.seq, runs);
-                let (task, kept) = tx.both(row, kept).await?;
-                Ok((task, Some(kept.parse(&id, at.attempt, at.seq)?)))
-            })
-        });
         let task;
-        (task, self.begun) = read.await?;
+        (task, self.begun) = {
+            let mut tx = self.board.db.reader_of(&self.team).await?;
+            let row = db::tasks::load_ask(&self.id);
+            // Without a place in the tail the events are read next: at once with the row.
+            if self.abreast || self.from.is_some() {
+                (tx.ask(row).await?, None)
+            } else {
+                let kept = db::events::after_ask(&self.id, self.at.attempt, self.at.seq, self.runs);
+                let (task, kept) = tx.both(row, kept).await?;
+                (task, Some(kept.parse(&self.id, self.at.attempt, self.at.seq)?))
+            }
+        };
         let Some(task) = task.map(Box::new) else {
             self.end(Ended::Deleted);
             return Ok(false);
@@ -216,25 +215,19 @@ impl Follower {
         if cursor.attempt > newest {
             return Ok(false);
         }
-        let (team, id) = (self.team.clone(), self.id.clone());
-        let attempt = self
-            .board
-            .db
-            .read(|tx| Box::pin(async move { db::attempts::load(tx, &team, &id, cursor.attempt).await }))
-            .await?;
+        let mut tx = self.board.db.reader_of(&self.team).await?;
+        let attempt = db::attempts::load(&mut tx, &self.id, cursor.attempt).await?;
         Ok(attempt.is_some_and(|attempt| cursor.seq <= attempt.last_seq))
     }
 
     /// Reads events from the database. When there are no more the attempt is exhausted: on to the next one, or the end.
     async fn read(&mut self) -> Result<bool, db::Error> {
-        let (team, id, at, limit) = (self.team.clone(), self.id.clone(), self.at, self.runs);
+        let (at, limit) = (self.at, self.runs);
         let runs = match self.begun.take() {
             Some(runs) => runs,
             None => {
-                let after = self.board.db.read(|tx| {
-                    Box::pin(async move { db::events::after(tx, &team, &id, at.attempt, at.seq, limit).await })
-                });
-                after.await?
+                let mut tx = self.board.db.reader_of(&self.team).await?;
+                db::events::after(&mut tx, &self.id, at.attempt, at.seq, limit).await?
             }
         };
         let (found, bytes) = (runs.len() as u64, runs.iter().map(Committed::size).sum::<usize>() as u64);

@@ -6,7 +6,7 @@ use protocol::{Instant, ViberId, limits};
 
 use super::Duty;
 use crate::{
-    actions::reconcile::{self, Verdict},
+    actions::reconcile::{self, AttemptVerdict, LastSeen},
     db::vibers::{self, Standing},
     error::Error,
     state::Board,
@@ -42,8 +42,7 @@ impl Duty for Leases {
 
     async fn once(&mut self, board: &Board) -> Result<(), Error> {
         let since = Instant(board.clock.now().0 - BACK);
-        let read = board.db.read(move |tx| Box::pin(async move { vibers::ended(tx, since).await }));
-        let ended = read.await?;
+        let ended = vibers::ended(&mut *board.db.reader().await?, since).await?;
         let before = std::mem::replace(&mut self.teams, ended.teams);
         if before != ended.teams {
             // Perhaps by another process: what is known of the people in it is old.
@@ -64,7 +63,7 @@ impl Duty for Leases {
 impl Leases {
     async fn everybody(&mut self, board: &Board) -> Result<(), Error> {
         let now = board.hub.lease_time(board.clock.monotonic());
-        let standing = board.db.read(|tx| Box::pin(async move { vibers::standing(tx).await })).await?;
+        let standing = vibers::standing(&mut *board.db.reader().await?).await?;
         let good: HashSet<&ViberId> = standing.iter().map(|viber| &viber.id).collect();
         for link in board.hub.heard() {
             if !good.contains(&link.viber) {
@@ -94,7 +93,8 @@ impl Leases {
             let open = reconcile::delivered(board, &viber.team, &viber.id).await?;
             if !open.is_empty() {
                 tracing::warn!(viber.id = %viber.id, tasks = open.len(), "silent for too long; its tasks are lost");
-                reconcile::settle(board, &viber.team, &viber.id, viber.epoch, &open, Verdict::Lost).await?;
+                let seen = LastSeen { team: &viber.team, viber: &viber.id, epoch: viber.epoch };
+                reconcile::settle(board, seen, &open, AttemptVerdict::Lost).await?;
             }
             silence.judged = true;
         }

@@ -39,8 +39,7 @@ pub fn routes() -> Router<Board> {
 
 /// The first of one's teams.
 async fn enter(State(board): State<Board>, signed_in: SignedIn) -> Result<Response, Rejection> {
-    let id = signed_in.operator.id;
-    let teams = board.db.read(move |tx| Box::pin(async move { db::teams::of_operator(tx, &id).await })).await?;
+    let teams = db::teams::of_operator(&mut *board.db.reader().await?, &signed_in.operator.id).await?;
     let open = teams.into_iter().find(|(team, _)| team.suspended_at.is_none());
     let to = open.map_or_else(|| links::account().to_owned(), |(team, _)| links::home(&team.slug));
     Ok(Redirect::to(&to).into_response())

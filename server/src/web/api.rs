@@ -9,7 +9,6 @@ pub(super) mod json;
 mod machine;
 mod memory;
 mod page;
-pub(super) mod path;
 mod people;
 mod plan;
 mod proposals;

@@ -3,7 +3,7 @@
 use axum::{
     Router,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::put,
@@ -14,6 +14,7 @@ use super::{
     Rejection,
     content::{self, As},
     daemon::ViberAuth,
+    extract::Id,
 };
 use crate::{
     actions::artifacts::{self, Incoming, Received},
@@ -34,11 +35,10 @@ pub fn routes() -> Router<Board> {
 async fn take(
     viber: ViberAuth,
     State(board): State<Board>,
-    Path(id): Path<String>,
+    Id(artifact): Id<ArtifactId>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Rejection> {
-    let artifact: ArtifactId = id.parse().map_err(|_| Error::NotFound)?;
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let length: u64 = length.ok_or_else(|| Error::Malformed("say the Content-Length".into()))?;
@@ -74,10 +74,9 @@ fn part(range: &str, length: u64) -> Option<(Option<u64>, u64)> {
 async fn give(
     viber: ViberAuth,
     State(board): State<Board>,
-    Path(id): Path<String>,
+    Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    let id: ArtifactId = id.parse().map_err(|_| Error::NotFound)?;
     let artifact = artifacts::load(&board, &viber.team, &id).await?;
     if artifact.viber_id != viber.viber || artifact.origin != Origin::Operator || artifact.task_id.is_none() {
         return Err(Rejection(Error::NotFound));

@@ -46,7 +46,8 @@ impl Cookie {
     /// The header that sets a login's cookie of this generation.
     pub fn of(self, board: &Board, login: &Login, operator: &OperatorId, generation: u64) -> HeaderValue {
         let now = board.clock.now();
-        let token = jwt::sign(&board.guard.keys(), &login.id, operator, generation, now, login.ends_at);
+        let said = jwt::Said { login: login.id.clone(), operator: operator.clone(), generation };
+        let token = jwt::sign(&board.guard.keys(), &said, now, login.ends_at);
         self.set(&token, &board.config)
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use axum::{
     Json, Router,
-    extract::{FromRequestParts, Path, State, WebSocketUpgrade},
+    extract::{FromRequestParts, State, WebSocketUpgrade},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Rejection,
     api::json,
-    extract,
-    extract::{foreign, identity::bearer},
+    extract::{self, Id, Ids, foreign, identity::bearer},
     layers::bodies::Whole,
 };
 use crate::{
@@ -65,8 +64,7 @@ impl FromRequestParts<Board> for ViberAuth {
     async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Self, Rejection> {
         let credential = bearer(&parts.headers).ok().flatten().ok_or(Rejection(Error::Unauthenticated))?;
         let hash = secret::hash(credential);
-        let found = board.db.read(move |tx| Box::pin(async move { db::vibers::by_credential(tx, &hash).await })).await;
-        let found = found.map_err(|error| Rejection(error.into()))?;
+        let found = db::vibers::by_credential(&mut *board.db.reader().await?, &hash).await?;
         let (team, viber, name) = found.ok_or(Rejection(Error::Unauthenticated))?;
         Ok(Self { team, viber, name, address: extract::address(parts) })
     }
@@ -152,8 +150,8 @@ async fn join(
         return Err(Rejection(Error::WrongMedia("application/json")));
     }
     let join: Join = json::parse(&body)?;
-    let throttle = &board.guard.throttle;
-    let paid = throttle.join(&address.0, board.clock.monotonic());
+    let limits = &board.guard.login_limits;
+    let paid = limits.join(&address.0, board.clock.monotonic());
     let paid = paid.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;
     let joining = enrol::Joining {
         token: join.token,
@@ -164,7 +162,7 @@ async fn join(
         version: join.version,
     };
     let joined = enrol::join(&board, joining, &address.0).await.map_err(Rejection)?;
-    throttle.forgive(paid);
+    limits.forgive(paid);
     let board_url = board.config.public_url.clone().unwrap_or_else(|| here(&board, &headers));
     let answer = Joined {
         viber_id: joined.viber,
@@ -197,11 +195,8 @@ impl FromRequestParts<Board> for Caller {
 async fn payload(
     viber: ViberAuth,
     State(board): State<Board>,
-    Path((id, attempt)): Path<(String, String)>,
+    Ids((id, attempt)): Ids<(TaskId, u32)>,
 ) -> Result<Response, Rejection> {
-    let (Ok(id), Ok(attempt)) = (id.parse::<TaskId>(), attempt.parse::<u32>()) else {
-        return Err(Rejection(Error::NotFound));
-    };
     let whole = link::payload(&board, &viber.team, &viber.viber, &id, attempt).await.map_err(Rejection)?;
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     let body = serde_json::to_vec(&whole).map_err(|error| Rejection(Error::Internal(error.to_string())))?;
@@ -209,12 +204,10 @@ async fn payload(
 }
 
 /// The text of a change that was too large for a frame.
-async fn edit(viber: ViberAuth, State(board): State<Board>, Path(id): Path<String>) -> Result<Response, Rejection> {
-    let id: EditId = id.parse().map_err(|_| Rejection(Error::NotFound))?;
-    let team = viber.team.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::edits::load(tx, &team, &id).await })).await;
-    let found = found.map_err(|error| Rejection(error.into()))?.filter(|edit| edit.viber_id == viber.viber);
-    let text = found.and_then(|edit| edit.content).ok_or(Rejection(Error::NotFound))?;
+async fn edit(viber: ViberAuth, State(board): State<Board>, Id(id): Id<EditId>) -> Result<Response, Rejection> {
+    let found = db::edits::load(&mut board.db.reader_of(&viber.team).await?, &id).await?;
+    let found = found.filter(|edit| edit.viber_id == viber.viber);
+    let text = found.and_then(|edit| edit.content).ok_or(Error::NotFound)?;
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
     Ok((kind, text).into_response())
 }

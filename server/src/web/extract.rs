@@ -5,6 +5,7 @@
 
 pub(super) mod foreign;
 pub(super) mod identity;
+mod path;
 mod rotation;
 
 use std::{ops::Deref, sync::Arc};
@@ -13,10 +14,13 @@ use axum::{
     extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts},
     http::{Method, request::Parts},
 };
+use protocol::OperatorId;
+
+pub use path::{Id, Ids};
 
 use super::{layers, respond::Rejection};
 use crate::{
-    actions::refused,
+    actions::{members::Maker, refused},
     domain::{Actor, By, Login, Operator, Role, Team, Token},
     error::Error,
     state::Board,
@@ -41,6 +45,16 @@ enum Credential {
 }
 
 impl Caller {
+    /// Who asks, for what hangs on their role.
+    pub fn maker(&self) -> Maker<'_> {
+        Maker { by: &self.by, role: self.role }
+    }
+
+    /// Who reads, where that is a person: what they have seen is theirs.
+    pub fn reader(&self) -> Option<&OperatorId> {
+        self.operator.as_ref().map(|operator| &operator.id)
+    }
+
     /// Whether the credential still lets its holder look at this team, in the same role: long answers ask now and then.
     /// At most two seconds old.
     pub async fn still(&self, board: &Board) -> bool {

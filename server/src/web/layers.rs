@@ -145,8 +145,7 @@ fn client(peer: IpAddr, headers: &HeaderMap, config: &Reloadable) -> IpAddr {
 /// Hangs up after a request whose end [`socket`] could not tell, because what follows it would pass unseen; and after one
 /// that was not understood or not meant for us, because what follows hardly is.
 async fn last(request: Request, next: Next) -> Response {
-    let opaque =
-        request.method() == Method::CONNECT || request.headers().keys().any(|name| socket::is_last(name.as_str()));
+    let opaque = request.headers().keys().any(|name| socket::is_last(name.as_str().as_bytes()));
     let version = request.version();
     let mut response = next.run(request).await;
     let over = match response.status() {

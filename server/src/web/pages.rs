@@ -25,8 +25,6 @@ mod transcript;
 mod viber;
 mod vibers;
 
-use std::str::FromStr;
-
 use axum::{
     Router,
     extract::FromRequestParts,
@@ -35,11 +33,7 @@ use axum::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{
-    domain::once::Once,
-    error::{Error, Result},
-    state::Board,
-};
+use crate::{domain::once::Once, state::Board};
 
 /// Those whose bodies are as large as a team allows.
 pub fn uploads() -> Router<Board> {
@@ -118,11 +112,6 @@ impl<S: Sync> FromRequestParts<S> for Wants {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         Ok(if parts.headers.contains_key("hx-request") { Self::Fragment } else { Self::Page })
     }
-}
-
-/// An id from a path. One that is none looks like one that does not exist.
-fn parse<T: FromStr>(text: &str) -> Result<T> {
-    text.parse().map_err(|_| Error::NotFound)
 }
 
 /// What a form says that could not be kept just now.

@@ -14,7 +14,7 @@ use axum::{
 };
 
 use super::{Caller, links};
-use crate::{db, domain::Role, error::Result, state::Board};
+use crate::{db, domain::{Role, Word as _}, error::Result, state::Board};
 
 /// The settings' routes.
 pub fn routes() -> Router<Board> {
@@ -67,8 +67,7 @@ struct Names(HashMap<String, String>);
 
 impl Names {
     async fn load(board: &Board, caller: &Caller) -> Result<Self> {
-        let team = caller.team.id.clone();
-        let members = board.db.read(move |tx| Box::pin(async move { db::members::list(tx, &team).await })).await?;
+        let members = db::members::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
         Ok(Self(members.into_iter().map(|member| (member.operator.id.to_string(), member.operator.name)).collect()))
     }
 

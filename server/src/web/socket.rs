@@ -1,7 +1,7 @@
 //! A connection below HTTP: it must say something soon, take what it is given, and speak clearly.
 
 mod frames;
-mod heads;
+mod head_filter;
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use heads::Heads;
-pub use heads::is_last;
+use head_filter::HeadFilter;
+pub use head_filter::is_last;
 
 /// A client that takes longer for the head of its first request is hung up on. So is, in `serve`, one that takes longer
 /// for a later one. Together with a busy machine's delay it stays below ten seconds.
@@ -54,7 +54,7 @@ pub struct Socket<T> {
     stream: T,
     /// Until when the first head must be here. The library waits without end until it knows HTTP/1 from HTTP/2.
     first: Option<Pin<Box<Sleep>>>,
-    heads: Heads,
+    heads: HeadFilter,
     /// Set while the peer leaves something unread.
     behind: Option<Behind>,
     /// How long it may.
@@ -69,7 +69,7 @@ struct Behind {
 
 impl<T> Socket<T> {
     fn new(stream: T, patience: Duration, stuck: Duration) -> Self {
-        Self { stream, first: Some(Box::pin(sleep(patience))), heads: Heads::new(), behind: None, stuck }
+        Self { stream, first: Some(Box::pin(sleep(patience))), heads: HeadFilter::new(), behind: None, stuck }
     }
 
     /// Some of what waits was taken.
@@ -165,6 +165,7 @@ mod tests {
         for (first, told) in [
             ("", false),
             ("P", false),
+            ("\r\n", false),
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n", false),
             ("GET / HTTP/1.1\r\nHost: a\r\n", false),
             ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", true),

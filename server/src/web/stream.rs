@@ -11,7 +11,7 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Caller, api::shapes, pace::Open};
+use super::{Caller, api::shapes, api_limits::OpenStream};
 use crate::{
     domain::committed::{Committed, Item},
     hub::News,
@@ -27,7 +27,7 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const ASK: Duration = Duration::from_secs(2);
 
 /// Answers with a stream. `place` is given back when the stream is over.
-pub fn answer(frames: impl Stream<Item = Frame> + Send + 'static, place: Open) -> Response {
+pub fn answer(frames: impl Stream<Item = Frame> + Send + 'static, place: OpenStream) -> Response {
     let bytes = frames.map(|frame| encode(&frame));
     let viewer = measure::Viewer::open();
     let held = kept_alive(bytes, KEEP_ALIVE).map(move |bytes| {

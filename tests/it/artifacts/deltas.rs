@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, Engine, Person, Viber,
-    board::HOME,
-    llm::{Llm, Piece, Reply},
+    Engine, Fixture, Viber,
+    llm::{Piece, Reply},
     tasks::id,
     wait::eventually,
 };
@@ -15,37 +14,23 @@ use serde_json::{Value, json};
 
 use super::read;
 
-struct Lab {
-    board: Board,
-    operator: Person,
-    viber: Viber,
-    llm: Llm,
+/// A viber whose agent tells of artifacts, and thinks by this script.
+async fn making(engine: Engine, script: Vec<Reply>) -> Fixture<Viber> {
+    Fixture::on(engine).thinking(script).tools(&["artifact"]).with_viber().await
 }
 
-impl Lab {
-    async fn open(engine: Engine, script: Vec<Reply>) -> Self {
-        let board = Board::start(engine).await;
-        let operator = board.token(HOME, "operator").await;
-        let llm = Llm::start(script).await;
-        let viber = Viber::fresh("works");
-        viber.write("config.yaml", &llm.config("openai"));
-        let agent = viber.agent("mode: always_execute\n").replace("[file, search, shell]", "[file, shell, artifact]");
-        viber.write("agents/default.yaml", &agent);
-        viber.enrol(&board).await;
-        let mut viber = viber;
-        viber.run();
-        viber.connected(&operator).await;
-        Self { board, operator, viber, llm }
-    }
+/// What a task of a real viber leaves.
+trait Artifacts {
+    async fn done(&self, goal: &str, session: Option<&str>) -> Value;
+    async fn artifacts(&self, session: &str) -> Vec<Value>;
+    async fn bytes(&self, artifact: &Value) -> super::Read;
+}
 
+impl Artifacts for Fixture<Viber> {
     async fn done(&self, goal: &str, session: Option<&str>) -> Value {
-        let viber = self.viber.id(&self.operator).await;
         let task = match session {
-            None => self.operator.submit(&viber, goal).await,
-            Some(session) => {
-                let body = json!({ "goal": goal, "sessionId": session });
-                self.operator.post("/api/v1/tasks", &body).await.expect(201).json()
-            }
+            None => self.submit(goal).await,
+            Some(session) => self.submit_with(goal, json!({ "sessionId": session })).await,
         };
         self.operator.task_in(id(&task, "id"), "completed").await
     }
@@ -70,7 +55,7 @@ crate::on_both_databases!(three_ways_lead_to_artifacts_and_their_bytes_come_when
 async fn three_ways_lead_to_artifacts_and_their_bytes_come_when_opened(engine: Engine) {
     let fence = "All done.\n\n```json artifact_deltas\n[{\"id\":\"table\",\"type\":\"text/csv\",\"title\":\"Numbers\",\"content\":\"a,b\\n1,2\\n\"},\
                  {\"id\":\"site\",\"ref\":\"https://example.org/\"}]\n```\n";
-    let mut lab = Lab::open(
+    let mut fixture = making(
         engine,
         vec![
             call("c1", "add_artifact", json!({ "id": "report", "title": "Report", "type": "text/markdown", "content": "# One" })),
@@ -82,9 +67,9 @@ async fn three_ways_lead_to_artifacts_and_their_bytes_come_when_opened(engine: E
         ],
     )
     .await;
-    let task = lab.done("make things", None).await;
+    let task = fixture.done("make things", None).await;
     let session = id(&task, "sessionId").to_owned();
-    let all = lab.artifacts(&session).await;
+    let all = fixture.artifacts(&session).await;
     let names: Vec<_> = all.iter().map(|one| one["name"].as_str().expect("a name")).collect();
     assert_eq!(names, ["site", "table", "report", "notes", "big.bin", "report"], "{all:#?}");
     assert_eq!((&all[0]["state"], &all[0]["ref"]), (&json!("link"), &json!("https://example.org/")));
@@ -93,18 +78,18 @@ async fn three_ways_lead_to_artifacts_and_their_bytes_come_when_opened(engine: E
     assert_eq!(told, ["big.bin", "notes", "report", "table", "site"]);
     assert!(refs.iter().all(|one| one["artifactId"].is_string()), "{refs:#?}");
     for (at, expected) in [(1, "a,b\n1,2\n"), (2, "# Two"), (3, "hi\n"), (5, "# One")] {
-        let read = lab.bytes(&all[at]).await;
+        let read = fixture.bytes(&all[at]).await;
         assert_eq!((read.status, String::from_utf8_lossy(&read.bytes).as_ref()), (200, expected), "{}", all[at]);
     }
-    let big = lab.bytes(&all[4]).await;
+    let big = fixture.bytes(&all[4]).await;
     assert!(big.whole && big.bytes.len() == 3_000_000, "{} {}", big.status, big.bytes.len());
-    assert_eq!(lab.bytes(&all[0]).await.status, 422, "an address has no bytes here");
+    assert_eq!(fixture.bytes(&all[0]).await.status, 422, "an address has no bytes here");
 
     // What was opened stays when the viber is away; the rest is said to be there.
-    lab.viber.stop().await;
-    lab.viber.contact(&lab.operator, "disconnected").await;
-    assert!(lab.bytes(&all[4]).await.whole);
-    lab.board.sound().await;
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    assert!(fixture.bytes(&all[4]).await.whole);
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,19 +100,19 @@ async fn attachments_reach_the_task_as_files_and_the_list_goes_back_in() {
         call("c2", "shell", json!({ "command": "cat \"$OPENVIBER_HOME/x\" 2>/dev/null; true" })),
         Reply::text("read"),
     ];
-    let lab = Lab::open(Engine::Sqlite, script).await;
-    let task = lab.done("get ready", None).await;
+    let fixture = making(Engine::Sqlite, script).await;
+    let task = fixture.done("get ready", None).await;
     let session = id(&task, "sessionId").to_owned();
     let path = format!("/api/v1/sessions/{session}/artifacts?name=input.txt");
     let upload =
-        lab.operator.request(Method::POST, &path).header(header::CONTENT_TYPE, "text/plain").body("from the browser");
-    lab.operator.send(upload).await.expect(201);
-    let task = lab.done("read input.txt", Some(&session)).await;
-    let file = lab.viber.home().join("workspace/attachments").join(id(&task, "id")).join("input.txt");
+        fixture.operator.request(Method::POST, &path).header(header::CONTENT_TYPE, "text/plain").body("from the browser");
+    fixture.operator.send(upload).await.expect(201);
+    let task = fixture.done("read input.txt", Some(&session)).await;
+    let file = fixture.viber.home().join("workspace/attachments").join(id(&task, "id")).join("input.txt");
     let text = eventually("the file", async || std::fs::read_to_string(&file).ok()).await;
     assert_eq!(text, "from the browser");
-    let requests = lab.llm.requests();
+    let requests = fixture.llm.requests();
     let prompt = requests[2].body.to_string();
     assert!(prompt.contains("input.txt") && prompt.contains("first"), "{prompt}");
-    tokio::time::timeout(Duration::from_secs(20), lab.board.sound()).await.expect("soon");
+    tokio::time::timeout(Duration::from_secs(20), fixture.board.sound()).await.expect("soon");
 }

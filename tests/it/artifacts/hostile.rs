@@ -6,7 +6,7 @@ use board_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{Stage, noise};
+use super::{Artifacts, noise, working};
 
 /// Headers that every answer with an artifact's bytes has.
 fn closed(read: &super::Read) {
@@ -18,7 +18,7 @@ fn closed(read: &super::Read) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a57_words_about_an_artifact_never_leave_their_place() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
+    let mut fixture = working(Engine::Sqlite).await;
     let long = "x".repeat(10_000);
     let names = [
         "a\r\nSet-Cookie: evil=1",
@@ -33,14 +33,14 @@ async fn a57_words_about_an_artifact_never_leave_their_place() {
         let bytes = format!("<script>alert({n})</script>").into_bytes();
         let artifact = json!({
             "id": name, "title": name, "type": "text/html\r\nSet-Cookie:x", "artifactId": id, "size": bytes.len(),
-            "ref": format!("artifacts/{}/{n}.html", stage.task), "sha256": super::sha256(&bytes), "sniffed": "text/html\r\nX-Evil: 1",
+            "ref": format!("artifacts/{}/{n}.html", fixture.task()), "sha256": super::sha256(&bytes), "sniffed": "text/html\r\nX-Evil: 1",
         });
-        stage.report(&json!({ "type": "artifact", "artifact": artifact })).await;
+        fixture.report(&json!({ "type": "artifact", "artifact": artifact })).await;
         let thing = super::Thing { id, sha256: super::sha256(&bytes), bytes };
-        let facts = stage.facts(&thing).await;
+        let facts = fixture.facts(&thing).await;
         assert!(facts["name"].as_str().is_some_and(|name| name.chars().count() <= 200), "{facts}");
-        let reader = stage.reader(&thing, None);
-        stage.gives(&thing).await;
+        let reader = fixture.reader(&thing, None);
+        fixture.gives(&thing).await;
         let read = reader.await.expect("read");
         closed(&read);
         assert_eq!((read.status, read.header("content-type")), (200, "application/octet-stream"));
@@ -51,16 +51,16 @@ async fn a57_words_about_an_artifact_never_leave_their_place() {
     }
     // An uploaded file whose name cannot be cleaned is refused.
     for name in ["%E2%80%AE", "..", "%22", "%2F", "%0D%0A"] {
-        let path = format!("/api/v1/sessions/{}/artifacts?name={name}", stage.session);
-        let request = stage.operator.request(reqwest::Method::POST, &path).body("x");
-        assert_eq!(stage.operator.send(request).await.expect(422).code(), "bad_name", "{name}");
+        let path = format!("/api/v1/sessions/{}/artifacts?name={name}", fixture.session());
+        let request = fixture.operator.request(reqwest::Method::POST, &path).body("x");
+        assert_eq!(fixture.operator.send(request).await.expect(422).code(), "bad_name", "{name}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a73_what_could_be_a_script_is_only_a_download() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
+    let mut fixture = working(Engine::Sqlite).await;
     let all: &[(&str, &[u8], &str)] = &[
         ("polyglot.gif", b"GIF89a/*<html><script>alert(1)</script>*/=1", "image/gif"),
         ("page.txt", b"<!DOCTYPE html><script>alert(1)</script>", "text/html"),
@@ -68,11 +68,11 @@ async fn a73_what_could_be_a_script_is_only_a_download() {
         ("style.css", b"body { background: red }", "text/plain"),
         ("unknown", b"\0\x01\x02alert(1)", "application/octet-stream"),
     ];
-    let owner = stage.board.owner().await;
+    let owner = fixture.board.owner().await;
     for (name, bytes, sniffed) in all {
-        let thing = stage.told(name, bytes.to_vec(), json!({ "sniffed": sniffed, "type": "text/javascript" })).await;
-        let reader = stage.reader(&thing, None);
-        stage.gives(&thing).await;
+        let thing = fixture.announces(name, bytes.to_vec(), json!({ "sniffed": sniffed, "type": "text/javascript" })).await;
+        let reader = fixture.reader(&thing, None);
+        fixture.gives(&thing).await;
         let read = reader.await.expect("read");
         closed(&read);
         assert_eq!(read.header("content-type"), "application/octet-stream", "{name}");
@@ -92,13 +92,13 @@ async fn a73_what_could_be_a_script_is_only_a_download() {
             _ => assert_eq!((view.status, sandbox.status), (404, 404), "{name}"),
         }
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a80_lists_of_artifacts_make_nothing_outside_their_task() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
-    let mine = stage.has("mine.txt", b"mine".to_vec()).await;
+    let mut fixture = working(Engine::Sqlite).await;
+    let mine = fixture.has("mine.txt", b"mine".to_vec()).await;
     let refs = [
         "file:///etc/passwd",
         "javascript:alert(1)",
@@ -109,43 +109,40 @@ async fn a80_lists_of_artifacts_make_nothing_outside_their_task() {
     ];
     for reference in refs {
         let artifact = json!({ "id": reference, "title": reference, "ref": reference, "artifactId": mine.id });
-        stage.report(&json!({ "type": "artifact", "artifact": artifact })).await;
+        fixture.report(&json!({ "type": "artifact", "artifact": artifact })).await;
         let artifact = json!({ "id": reference, "title": reference, "ref": reference });
-        stage.report(&json!({ "type": "artifact", "artifact": artifact })).await;
+        fixture.report(&json!({ "type": "artifact", "artifact": artifact })).await;
     }
     // The id that exists stays what it is; the others are inert words.
-    let listed = format!("/api/v1/sessions/{}/artifacts?limit=200", stage.session);
-    let all = stage.operator.get(&listed).await.expect(200).json();
+    let listed = format!("/api/v1/sessions/{}/artifacts?limit=200", fixture.session());
+    let all = fixture.operator.get(&listed).await.expect(200).json();
     let items = all["items"].as_array().expect("a list");
-    assert_eq!(stage.facts(&mine).await["name"], "mine.txt");
+    assert_eq!(fixture.facts(&mine).await["name"], "mine.txt");
     assert_eq!(items.len(), 1 + 5, "{all:#}");
-    let owner = stage.board.owner().await;
-    let page = owner.page(&format!("/t/home/sessions/{}?pane=artifacts", stage.session)).await.expect(200).body;
+    let owner = fixture.board.owner().await;
+    let page = owner.page(&format!("/t/home/sessions/{}?pane=artifacts", fixture.session())).await.expect(200).body;
     assert!(
         !page.contains("href=\"javascript:") && !page.contains("href=\"file:") && !page.contains("169.254.169.254\""),
         "{page}"
     );
     for item in items.iter().filter(|item| item["state"] == "link") {
         let path = format!("/api/v1/artifacts/{}/content", item["id"].as_str().expect("an id"));
-        assert_eq!(stage.operator.get(&path).await.expect(422).code(), "link");
+        assert_eq!(fixture.operator.get(&path).await.expect(422).code(), "link");
     }
     // Of a flood a thousand stay.
     let many: Vec<Value> = (0..1_200).map(|n| json!({ "id": format!("f{n}"), "ref": "x" })).collect();
     for some in many.chunks(300) {
         let bodies =
             some.iter().map(|artifact| progress(&json!({ "type": "artifact", "artifact": artifact }))).collect();
-        let (task, seq) = (stage.task.clone(), stage.seq + 1);
-        stage.viber.report(&task, 1, seq, bodies).await;
-        stage.seq += some.len() as u64;
+        fixture.tell(bodies).await;
     }
     let mut end = serde_json::to_value(completed("done")).expect("JSON");
     end["result"]["artifactRefs"] = json!([{ "id": "last", "ref": "x" }]);
-    let (task, seq) = (stage.task.clone(), stage.seq + 1);
-    stage.viber.report(&task, 1, seq, vec![serde_json::from_value(end).expect("an ending")]).await;
+    fixture.tell(vec![serde_json::from_value(end).expect("an ending")]).await;
     let (mut next, mut count) = (Value::Null, 0);
     loop {
         let cursor = next.as_str().map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
-        let page = stage.operator.get(&format!("{listed}{cursor}")).await.expect(200).json();
+        let page = fixture.operator.get(&format!("{listed}{cursor}")).await.expect(200).json();
         count += page["items"].as_array().map_or(0, Vec::len);
         next = page["next"].clone();
         if next.is_null() {
@@ -153,21 +150,21 @@ async fn a80_lists_of_artifacts_make_nothing_outside_their_task() {
         }
     }
     assert_eq!(count, 1_000);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_team_bounds_what_its_vibers_may_put() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
-    stage.board.sql("UPDATE teams SET artifact_bytes = 100000").await;
-    let large = stage.has("large.bin", noise(100_001)).await;
-    assert_eq!(stage.reader(&large, None).await.expect("read").status, 413);
-    let path = format!("/api/v1/sessions/{}/artifacts?name=large.bin", stage.session);
-    let upload = stage.operator.request(reqwest::Method::POST, &path).body(noise(100_001));
-    assert_eq!(stage.operator.send(upload).await.status, 413);
-    let fits = stage.has("fits.bin", noise(100_000)).await;
-    let reader = stage.reader(&fits, None);
-    stage.gives(&fits).await;
+    let mut fixture = working(Engine::Sqlite).await;
+    fixture.board.sql("UPDATE teams SET artifact_bytes = 100000").await;
+    let large = fixture.has("large.bin", noise(100_001)).await;
+    assert_eq!(fixture.reader(&large, None).await.expect("read").status, 413);
+    let path = format!("/api/v1/sessions/{}/artifacts?name=large.bin", fixture.session());
+    let upload = fixture.operator.request(reqwest::Method::POST, &path).body(noise(100_001));
+    assert_eq!(fixture.operator.send(upload).await.status, 413);
+    let fits = fixture.has("fits.bin", noise(100_000)).await;
+    let reader = fixture.reader(&fits, None);
+    fixture.gives(&fits).await;
     assert!(reader.await.expect("read").whole);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

@@ -1,9 +1,9 @@
 //! Artifacts in a real browser: previews, versions, the sandbox, what tries to get out of it, files attached by a form.
 
-use board_tests::{Browser, Engine, browser::Scripts, evil::Collector, wait::eventually};
+use board_tests::{FakeDaemon, Fixture, Browser, Engine, browser::Scripts, evil::Collector, wait::eventually};
 use serde_json::{Value, json};
 
-use super::{Stage, Thing, noise};
+use super::{Artifacts, Thing, noise, working};
 use crate::attacks::watch::Watch;
 
 /// Tries everything that a page of the Board could do, and tells whoever listens.
@@ -23,20 +23,20 @@ fn hostile(collector: &str) -> String {
     )
 }
 
-async fn given(stage: &mut Stage, owner: &board_tests::Person, thing: &Thing) {
+async fn given(fixture: &mut Fixture<FakeDaemon>, owner: &board_tests::Person, thing: &Thing) {
     let path = format!("/api/v1/artifacts/{}/content", thing.id);
     let reading = tokio::spawn({
         let request = owner.request(reqwest::Method::GET, &path).header("x-team", "home");
         super::read(request)
     });
-    stage.gives(thing).await;
+    fixture.gives(thing).await;
     assert!(reading.await.expect("read").whole);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a72_pages_and_pictures_opened_by_their_address_can_do_nothing() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
-    let owner = stage.board.owner().await;
+    let mut fixture = working(Engine::Sqlite).await;
+    let owner = fixture.board.owner().await;
     let collector = Collector::start([127, 0, 0, 2]).await;
     let far = collector.address.to_string();
     let page = hostile(&far);
@@ -56,11 +56,11 @@ async fn a72_pages_and_pictures_opened_by_their_address_can_do_nothing() {
         ("data.xml", "<?xml version=\"1.0\"?><a onload=\"pwn(5)\"/>".into()),
         ("paper.pdf", pdf),
     ] {
-        let thing = stage.has(name, bytes.into_bytes()).await;
-        given(&mut stage, &owner, &thing).await;
+        let thing = fixture.has(name, bytes.into_bytes()).await;
+        given(&mut fixture, &owner, &thing).await;
         things.push((name, thing));
     }
-    let watch = Watch::open(&stage.board, &owner, &far).await;
+    let watch = Watch::open(&fixture.board, &owner, &far).await;
     for (name, thing) in &things {
         for form in ["sandbox", "view", "download"] {
             let path = format!("/t/home/artifacts/{}/{form}", thing.id);
@@ -74,9 +74,9 @@ async fn a72_pages_and_pictures_opened_by_their_address_can_do_nothing() {
                 assert!(answer.header("content-disposition").starts_with("attachment"));
                 continue;
             }
-            watch.browser.go(&format!("{}{path}", stage.board.url)).await;
+            watch.browser.go(&format!("{}{path}", fixture.board.url)).await;
             let here = watch.browser.page.current_url().await.expect("an address").to_string();
-            assert!(here.starts_with(&stage.board.url), "{name} {form}: led away to {here}");
+            assert!(here.starts_with(&fixture.board.url), "{name} {form}: led away to {here}");
             // An opaque origin has no storage and no cookies; a type that is no page has no document of ours.
             if form == "sandbox" {
                 let origin = watch.run("return self.origin").await;
@@ -88,18 +88,18 @@ async fn a72_pages_and_pictures_opened_by_their_address_can_do_nothing() {
         watch.browser.find("#preview").await;
     }
     assert_eq!(collector.heard(), Vec::<String>::new());
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a74_a_preview_is_a_frame_without_an_origin_that_nobody_listens_to() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
-    let owner = stage.board.owner().await;
+    let mut fixture = working(Engine::Sqlite).await;
+    let owner = fixture.board.owner().await;
     let collector = Collector::start([127, 0, 0, 2]).await;
     let far = collector.address.to_string();
-    let thing = stage.has("page.html", hostile(&far).into_bytes()).await;
-    given(&mut stage, &owner, &thing).await;
-    let watch = Watch::open(&stage.board, &owner, &far).await;
+    let thing = fixture.has("page.html", hostile(&far).into_bytes()).await;
+    given(&mut fixture, &owner, &thing).await;
+    let watch = Watch::open(&fixture.board, &owner, &far).await;
     let path = format!("/t/home/artifacts/{}", thing.id);
     watch.go(&path).await;
     let frame = watch.browser.find("iframe.preview-frame").await;
@@ -111,45 +111,45 @@ async fn a74_a_preview_is_a_frame_without_an_origin_that_nobody_listens_to() {
         frame.dispatchEvent(new MessageEvent('message', { data: { path: '/logout' } }));
         return [location.pathname, window.pwned === undefined]";
     assert_eq!(watch.run(forged).await, json!([path, true]));
-    assert_eq!(stage.operator.task(stage.task.as_str()).await["state"], "running");
+    assert_eq!(fixture.operator.task(fixture.task().as_str()).await["state"], "running");
     assert_eq!(collector.heard(), Vec::<String>::new());
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn somebody_looks_at_artifacts_compares_versions_and_downloads_when_the_viber_is_away() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
-    let owner = stage.board.owner().await;
-    let one = stage
-        .told(
+    let mut fixture = working(Engine::Sqlite).await;
+    let owner = fixture.board.owner().await;
+    let one = fixture
+        .announces(
             "report",
             b"# Plan\n\n- first\n- **second**\n".to_vec(),
             json!({ "type": "text/markdown", "sniffed": "text/plain", "title": "The report" }),
         )
         .await;
-    let two = stage
-        .told(
+    let two = fixture
+        .announces(
             "report",
             b"# Plan\n\n- first\n- **third**\n".to_vec(),
             json!({ "type": "text/markdown", "sniffed": "text/plain", "title": "The report" }),
         )
         .await;
-    let table = stage.has("numbers.csv", b"name,value\nx,1\n".to_vec()).await;
-    let log = stage.has("build.log", b"\x1b[31mfailed\x1b[0m <b>\n".to_vec()).await;
-    let image = stage.has("dot.png", base64_png()).await;
-    let binary = stage.has("data.bin", noise(100)).await;
-    let never = stage.has("never.txt", b"never opened".to_vec()).await;
+    let table = fixture.has("numbers.csv", b"name,value\nx,1\n".to_vec()).await;
+    let log = fixture.has("build.log", b"\x1b[31mfailed\x1b[0m <b>\n".to_vec()).await;
+    let image = fixture.has("dot.png", base64_png()).await;
+    let binary = fixture.has("data.bin", noise(100)).await;
+    let never = fixture.has("never.txt", b"never opened".to_vec()).await;
     for thing in [&one, &two, &table, &log, &image, &binary] {
-        given(&mut stage, &owner, thing).await;
+        given(&mut fixture, &owner, thing).await;
     }
-    stage.viber.cut();
-    eventually("the viber is away", async || (stage.facts(&never).await["state"] == "offline").then_some(())).await;
+    fixture.viber.cut();
+    eventually("the viber is away", async || (fixture.facts(&never).await["state"] == "offline").then_some(())).await;
 
     for scripts in [Scripts::On, Scripts::Off] {
         let browser = Browser::open(scripts).await;
         browser.sign_in(&owner).await;
-        let at = |path: &str| format!("{}{path}", stage.board.url);
-        browser.go(&at(&format!("/t/home/sessions/{}?pane=artifacts", stage.session))).await;
+        let at = |path: &str| format!("{}{path}", fixture.board.url);
+        browser.go(&at(&format!("/t/home/sessions/{}?pane=artifacts", fixture.session()))).await;
         browser.sees(&format!("[data-artifact='{}']", two.id), "2 versions").await;
         browser.sees(&format!("[data-artifact='{}']", never.id), "viber offline").await;
         browser.click(&format!("[data-artifact='{}'] a", two.id)).await;
@@ -181,14 +181,14 @@ async fn somebody_looks_at_artifacts_compares_versions_and_downloads_when_the_vi
     let download = owner.page(&format!("/t/home/artifacts/{}/download", one.id)).await.expect(200);
     assert_eq!(download.body, "# Plan\n\n- first\n- **second**\n");
     assert_eq!(owner.page(&format!("/t/home/artifacts/{}/download", never.id)).await.status, 503);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_are_attached_by_a_form_and_taken_back() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    let owner = stage.board.owner().await;
-    let page = format!("/t/home/sessions/{}", stage.session);
+    let fixture = working(Engine::Sqlite).await;
+    let owner = fixture.board.owner().await;
+    let page = format!("/t/home/sessions/{}", fixture.session());
     let form = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.csv\"\r\nContent-Type: text/csv\r\n\r\nx,y\r\n\
                 --b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"../b.txt\"\r\n\r\n\r\n--b--\r\n";
     let send = |body: &'static str| {
@@ -203,12 +203,12 @@ async fn files_are_attached_by_a_form_and_taken_back() {
     );
     send("--b--\r\n").await.expect(422);
     send("--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nx\r\n--b--\r\n").await.expect(400);
-    let all = stage.operator.get(&format!("/api/v1/sessions/{}/artifacts", stage.session)).await.json();
+    let all = fixture.operator.get(&format!("/api/v1/sessions/{}/artifacts", fixture.session())).await.json();
     let first = all["items"][0]["id"].as_str().expect("an id");
     owner.post_form(&format!("/t/home/artifacts/{first}/withdraw"), &[]).await.expect(303);
-    let all = stage.operator.get(&format!("/api/v1/sessions/{}/artifacts", stage.session)).await.json();
+    let all = fixture.operator.get(&format!("/api/v1/sessions/{}/artifacts", fixture.session())).await.json();
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// One red pixel.

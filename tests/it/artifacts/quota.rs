@@ -1,17 +1,24 @@
 //! A team's storage: counted as it is used, full for files, never for events (F88, F89).
 
-use board_tests::{Engine, board::HOME, wait::eventually};
+use board_tests::{Answer, FakeDaemon, Fixture, Engine, board::HOME, wait::eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 
-use super::{Stage, noise};
+use super::{Artifacts, noise, working};
 
 crate::on_both_databases!(
     f88_a_full_team_gets_403_for_files_while_events_go_on,
     f89_a_reader_of_a_full_team_has_all_bytes_and_the_store_keeps_none,
 );
 
-impl Stage {
+/// What a team may store, and does.
+trait Quota {
+    async fn used(&self) -> u64;
+    async fn limit(&self, bytes: u64);
+    async fn upload(&self, name: &str, bytes: Vec<u8>) -> Answer;
+}
+
+impl Quota for Fixture<FakeDaemon> {
     async fn used(&self) -> u64 {
         let quota = self.operator.get("/api/v1/quota").await.expect(200).json();
         quota["storage"]["used"].as_u64().expect("a number")
@@ -21,84 +28,83 @@ impl Stage {
         self.board.cli(&["team", "quota", HOME, "--storage", &bytes.to_string()]).await.good();
     }
 
-    async fn upload(&self, name: &str, bytes: Vec<u8>) -> board_tests::person::Answer {
-        let path = format!("/api/v1/sessions/{}/artifacts?name={name}", self.session);
+    async fn upload(&self, name: &str, bytes: Vec<u8>) -> Answer {
+        let path = format!("/api/v1/sessions/{}/artifacts?name={name}", self.session());
         let request = self.operator.request(Method::POST, &path).header(header::CONTENT_TYPE, "text/plain");
         self.operator.send(request.body(bytes)).await
     }
 }
 
 async fn f88_a_full_team_gets_403_for_files_while_events_go_on(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let before = stage.used().await;
-    stage.upload("one.txt", vec![b'a'; 100_000]).await.expect(201);
-    assert_eq!(stage.used().await, before + 100_000);
-    stage.upload("again.txt", vec![b'a'; 100_000]).await.expect(201);
-    assert_eq!(stage.used().await, before + 100_000, "the same content takes no more room");
+    let mut fixture = working(engine).await;
+    let before = fixture.used().await;
+    fixture.upload("one.txt", vec![b'a'; 100_000]).await.expect(201);
+    assert_eq!(fixture.used().await, before + 100_000);
+    fixture.upload("again.txt", vec![b'a'; 100_000]).await.expect(201);
+    assert_eq!(fixture.used().await, before + 100_000, "the same content takes no more room");
 
-    let used = stage.used().await;
-    stage.limit(used + 50_000).await;
-    let refused = stage.upload("large.txt", vec![b'b'; 60_000]).await.expect(403).json();
+    let used = fixture.used().await;
+    fixture.limit(used + 50_000).await;
+    let refused = fixture.upload("large.txt", vec![b'b'; 60_000]).await.expect(403).json();
     assert_eq!((&refused["code"], &refused["what"]), (&json!("quota_exceeded"), &json!("storage")));
     assert_eq!((refused["used"].as_u64(), refused["limit"].as_u64()), (Some(used), Some(used + 50_000)));
-    stage.upload("small.txt", vec![b'c'; 40_000]).await.expect(201);
+    fixture.upload("small.txt", vec![b'c'; 40_000]).await.expect(201);
     // A viber that reports on fills it; it is heard all the same.
     for n in 0..5 {
-        stage.report(&json!({ "type": "text-delta", "content": format!("{n}{}", "é".repeat(5_000)) })).await;
+        fixture.report(&json!({ "type": "text-delta", "content": format!("{n}{}", "é".repeat(5_000)) })).await;
     }
-    let used = stage.used().await;
+    let used = fixture.used().await;
     assert!(used > before + 140_000 + 50_000, "events count: {used}");
-    stage.upload("tiny.txt", vec![b'd']).await.expect(403);
-    let events = stage.operator.events(stage.task.as_ref()).await;
-    assert_eq!(events.last().expect("events")["seq"], stage.seq, "nothing that was reported is lost");
-    let owner = stage.board.owner().await;
+    fixture.upload("tiny.txt", vec![b'd']).await.expect(403);
+    let events = fixture.operator.events(fixture.task().as_ref()).await;
+    assert_eq!(events.last().expect("events")["seq"], fixture.seq(), "nothing that was reported is lost");
+    let owner = fixture.board.owner().await;
     let settings = owner.page("/t/home/settings").await.expect(200).body;
     assert!(settings.contains("<meter") && settings.contains("It is full"), "{settings}");
-    let pane = owner.page(&format!("/t/home/sessions/{}?pane=artifacts", stage.session)).await.expect(200).body;
+    let pane = owner.page(&format!("/t/home/sessions/{}?pane=artifacts", fixture.session())).await.expect(200).body;
     assert!(pane.contains("storage is full") && !pane.contains("attach-form"), "{pane}");
-    let said = stage.board.cli(&["doctor"]).await;
+    let said = fixture.board.cli(&["doctor"]).await;
     assert!(said.out.contains("ok    storage"), "{said:?}");
 
     // A counter that somebody changed is found and set right.
-    stage.board.sql("UPDATE usage SET bytes = bytes + 7").await;
-    assert!(stage.board.cli(&["doctor"]).await.out.contains("--recount"));
-    stage.board.cli(&["team", "quota", HOME, "--recount"]).await.good();
-    assert_eq!(stage.used().await, used);
+    fixture.board.sql("UPDATE usage SET bytes = bytes + 7").await;
+    assert!(fixture.board.cli(&["doctor"]).await.out.contains("--recount"));
+    fixture.board.cli(&["team", "quota", HOME, "--recount"]).await.good();
+    assert_eq!(fixture.used().await, used);
 
     // What is deleted makes room.
-    stage.board.sound().await;
-    let (task, seq) = (stage.task.clone(), stage.seq + 1);
-    stage.viber.report(&task, 1, seq, vec![board_tests::fake_daemon::completed("done")]).await;
-    let session = format!("/api/v1/sessions/{}", stage.session);
-    stage.operator.task_in(task.as_ref(), "completed").await;
-    stage.operator.delete(&session).await.expect(204);
-    let only_files = async || (stage.used().await == 140_000).then_some(());
+    fixture.board.sound().await;
+    fixture.tell(vec![board_tests::fake_daemon::completed("done")]).await;
+    let session = format!("/api/v1/sessions/{}", fixture.session());
+    fixture.operator.task_in(fixture.task().as_str(), "completed").await;
+    fixture.operator.delete(&session).await.expect(204);
+    let only_files = async || (fixture.used().await == 140_000).then_some(());
     eventually("only the files are left, until they are swept", only_files).await;
-    stage.board.cli(&["team", "add", "other"]).await.good();
+    fixture.board.cli(&["team", "add", "other"]).await.good();
     assert_eq!(
-        stage.board.token("other", "viewer").await.get("/api/v1/quota").await.expect(200).json()["storage"]["used"],
+        fixture.board.token("other", "viewer").await.get("/api/v1/quota").await.expect(200).json()["storage"]["used"],
         0
     );
-    stage.board.cli(&["team", "delete", HOME, "--yes"]).await.good();
+    fixture.board.cli(&["team", "delete", HOME, "--yes"]).await.good();
 }
 
 async fn f89_a_reader_of_a_full_team_has_all_bytes_and_the_store_keeps_none(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let thing = stage.has("data.bin", noise(400_000)).await;
-    let used = stage.used().await;
-    stage.limit(used + 1_000).await;
+    let mut fixture = working(engine).await;
+    let thing = fixture.has("data.bin", noise(400_000)).await;
+    let used = fixture.used().await;
+    fixture.limit(used + 1_000).await;
     for _ in 0..2 {
-        let reader = stage.reader(&thing, None);
-        stage.gives(&thing).await;
+        let reader = fixture.reader(&thing, None);
+        fixture.gives(&thing).await;
         let read = reader.await.expect("read");
         assert_eq!((read.status, read.whole, read.bytes == thing.bytes), (200, true, true));
-        assert_eq!(stage.used().await, used, "nothing is kept");
-        assert_eq!(stage.facts(&thing).await["state"], "viber");
+        assert_eq!(fixture.used().await, used, "nothing is kept");
+        assert_eq!(fixture.facts(&thing).await["state"], "viber");
     }
-    stage.limit(used + 400_000).await;
-    let reader = stage.reader(&thing, None);
-    stage.gives(&thing).await;
+    fixture.limit(used + 400_000).await;
+    let reader = fixture.reader(&thing, None);
+    fixture.gives(&thing).await;
     assert!(reader.await.expect("read").whole);
-    assert_eq!((stage.used().await, &stage.facts(&thing).await["state"]), (used + 400_000, &json!("stored")));
-    stage.board.sound().await;
+    assert_eq!((fixture.used().await, &fixture.facts(&thing).await["state"]), (used + 400_000, &json!("stored")));
+    fixture.board.sound().await;
 }

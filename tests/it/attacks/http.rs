@@ -9,7 +9,7 @@ mod websocket;
 
 use std::time::Duration;
 
-use board_tests::{Board, Engine, Person, board::HOME};
+use board_tests::{Engine, Fixture};
 
 /// The rules hold before any database is asked; where one is asked, the case runs on both.
 const ANY: Engine = Engine::Sqlite;
@@ -17,10 +17,9 @@ const ANY: Engine = Engine::Sqlite;
 /// Long enough for an answer on a busy machine, and far below ten seconds, which nothing may hang.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A Board, a program's token, and the Board's host.
-async fn scene(engine: Engine) -> (Board, Person, String) {
-    let board = Board::start(engine).await;
-    let operator = board.token(HOME, "operator").await;
-    let host = board.url.trim_start_matches("http://").to_owned();
-    (board, operator, host)
+/// A Board with a program, and the Board's host.
+async fn served(engine: Engine) -> (Fixture<()>, String) {
+    let fixture = Fixture::on(engine).without_viber().await;
+    let host = fixture.board.url.trim_start_matches("http://").to_owned();
+    (fixture, host)
 }

@@ -6,32 +6,16 @@ mod lies;
 mod times;
 mod weight;
 
-use board_tests::{Board, Engine, FakeDaemon, Person, board::HOME};
+use board_tests::{Board, FakeDaemon, board::HOME};
 use protocol::ToDaemon;
+use serde_json::Value;
 
-/// A Board with somebody who submits, somebody who reads the audit, and a connected viber.
-struct Stage {
-    board: Board,
-    operator: Person,
-    admin: Person,
-    viber: FakeDaemon,
-}
-
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        let operator = board.token(HOME, "operator").await;
-        let admin = board.token(HOME, "admin").await;
-        let viber = FakeDaemon::connected(&board, "lab").await;
-        Self { board, operator, admin, viber }
-    }
-
-    /// Audit rows with this action, the newest first.
-    async fn audited(&self, action: &str) -> Vec<serde_json::Value> {
-        let page = self.admin.get("/api/v1/audit?limit=200").await.expect(200).json();
-        let rows = page["items"].as_array().expect("rows").iter();
-        rows.filter(|row| row["action"] == action).cloned().collect()
-    }
+/// Audit rows with this action, the newest first.
+async fn audited(board: &Board, action: &str) -> Vec<Value> {
+    let admin = board.token(HOME, "admin").await;
+    let page = admin.get("/api/v1/audit?limit=200").await.expect(200).json();
+    let rows = page["items"].as_array().expect("rows").iter();
+    rows.filter(|row| row["action"] == action).cloned().collect()
 }
 
 /// The Board's next word about a report: `ack`, `nack N` or the code of the refusal.

@@ -1,7 +1,7 @@
 //! What a session's policy, and other sessions, close to an agent's command: it cannot be written, or it is put back and
 //! proposed. Whatever layers of the sandbox are missing.
 
-use board_tests::{Board, Engine, Llm, Person, Viber, board::HOME, eventually, llm::Reply, tasks::id};
+use board_tests::{Engine, Fixture, Viber, board::HOME, eventually, llm::Reply, tasks::id};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 const MEMORY: &str = "# Memory\n\n- The kiosk is in room 4.\n";
@@ -9,57 +9,53 @@ const THEIRS: &str = "# Theirs\n\n- [ ] Build\n";
 /// Another session's folder.
 const OTHER: &str = "ses_01900000-0000-7000-8000-000000000001";
 
-struct Stage {
-    board: Board,
-    operator: Person,
-    viber: Viber,
-    viber_id: String,
-    llm: Llm,
+/// A machine whose daemon lacks these layers; its workspace holds a memory, a plan and another session.
+async fn lacking(engine: Engine, missing: &[&str]) -> Fixture<Viber> {
+    let mut fixture = enrolled(engine, None).await;
+    fixture.viber.write("workspace/MEMORY.md", MEMORY);
+    for layer in missing {
+        fixture.viber.fail(&format!("sandbox::{layer}"), "return").await;
+    }
+    fixture.running().await
 }
 
-impl Stage {
-    /// A machine whose daemon lacks these layers; its workspace holds a memory, a plan and another session.
-    async fn set(engine: Engine, missing: &[&str]) -> Self {
-        let mut stage = Self::prepare(engine, None).await;
-        stage.viber.write("workspace/MEMORY.md", MEMORY);
-        for layer in missing {
-            stage.viber.fail(&format!("sandbox::{layer}"), "return").await;
-        }
-        stage.start().await
-    }
+/// A machine of somebody whom modes bind, with nothing in its memory.
+async fn bare() -> Fixture<Viber> {
+    let user = rustix::process::geteuid().is_root().then_some(65_534);
+    enrolled(Engine::Sqlite, user).await.running().await
+}
 
-    /// A machine of somebody whom modes bind, with nothing in its memory.
-    async fn bare() -> Self {
-        let user = rustix::process::geteuid().is_root().then_some(65_534);
-        Self::prepare(Engine::Sqlite, user).await.start().await
-    }
+async fn enrolled(engine: Engine, user: Option<u32>) -> Fixture<Viber> {
+    let machine = Viber::fresh_below(&super::escape::base(), "lab", user);
+    let setup = Fixture::on(engine).machine(machine).thinking([]).tools(&["plan", "memory"]);
+    let fixture = setup.with_enrolled_viber().await;
+    fixture.viber.write(&format!("workspace/sessions/{OTHER}/task.md"), THEIRS);
+    fixture
+}
 
-    async fn prepare(engine: Engine, user: Option<u32>) -> Self {
-        let board = Board::start(engine).await;
-        let operator = board.token(HOME, "operator").await;
-        let llm = Llm::start(Vec::<Reply>::new()).await;
-        let viber = Viber::fresh_below(&super::escape::base(), "lab", user);
-        viber.enrol(&board).await;
-        viber.think_with(&llm, "openai");
-        let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n").replace("shell]", "shell, plan, memory]");
-        viber.write("agents/default.yaml", &agent);
-        viber.write(&format!("workspace/sessions/{OTHER}/task.md"), THEIRS);
-        Self { board, operator, viber, viber_id: String::new(), llm }
-    }
-
-    async fn start(mut self) -> Self {
-        self.viber.run();
-        self.viber.connected(&self.operator).await;
-        self.viber_id = self.viber.id(&self.operator).await;
-        self
-    }
-
+/// What commands do in a workspace that is closed to them, and what is left of it.
+trait ClosedWorkspace {
     /// A command of a session that may only propose; it works in the workspace.
+    async fn try_in_workspace(&self, command: &str) -> (Value, String);
+    /// Nothing stands in the memory, and somebody is asked about what was written there.
+    async fn only_proposed(&self, task: &Value, words: &str);
+    async fn noticed(&self, task: &Value, words: &str);
+    async fn begin(&self, script: Vec<Reply>, more: Value) -> Value;
+    async fn over(&self, task: &Value) -> Value;
+    /// What a command of the session prints, when all is over.
+    async fn shell(&self, command: &str, more: Value) -> (Value, String);
+    fn text(&self, path: &str) -> Option<String>;
+    /// What waits for a person: proposals of the session, of its `plan` or its `memory`.
+    async fn proposals(&self, task: &Value, about: &str) -> Vec<Value>;
+    /// What every such story ends with: nothing that is closed says anything new.
+    fn unchanged(&self);
+}
+
+impl ClosedWorkspace for Fixture<Viber> {
     async fn try_in_workspace(&self, command: &str) -> (Value, String) {
         self.shell(&format!("cd ../home/workspace || exit 1; {command}; echo tried"), proposing()).await
     }
 
-    /// Nothing stands in the memory, and somebody is asked about what was written there.
     async fn only_proposed(&self, task: &Value, words: &str) {
         assert_eq!(self.text("MEMORY.md"), None, "{words}");
         let found = self.proposals(task, "memory").await;
@@ -69,43 +65,33 @@ impl Stage {
     }
 
     async fn noticed(&self, task: &Value, words: &str) {
-        let notices = self.events(task, "notice").await;
+        let notices = self.told(task, "notice").await;
         let told = notices.iter().any(|one| one["text"].as_str().is_some_and(|text| text.contains(words)));
         assert!(told, "{words}: {notices:#?}\n{}", self.viber.log());
     }
 
     async fn begin(&self, script: Vec<Reply>, more: Value) -> Value {
         self.llm.script(script);
-        let mut body = json!({ "goal": "work", "viberId": self.viber_id });
-        body.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
-        self.operator.post("/api/v1/tasks", &body).await.expect(201).json()
+        self.submit_with("work", more).await
     }
 
     async fn over(&self, task: &Value) -> Value {
-        let done = |task: &Value| matches!(task["state"].as_str(), Some("completed" | "error" | "stopped"));
-        let task = self.operator.task_that(id(task, "id"), "it is over", done).await;
+        let task = self.ended(task).await;
         assert_eq!(task["state"], "completed", "{task:#}\n{}", self.viber.log());
         task
     }
 
-    /// What a command of the session prints, when all is over.
     async fn shell(&self, command: &str, more: Value) -> (Value, String) {
         let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
         let task = self.over(&self.begin(script, more).await).await;
-        let said = self.events(&task, "tool-result").await;
+        let said = self.told(&task, "tool-result").await;
         (task, said[0]["result"].to_string())
-    }
-
-    async fn events(&self, task: &Value, kind: &str) -> Vec<Value> {
-        let events = self.operator.events(id(task, "id")).await;
-        events.into_iter().map(|event| event["event"].clone()).filter(|event| event["type"] == kind).collect()
     }
 
     fn text(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.viber.home().join("workspace").join(path)).ok()
     }
 
-    /// What waits for a person: proposals of the session, of its `plan` or its `memory`.
     async fn proposals(&self, task: &Value, about: &str) -> Vec<Value> {
         let path = format!("/api/v1/sessions/{}/{about}/proposals", id(task, "sessionId"));
         let all = self.operator.get(&path).await.expect(200).json();
@@ -113,7 +99,6 @@ impl Stage {
         items.filter(|one| one["state"] == "pending").cloned().collect()
     }
 
-    /// What every such story ends with: nothing that is closed says anything new.
     fn unchanged(&self) {
         assert_eq!(self.text("MEMORY.md").as_deref(), Some(MEMORY));
         assert_eq!(self.text(&format!("sessions/{OTHER}/task.md")).as_deref(), Some(THEIRS));
@@ -146,33 +131,33 @@ fn oversteps() -> String {
 }
 
 async fn written(engine: Engine, missing: &[&str]) {
-    let stage = Stage::set(engine, missing).await;
-    let (task, said) = stage.shell(&oversteps(), policies()).await;
-    stage.unchanged();
-    assert_eq!(stage.text("free/notes.md").as_deref(), Some("fine\n"), "the rest of the workspace is free: {said}");
+    let fixture = lacking(engine, missing).await;
+    let (task, said) = fixture.shell(&oversteps(), policies()).await;
+    fixture.unchanged();
+    assert_eq!(fixture.text("free/notes.md").as_deref(), Some("fine\n"), "the rest of the workspace is free: {said}");
     let own = format!("sessions/{}/task.md", id(&task, "sessionId"));
-    assert_eq!(stage.text(&own).as_deref(), Some("# Ship it\n\n- [ ] Build\n"), "{said}");
+    assert_eq!(fixture.text(&own).as_deref(), Some("# Ship it\n\n- [ ] Build\n"), "{said}");
     // What there was could be closed by a wall, or was put back and is proposed.
     for (about, words) in [("memory", "- Written by a command."), ("plan", "Slipped in")] {
-        let found = stage.proposals(&task, about).await;
+        let found = fixture.proposals(&task, about).await;
         let proposed = found.iter().any(|one| one["content"].as_str().is_some_and(|text| text.contains(words)));
         let refused = ["denied", "Read-only", "not permitted"].iter().any(|word| said.contains(word));
         assert!(proposed || refused, "{about}: {found:#?}\n{said}");
         if missing.len() == 3 {
             assert!(proposed, "{about}: {found:#?}\n{said}");
             let page = format!("/t/{HOME}/sessions/{}?pane={about}", id(&task, "sessionId"));
-            let html = stage.board.owner().await.page(&page).await.expect(200).body;
+            let html = fixture.board.owner().await.page(&page).await.expect(200).body;
             let words = words.trim_start_matches("- ");
             let spaced = words.replace(' ', "&#32;");
             assert!(html.contains(words) || html.contains(&spaced), "the page shows it: {html}");
         }
     }
-    let notices = stage.events(&task, "notice").await;
+    let notices = fixture.told(&task, "notice").await;
     assert!(
         !notices.is_empty() && notices[0]["text"].to_string().contains("put back"),
         "people are told: {notices:#?}"
     );
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn a138_what_a_command_writes_against_the_policy_is_not_there_afterwards(engine: Engine) {
@@ -185,9 +170,9 @@ async fn a139_the_same_where_nothing_confines_commands(engine: Engine) {
 
 /// The file tools know the same bounds, whatever a path is called.
 async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
-    let stage = Stage::set(engine, &[]).await;
-    let workspace = stage.viber.home().join("workspace");
-    std::os::unix::fs::symlink(workspace.join("MEMORY.md"), stage.viber.space().join("link")).expect("a link");
+    let fixture = lacking(engine, &[]).await;
+    let workspace = fixture.viber.home().join("workspace");
+    std::os::unix::fs::symlink(workspace.join("MEMORY.md"), fixture.viber.space().join("link")).expect("a link");
     std::os::unix::fs::symlink(workspace.join("sessions"), workspace.join("all")).expect("a link");
     let at = |path: &str| workspace.join(path).display().to_string();
     let paths = [
@@ -206,13 +191,13 @@ async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
     let edit = json!({ "path": at("MEMORY.md"), "oldText": "room 4", "newText": "room 5" });
     script.extend([Reply::call("edit_file", edit), Reply::text("done")]);
     std::fs::create_dir(workspace.join("free")).expect("a folder");
-    let task = stage.over(&stage.begin(script, policies()).await).await;
-    let results = stage.events(&task, "tool-result").await;
+    let task = fixture.over(&fixture.begin(script, policies()).await).await;
+    let results = fixture.told(&task, "tool-result").await;
     assert_eq!(results.len(), paths.len() + 1);
     for (n, result) in results.iter().enumerate() {
         assert_eq!(result["ok"], false, "{n}: {result:#}");
     }
-    stage.unchanged();
+    fixture.unchanged();
     // With the other policy the same session may: its own plan, and the memory. Others' folders stay others'.
     let own = format!("sessions/{}/notes.md", id(&task, "sessionId"));
     let paths = [at("MEMORY.md"), at("task.md"), at(&own), at(&format!("sessions/{OTHER}/new.md"))];
@@ -220,77 +205,77 @@ async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
         paths.iter().map(|path| Reply::call("write_file", json!({ "path": path, "content": "mine" }))).collect();
     script.push(Reply::text("done"));
     let free = json!({ "sessionId": task["sessionId"], "memoryPolicy": "apply", "planPolicy": "apply" });
-    let task = stage.over(&stage.begin(script, free).await).await;
-    let results = stage.events(&task, "tool-result").await;
+    let task = fixture.over(&fixture.begin(script, free).await).await;
+    let results = fixture.told(&task, "tool-result").await;
     let ok: Vec<_> = results.iter().map(|result| result["ok"] == true).collect();
     assert_eq!(ok, [true, true, true, false], "{results:#?}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// People and commands at the same time: what a person wrote is never lost, and never the agent's.
 async fn a141_a_persons_edit_meanwhile_is_not_lost(engine: Engine) {
     for missing in [&[][..], &["namespaces", "landlock", "seccomp"][..]] {
-        let stage = Stage::set(engine, missing).await;
+        let fixture = lacking(engine, missing).await;
         let command = "touch here; while [ ! -e go ]; do sleep 0.02; done; echo gone";
         let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
-        let task = stage.begin(script, policies()).await;
-        let here = stage.viber.space().join("here");
+        let task = fixture.begin(script, policies()).await;
+        let here = fixture.viber.space().join("here");
         eventually("the command runs", async || here.exists().then_some(())).await;
         // One on the Board, one in an editor of the machine.
         let saved = format!("{MEMORY}- Saved on the Board.\n");
-        let path = format!("/api/v1/vibers/{}/workspace/MEMORY.md", stage.viber_id);
+        let path = format!("/api/v1/vibers/{}/workspace/MEMORY.md", fixture.viber_id);
         let seen = format!("\"{}\"", board_tests::machine::hash(MEMORY));
-        let put = stage.operator.request(Method::PUT, &path).header(header::IF_MATCH, seen).body(saved.clone());
-        stage.operator.send(put).await.expect(200);
-        stage.viber.write(&format!("workspace/sessions/{OTHER}/task.md"), "# Theirs, saved in an editor\n");
-        std::fs::write(stage.viber.space().join("go"), "").expect("written");
-        stage.over(&task).await;
-        assert_eq!(stage.text("MEMORY.md"), Some(saved), "{missing:?}: what an operator saved stands");
-        let edited = stage.text(&format!("sessions/{OTHER}/task.md")).expect("a file");
-        if missing.is_empty() && stage.events(&task, "notice").await.is_empty() {
+        let put = fixture.operator.request(Method::PUT, &path).header(header::IF_MATCH, seen).body(saved.clone());
+        fixture.operator.send(put).await.expect(200);
+        fixture.viber.write(&format!("workspace/sessions/{OTHER}/task.md"), "# Theirs, saved in an editor\n");
+        std::fs::write(fixture.viber.space().join("go"), "").expect("written");
+        fixture.over(&task).await;
+        assert_eq!(fixture.text("MEMORY.md"), Some(saved), "{missing:?}: what an operator saved stands");
+        let edited = fixture.text(&format!("sessions/{OTHER}/task.md")).expect("a file");
+        if missing.is_empty() && fixture.told(&task, "notice").await.is_empty() {
             assert_eq!(edited, "# Theirs, saved in an editor\n", "behind a wall nothing is looked at");
         } else {
             // Nobody can tell whose hand it was: nothing is lost, and nobody is named.
-            let trash = stage.viber.home().join("workspace/.trash");
+            let trash = fixture.viber.home().join("workspace/.trash");
             let kept = std::fs::read_dir(trash).into_iter().flatten().flatten();
             let kept: Vec<String> = kept.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect();
             let there =
                 edited.contains("saved in an editor") || kept.iter().any(|text| text.contains("saved in an editor"));
             assert!(there, "{missing:?}: {edited} {kept:?}");
         }
-        assert_eq!(stage.proposals(&task, "memory").await, Vec::<Value>::new(), "nothing is laid at the agent's door");
-        stage.board.sound().await;
+        assert_eq!(fixture.proposals(&task, "memory").await, Vec::<Value>::new(), "nothing is laid at the agent's door");
+        fixture.board.sound().await;
     }
 }
 
 /// An editor saves by another file in the old one's place, around which no wall stands: what is there stays, and people hear
 /// that a command may have written to it.
 async fn a163_a_file_replaced_while_a_command_runs_is_told(engine: Engine) {
-    let stage = Stage::set(engine, &[]).await;
+    let fixture = lacking(engine, &[]).await;
     let command = "cd ../home/workspace; touch ../../space/here; while [ ! -e ../../space/go ]; do sleep 0.02; done; \
                    echo '- By a command.' >> MEMORY.md; echo tried";
     let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
-    let task = stage.begin(script, policies()).await;
-    let (here, go) = (stage.viber.space().join("here"), stage.viber.space().join("go"));
+    let task = fixture.begin(script, policies()).await;
+    let (here, go) = (fixture.viber.space().join("here"), fixture.viber.space().join("go"));
     eventually("the command runs", async || here.exists().then_some(())).await;
-    let workspace = stage.viber.home().join("workspace");
-    stage.viber.write("workspace/MEMORY.md.swp", "# Memory, saved in an editor\n");
+    let workspace = fixture.viber.home().join("workspace");
+    fixture.viber.write("workspace/MEMORY.md.swp", "# Memory, saved in an editor\n");
     std::fs::rename(workspace.join("MEMORY.md.swp"), workspace.join("MEMORY.md")).expect("replaced");
     std::fs::write(go, "").expect("written");
-    stage.over(&task).await;
-    let (text, notices) = (stage.text("MEMORY.md").expect("a file"), stage.events(&task, "notice").await);
-    let proposed = stage.proposals(&task, "memory").await;
+    fixture.over(&task).await;
+    let (text, notices) = (fixture.text("MEMORY.md").expect("a file"), fixture.told(&task, "notice").await);
+    let proposed = fixture.proposals(&task, "memory").await;
     let walled = notices.iter().any(|one| one["text"].to_string().contains("was replaced by somebody else"));
     // Where there is no wall, a file that changed is put back, and what was in it is proposed.
     assert!(walled || !proposed.is_empty(), "{notices:#?} {text}");
     assert!(!walled || text.starts_with("# Memory, saved in an editor\n"), "an editor's text is not lost: {text}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// Whatever a command breaks around the file that it may not write, its words do not stay there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a167_a_command_that_breaks_the_workspace_leaves_no_words() {
-    let stage = Stage::bare().await;
+    let fixture = bare().await;
     let ways = [
         "rm -rf .trash; echo x > .trash",
         "rm -rf .trash; ln -s /tmp .trash",
@@ -302,26 +287,26 @@ async fn a167_a_command_that_breaks_the_workspace_leaves_no_words() {
     ];
     for (n, way) in ways.iter().enumerate() {
         let words = format!("Slipped in {n}.");
-        let (task, said) = stage.try_in_workspace(&format!("echo '- {words}' > MEMORY.md; {way}")).await;
+        let (task, said) = fixture.try_in_workspace(&format!("echo '- {words}' > MEMORY.md; {way}")).await;
         assert!(said.contains("tried"), "{way}: {said}");
-        stage.only_proposed(&task, &words).await;
+        fixture.only_proposed(&task, &words).await;
     }
-    let (task, _) = stage.try_in_workspace("cat MEMORY.md; ls -la").await;
-    assert_eq!(stage.events(&task, "notice").await, Vec::<Value>::new(), "nothing is left to be told");
+    let (task, _) = fixture.try_in_workspace("cat MEMORY.md; ls -la").await;
+    assert_eq!(fixture.told(&task, "notice").await, Vec::<Value>::new(), "nothing is left to be told");
     // The same of the session's own plan.
     let own = "for d in sessions/*; do echo '# Slipped in' > $d/task.md; chmod 000 $d; done 2>&1";
-    let (task, said) = stage.try_in_workspace(own).await;
+    let (task, said) = fixture.try_in_workspace(own).await;
     let path = format!("sessions/{}/task.md", id(&task, "sessionId"));
-    assert_eq!(stage.text(&path), None, "{said}");
-    let found = stage.proposals(&task, "plan").await;
+    assert_eq!(fixture.text(&path), None, "{said}");
+    let found = fixture.proposals(&task, "plan").await;
     assert!(found.iter().any(|one| one["content"] == "# Slipped in\n"), "{found:#?}\n{said}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// What one command writes is not what the next one, which begins meanwhile, finds in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a168_two_commands_do_not_vouch_for_each_other() {
-    let stage = Stage::bare().await;
+    let fixture = bare().await;
     let command = |words: &str, here: &str, go: &str| {
         let before = format!("cd ../home/workspace; {words} touch ../../space/{here}");
         let wait = format!("while [ ! -e ../../space/{go} ]; do sleep 0.02; done");
@@ -333,56 +318,53 @@ async fn a168_two_commands_do_not_vouch_for_each_other() {
         Reply::text("done"),
         Reply::text("done"),
     ];
-    let one = stage.begin(both, proposing()).await;
-    let here = stage.viber.space().join("one");
+    let one = fixture.begin(both, proposing()).await;
+    let here = fixture.viber.space().join("one");
     eventually("the first one runs", async || here.exists().then_some(())).await;
-    let mut body = proposing();
-    body["goal"] = "work".into();
-    body["viberId"] = stage.viber_id.clone().into();
-    let two = stage.operator.post("/api/v1/tasks", &body).await.expect(201).json();
-    stage.over(&one).await;
-    stage.only_proposed(&one, "- By one.").await;
-    std::fs::write(stage.viber.space().join("go"), "").expect("written");
-    stage.over(&two).await;
-    stage.only_proposed(&two, "- By two.").await;
-    stage.board.sound().await;
+    let two = fixture.submit_with("work", proposing()).await;
+    fixture.over(&one).await;
+    fixture.only_proposed(&one, "- By one.").await;
+    std::fs::write(fixture.viber.space().join("go"), "").expect("written");
+    fixture.over(&two).await;
+    fixture.only_proposed(&two, "- By two.").await;
+    fixture.board.sound().await;
 }
 
 /// A kill of the daemon leaves nobody to put a file back: the next start does, and asks in the name of the task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a169_what_a_command_wrote_before_a_kill_is_put_back_at_the_next_start() {
-    let mut stage = Stage::bare().await;
+    let mut fixture = bare().await;
     // It goes on writing while it is asked to end.
     let command = "cd ../home/workspace; trap '' TERM; touch ../../space/here; \
                    for d in sessions/*; do echo '# Slipped in' > $d/task.md; done 2>/dev/null; \
                    while true; do echo '- Slipped in.' > MEMORY.md; sleep 0.05; done";
-    let task = stage.begin(vec![Reply::call("shell", json!({ "command": command }))], proposing()).await;
-    let memory = stage.viber.home().join("workspace/MEMORY.md");
+    let task = fixture.begin(vec![Reply::call("shell", json!({ "command": command }))], proposing()).await;
+    let memory = fixture.viber.home().join("workspace/MEMORY.md");
     eventually("the command wrote", async || memory.exists().then_some(())).await;
-    stage.viber.kill9();
-    stage.viber.run();
+    fixture.viber.kill9();
+    fixture.viber.run();
     let over = |task: &Value| task["state"] == "error";
-    let task = stage.operator.task_that(id(&task, "id"), "it is over", over).await;
+    let task = fixture.operator.task_that(id(&task, "id"), "it is over", over).await;
     assert_eq!(task["error"]["code"], "daemon_restarted", "{task:#}");
-    stage.only_proposed(&task, "- Slipped in.").await;
+    fixture.only_proposed(&task, "- Slipped in.").await;
     let path = format!("sessions/{}/task.md", id(&task, "sessionId"));
-    assert_eq!(stage.text(&path), None);
-    let found = stage.proposals(&task, "plan").await;
+    assert_eq!(fixture.text(&path), None);
+    let found = fixture.proposals(&task, "plan").await;
     assert!(found.iter().any(|one| one["content"] == "# Slipped in\n"), "{found:#?}");
-    assert!(stage.viber.log().contains("MEMORY.md was changed and is put back"), "{}", stage.viber.log());
+    assert!(fixture.viber.log().contains("MEMORY.md was changed and is put back"), "{}", fixture.viber.log());
     // It is told once: a person's file that comes later is a person's.
-    stage.viber.write("workspace/MEMORY.md", MEMORY);
-    stage.viber.kill9();
-    stage.viber.run();
-    let (_, said) = stage.shell("cat ../home/workspace/MEMORY.md", proposing()).await;
+    fixture.viber.write("workspace/MEMORY.md", MEMORY);
+    fixture.viber.kill9();
+    fixture.viber.run();
+    let (_, said) = fixture.shell("cat ../home/workspace/MEMORY.md", proposing()).await;
     assert!(said.contains("room 4"), "{said}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// No command takes the shell from the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a170_one_command_does_not_bar_the_shell_for_the_next() {
-    let stage = Stage::bare().await;
+    let fixture = bare().await;
     // Of a session that may write there.
     let free = json!({ "memoryPolicy": "apply", "planPolicy": "apply" });
     let ways = [
@@ -393,15 +375,15 @@ async fn a170_one_command_does_not_bar_the_shell_for_the_next() {
         "chmod 000 .",
     ];
     for (n, way) in ways.iter().enumerate() {
-        stage.shell(&format!("cd ../home/workspace && {way}"), free.clone()).await;
-        let (task, said) = stage.try_in_workspace("cat MEMORY.md; ls").await;
+        fixture.shell(&format!("cd ../home/workspace && {way}"), free.clone()).await;
+        let (task, said) = fixture.try_in_workspace("cat MEMORY.md; ls").await;
         assert!(said.contains("tried"), "{way}: {said}");
         if n < 3 {
-            stage.noticed(&task, "what lay in the place of MEMORY.md was no file").await;
+            fixture.noticed(&task, "what lay in the place of MEMORY.md was no file").await;
         }
     }
-    assert_eq!(stage.text("MEMORY.md").as_deref(), Some("- Allowed.\n"), "what was allowed stays");
-    stage.board.sound().await;
+    assert_eq!(fixture.text("MEMORY.md").as_deref(), Some("- Allowed.\n"), "what was allowed stays");
+    fixture.board.sound().await;
 }
 
 crate::on_both_databases!(

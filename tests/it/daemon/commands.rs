@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 use board_tests::{Board, Engine, Llm, Viber, board::HOME, eventually, llm::Reply, tasks::id};
 use serde_json::Value;
 
-use super::Lab;
+use super::thinking;
 
 #[tokio::test]
 async fn joining_makes_a_closed_home_and_says_what_comes_next() {
@@ -36,38 +36,38 @@ async fn joining_makes_a_closed_home_and_says_what_comes_next() {
 
 #[tokio::test]
 async fn a_terminated_daemon_drains() {
-    let mut lab = Lab::open(vec![Reply::text("hi")]).await;
-    lab.play("hi").await;
-    assert!(lab.viber.stop().await.success());
-    lab.viber.contact(&lab.operator, "disconnected").await;
+    let mut fixture = thinking(vec![Reply::text("hi")]).await;
+    fixture.play("hi").await;
+    assert!(fixture.viber.stop().await.success());
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
 }
 
 #[tokio::test]
 async fn a_daemon_comes_back_when_its_board_does() {
-    let mut lab = Lab::open(vec![Reply::text("hi again")]).await;
-    lab.board.kill9();
-    let viber = &lab.viber;
+    let mut fixture = thinking(vec![Reply::text("hi again")]).await;
+    fixture.board.kill9();
+    let viber = &fixture.viber;
     eventually("status says so", || async {
         let status = viber.cli(&["status"]).await;
         status.out.contains("disconnected").then_some(()).or_else(|| status.out.contains("since").then_some(()))
     })
     .await;
-    lab.board.restart().await;
-    lab.viber.connected(&lab.operator).await;
-    assert_eq!(lab.play("hi").await["state"], "completed");
-    assert!(lab.viber.alive());
+    fixture.board.restart().await;
+    fixture.viber.connected(&fixture.operator).await;
+    assert_eq!(fixture.play("hi").await["state"], "completed");
+    assert!(fixture.viber.alive());
 }
 
 #[tokio::test]
 async fn bad_files_are_told_by_file_and_line() {
-    let lab = Lab::open(vec![Reply::text("hi")]).await;
-    assert_eq!(lab.viber.cli(&["config", "validate"]).await.code(), 0);
-    lab.viber.write("config.yaml", "maxTasks: 4\nproviderz: {}\n");
-    let said = lab.viber.cli(&["config", "validate"]).await;
+    let fixture = thinking(vec![Reply::text("hi")]).await;
+    assert_eq!(fixture.viber.cli(&["config", "validate"]).await.code(), 0);
+    fixture.viber.write("config.yaml", "maxTasks: 4\nproviderz: {}\n");
+    let said = fixture.viber.cli(&["config", "validate"]).await;
     assert!(said.code() != 0, "{said:?}");
     let told = format!("{}{}", said.out, said.err);
     assert!(told.contains("config.yaml") && told.contains("providerz") && told.contains('2'), "{told}");
-    let usage = lab.viber.cli(&["fly"]).await;
+    let usage = fixture.viber.cli(&["fly"]).await;
     assert_eq!(usage.code(), 2, "{usage:?}");
 }
 
@@ -84,10 +84,10 @@ async fn a_task_runs_without_any_board() {
 
 #[tokio::test]
 async fn a_task_of_the_machine_reaches_the_board_later() {
-    let lab = Lab::open(vec![Reply::text("from the console")]).await;
-    let said = lab.viber.cli(&["task", "asked on the machine"]).await;
+    let fixture = thinking(vec![Reply::text("from the console")]).await;
+    let said = fixture.viber.cli(&["task", "asked on the machine"]).await;
     assert!(said.status.success() && said.out.contains("from the console"), "{said:?}");
-    let operator = &lab.operator;
+    let operator = &fixture.operator;
     let task = eventually("the Board shows it", || async {
         let tasks = operator.get("/api/v1/tasks").await.expect(200).json();
         let found = tasks["items"].as_array()?.iter().find(|task| task["goal"] == "asked on the machine").cloned();

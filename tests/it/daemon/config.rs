@@ -1,94 +1,94 @@
 //! Files on a viber: what is wrong is shown where it is, and a mended file works without a restart.
 
-use board_tests::{eventually, llm::Reply, tasks::id};
+use board_tests::{Fixture, Viber, eventually, llm::Reply, tasks::id};
 use serde_json::{Value, json};
 
-use super::Lab;
+use super::thinking;
 
-impl Lab {
-    /// Waits until the Board shows the default agent as `wanted` says.
-    async fn agent_that(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        eventually(what, || async {
-            let viber = self.operator.get(&format!("/api/v1/vibers/{}", self.viber_id)).await.expect(200).json();
-            let agents = viber["agents"].as_array().cloned().unwrap_or_default();
-            agents.into_iter().find(|agent| agent["id"] == "default").filter(|agent| wanted(agent))
-        })
-        .await
-    }
+/// Waits until the Board shows the default agent as `wanted` says.
+async fn agent_that(fixture: &Fixture<Viber>, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, || async {
+        let viber = fixture.operator.get(&format!("/api/v1/vibers/{}", fixture.viber_id)).await.expect(200).json();
+        let agents = viber["agents"].as_array().cloned().unwrap_or_default();
+        agents.into_iter().find(|agent| agent["id"] == "default").filter(|agent| wanted(agent))
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_broken_agent_is_shown_with_its_line_and_mended_without_a_restart() {
-    let lab = Lab::open(vec![Reply::text("mended")]).await;
-    lab.viber.write("agents/default.yaml", "name: Default\nmodel: lab/scripted\nmaxStepz: 4\n");
-    let agent = lab.agent_that("the error", |agent| agent["error"].is_object()).await;
+    let fixture = thinking(vec![Reply::text("mended")]).await;
+    fixture.viber.write("agents/default.yaml", "name: Default\nmodel: lab/scripted\nmaxStepz: 4\n");
+    let agent = agent_that(&fixture, "the error", |agent| agent["error"].is_object()).await;
     assert_eq!(agent["error"]["line"], 3, "{agent:#}");
     assert!(agent["error"]["file"].as_str().is_some_and(|file| file.contains("agents/default.yaml")), "{agent:#}");
     assert!(agent["error"]["message"].as_str().is_some_and(|text| text.contains("maxStepz")), "{agent:#}");
 
-    lab.viber.write("agents/default.yaml", &lab.viber.agent("description: Mended\n"));
-    lab.agent_that("the mended agent", |agent| agent["error"].is_null() && agent["description"] == "Mended").await;
-    assert_eq!(lab.play("go on").await["result"]["text"], "mended");
-    lab.board.sound().await;
+    fixture.viber.write("agents/default.yaml", &fixture.viber.agent("description: Mended\n"));
+    agent_that(&fixture, "the mended agent", |agent| agent["error"].is_null() && agent["description"] == "Mended")
+        .await;
+    assert_eq!(fixture.play("go on").await["result"]["text"], "mended");
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn keys_that_would_restrict_and_are_not_built_refuse_the_task() {
-    let lab = Lab::open(vec![Reply::text("never")]).await;
+    let fixture = thinking(vec![Reply::text("never")]).await;
     for (more, key) in [
         ("mode: always_ask\n", "mode"),
         ("requireApproval: [shell]\n", "requireApproval"),
         ("limits: { costUsd: 1 }\n", "costUsd"),
     ] {
-        lab.viber.write("agents/default.yaml", &lab.viber.agent(more));
-        lab.agent_that(key, |agent| agent["refuses"].as_str().is_some_and(|why| why.contains(key))).await;
-        let task = lab.operator.post("/api/v1/tasks", &json!({"goal": "go", "viberId": lab.viber_id})).await;
+        fixture.viber.write("agents/default.yaml", &fixture.viber.agent(more));
+        agent_that(&fixture, key, |agent| agent["refuses"].as_str().is_some_and(|why| why.contains(key))).await;
+        let task = fixture.operator.post("/api/v1/tasks", &json!({"goal": "go", "viberId": fixture.viber_id})).await;
         // The Board may refuse what it knows to be refused; what it takes the daemon refuses.
         if task.status == 201 {
-            let task = lab.ended(&task.json()).await;
+            let task = fixture.ended(&task.json()).await;
             assert_eq!(task["error"]["code"], "bad_request", "{task:#}");
             assert!(task["error"]["message"].as_str().is_some_and(|why| why.contains(key)), "{task:#}");
         } else {
             assert!(task.status == 422 && task.body.contains(key), "{task:?}");
         }
     }
-    assert!(lab.llm.requests().is_empty());
-    lab.viber.write("agents/default.yaml", &lab.viber.agent("skills: [github]\n"));
+    assert!(fixture.llm.requests().is_empty());
+    fixture.viber.write("agents/default.yaml", &fixture.viber.agent("skills: [github]\n"));
     let agent =
-        lab.agent_that("not in effect", |agent| agent["refuses"].is_null() && !agent["notInEffect"].is_null()).await;
+        agent_that(&fixture, "not in effect", |agent| agent["refuses"].is_null() && !agent["notInEffect"].is_null())
+            .await;
     assert!(agent["notInEffect"].to_string().contains("skills"), "{agent:#}");
-    assert_eq!(lab.play("go").await["state"], "completed");
-    lab.board.sound().await;
+    assert_eq!(fixture.play("go").await["state"], "completed");
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn an_unknown_agent_or_model_is_named() {
-    let lab = Lab::open(vec![Reply::text("never")]).await;
-    let body = json!({"goal": "go", "viberId": lab.viber_id, "agentId": "nobody"});
-    let answer = lab.operator.post("/api/v1/tasks", &body).await;
+    let fixture = thinking(vec![Reply::text("never")]).await;
+    let body = json!({"goal": "go", "viberId": fixture.viber_id, "agentId": "nobody"});
+    let answer = fixture.operator.post("/api/v1/tasks", &body).await;
     if answer.status == 201 {
-        let task = lab.ended(&answer.json()).await;
+        let task = fixture.ended(&answer.json()).await;
         assert!(task["error"]["message"].as_str().is_some_and(|why| why.contains("nobody")), "{task:#}");
     } else {
         assert!(answer.status == 422 && answer.body.contains("nobody"), "{answer:?}");
     }
-    lab.viber.write("agents/default.yaml", "name: Default\nmodel: elsewhere/gone\n");
-    lab.agent_that("the other model", |agent| agent["model"] == "elsewhere/gone").await;
-    let task = lab.operator.post("/api/v1/tasks", &json!({"goal": "go", "viberId": lab.viber_id})).await;
-    let told = if task.status == 201 { lab.ended(&task.json()).await.to_string() } else { task.body };
+    fixture.viber.write("agents/default.yaml", "name: Default\nmodel: elsewhere/gone\n");
+    agent_that(&fixture, "the other model", |agent| agent["model"] == "elsewhere/gone").await;
+    let task = fixture.operator.post("/api/v1/tasks", &json!({"goal": "go", "viberId": fixture.viber_id})).await;
+    let told = if task.status == 201 { fixture.ended(&task.json()).await.to_string() } else { task.body };
     assert!(told.contains("elsewhere"), "{told}");
-    assert!(lab.llm.requests().is_empty());
-    lab.board.sound().await;
+    assert!(fixture.llm.requests().is_empty());
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn what_a_session_did_is_in_its_log_on_the_machine() {
-    let lab = Lab::open(vec![Reply::call("shell", json!({"command": "echo hi"})), Reply::text("said hi")]).await;
-    let task = lab.play("say hi").await;
-    let log = lab.viber.home().join("agents/default/sessions").join(format!("{}.jsonl", id(&task, "sessionId")));
+    let fixture = thinking(vec![Reply::call("shell", json!({"command": "echo hi"})), Reply::text("said hi")]).await;
+    let task = fixture.play("say hi").await;
+    let log = fixture.viber.home().join("agents/default/sessions").join(format!("{}.jsonl", id(&task, "sessionId")));
     let text = std::fs::read_to_string(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     assert!(lines.iter().all(|line| line["at"].is_string() && line["type"].is_string()), "{lines:#?}");
     assert!(text.contains("said hi") && text.contains("echo hi"), "{text}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }

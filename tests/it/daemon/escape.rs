@@ -1,32 +1,32 @@
 //! What an agent's command reaches that it was not given: tried from inside, judged from outside, with the whole sandbox
 //! and with each of its layers taken away, as root and as an ordinary user.
 
-mod stage;
+mod baited;
 mod table;
 
 use std::collections::BTreeMap;
 
 use board_tests::{canary::Canary, eventually, llm::Reply};
 use serde_json::json;
-pub use stage::base;
-use stage::{As, Came, Layers, Stage};
+pub use baited::base;
+use baited::{As, Came, Layers, Escape};
 use table::{EVER, Group, TRIES};
 
 /// Tries everything as everybody, where at most these layers are there.
 async fn tried(layers: Layers, network: &str) {
     for who in As::possible() {
-        let mut stage = Stage::set(*who, layers, network).await;
+        let mut escape = Escape::from(*who, layers, network).await;
         let names: Vec<&str> = TRIES.iter().map(|(name, ..)| *name).collect();
-        let came = stage.try_all(&names).await;
+        let came = escape.try_all(&names).await;
         // The kernel may have fewer than are asked for.
-        let there = stage.layers().await;
+        let there = escape.layers().await;
         note(*who, there, &came);
         let wrong: Vec<String> = wrong(*who, there, &came);
         assert!(wrong.is_empty(), "{who:?} with {there:?}:\n{}", wrong.join("\n"));
-        let words = stage.words().await;
+        let words = escape.words().await;
         let lies: Vec<String> = lies(&words, &came);
         assert!(lies.is_empty(), "{who:?} with {there:?} the page says {words:?}:\n{}", lies.join("\n"));
-        stage.end().await;
+        escape.end().await;
     }
 }
 
@@ -74,35 +74,35 @@ const COMMANDING: [&str; 4] = [
 /// Whatever is taken away: an agent's command starts nothing at the daemon's socket, and its user does.
 async fn nobody_commands(layers: Layers) {
     for who in As::possible() {
-        let mut stage = Stage::set(*who, layers, "open").await;
-        let key = Canary::of("the socket's key", stage.key().trim());
-        let came = stage.try_all(&COMMANDING).await;
+        let mut escape = Escape::from(*who, layers, "open").await;
+        let key = Canary::of("the socket's key", escape.key().trim());
+        let came = escape.try_all(&COMMANDING).await;
         let reached: Vec<_> = COMMANDING[..3].iter().filter(|name| came[**name].reached.is_some()).collect();
         assert!(reached.is_empty(), "{who:?} with {layers:?}: {reached:?} of {came:#?}");
         if layers.0 & (Layers::NAMESPACES | Layers::LANDLOCK) != 0 {
             assert!(came["read-the-sockets-key"].reached.is_none(), "{who:?} with {layers:?}: {came:#?}");
         }
-        assert_eq!(stage.begun(), 1, "no task but the operator's began");
+        assert_eq!(escape.begun(), 1, "no task but the operator's began");
         // Somebody else of the same machine, who cannot show the key; then the user, who can.
         for shown in ["", "null", "\"\"", "\"0000\"", &json!(format!("{}0", key.secret)).to_string()] {
-            let answer = stage.ask(shown, &json!({ "op": "status" }));
+            let answer = escape.ask(shown, &json!({ "op": "status" }));
             assert!(answer.contains("refused") && !answer.contains("running"), "{shown}: {answer}");
         }
-        let answer = stage.ask(&json!(key.secret).to_string(), &json!({ "op": "status" }));
+        let answer = escape.ask(&json!(key.secret).to_string(), &json!({ "op": "status" }));
         assert!(answer.contains("running"), "{answer}");
-        stage.viber.cli(&["status"]).await.good();
-        stage.llm.script([Reply::text("by the user")]);
-        let said = stage.viber.cli(&["task", "--agent", "other", "do it"]).await.good();
+        escape.fixture.viber.cli(&["status"]).await.good();
+        escape.fixture.llm.script([Reply::text("by the user")]);
+        let said = escape.fixture.viber.cli(&["task", "--agent", "other", "do it"]).await.good();
         assert!(said.contains("by the user"), "{said}");
-        key.not_in("the daemon's log", &stage.viber.log());
-        key.not_below(&stage.viber.root().join("home"), |file| file.ends_with("state/daemon.key"));
-        stage.viber.stop().await;
-        assert!(!stage.viber.home().join("state/daemon.key").exists(), "it lives as long as the daemon");
-        stage.viber.run();
-        eventually("it listens again", async || stage.viber.home().join("state/daemon.sock").exists().then_some(()))
+        key.not_in("the daemon's log", &escape.fixture.viber.log());
+        key.not_below(&escape.fixture.viber.root().join("home"), |file| file.ends_with("state/daemon.key"));
+        escape.fixture.viber.stop().await;
+        assert!(!escape.fixture.viber.home().join("state/daemon.key").exists(), "it lives as long as the daemon");
+        escape.fixture.viber.run();
+        eventually("it listens again", async || escape.fixture.viber.home().join("state/daemon.sock").exists().then_some(()))
             .await;
-        assert_ne!(stage.key().trim(), key.secret, "a new one for every start");
-        stage.end().await;
+        assert_ne!(escape.key().trim(), key.secret, "a new one for every start");
+        escape.end().await;
     }
 }
 

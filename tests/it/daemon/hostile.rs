@@ -3,10 +3,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use board_tests::{llm::Reply, tasks::id, wait::PATIENCE, within};
+use board_tests::{Fixture, Viber, llm::Reply, tasks::id, wait::PATIENCE, within};
 use serde_json::{Value, json};
 
-use super::Lab;
+use super::{result, thinking};
 
 fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({ "command": command }))
@@ -18,21 +18,21 @@ fn nested(depth: usize) -> String {
 }
 
 /// The warnings of a task.
-async fn warnings(lab: &Lab, task: &Value) -> Vec<String> {
-    let events = lab.operator.events(id(task, "id")).await;
+async fn warnings(fixture: &Fixture<Viber>, task: &Value) -> Vec<String> {
+    let events = fixture.operator.events(id(task, "id")).await;
     let notices = events.iter().map(|event| &event["event"]).filter(|event| event["type"] == "notice");
     notices.map(|event| event["text"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 /// The daemon that was started first still works.
-async fn works_on(lab: &mut Lab, pid: u32) {
-    lab.llm.script(vec![shell("echo still here"), Reply::text("done")]);
-    let task = lab.play("go on").await;
-    assert_eq!(task["state"], "completed", "{task:#}\n{}", lab.viber.log());
-    assert!(lab.result(&task, 0).await.1.contains("still here"));
-    assert!(lab.viber.alive() && lab.viber.pid() == pid, "the same daemon: {}", lab.viber.log());
-    assert!(!lab.viber.log().contains("panicked"), "{}", lab.viber.log());
-    lab.board.sound().await;
+async fn works_on(fixture: &mut Fixture<Viber>, pid: u32) {
+    fixture.llm.script(vec![shell("echo still here"), Reply::text("done")]);
+    let task = fixture.play("go on").await;
+    assert_eq!(task["state"], "completed", "{task:#}\n{}", fixture.viber.log());
+    assert!(result(fixture, &task, 0).await.1.contains("still here"));
+    assert!(fixture.viber.alive() && fixture.viber.pid() == pid, "the same daemon: {}", fixture.viber.log());
+    assert!(!fixture.viber.log().contains("panicked"), "{}", fixture.viber.log());
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
@@ -47,28 +47,28 @@ async fn a164_hostile_patterns_do_not_end_the_daemon() {
         Reply::call("grep", json!({ "pattern": format!("{}a{}", "(".repeat(1_500), ")".repeat(1_500)) })),
         Reply::text("done"),
     ];
-    let mut lab = Lab::open(script).await;
-    let pid = lab.viber.pid();
-    let space = lab.viber.space();
+    let mut fixture = thinking(script).await;
+    let pid = fixture.viber.pid();
+    let space = fixture.viber.space();
     let rules = format!("{}\n*.log\n{}\n", nested(5_000), nested(1_000));
     for (name, text) in
         [(".gitignore", &*rules), (".ignore", &*nested(5_000)), ("a.txt", "needle"), ("b.log", "needle")]
     {
         std::fs::write(space.join(name), text).expect("written");
     }
-    let task = lab.play("look around").await;
-    assert_eq!(task["state"], "completed", "{task:#}\n{}", lab.viber.log());
+    let task = fixture.play("look around").await;
+    assert_eq!(task["state"], "completed", "{task:#}\n{}", fixture.viber.log());
     for n in 0..3 {
-        let (ok, said) = lab.result(&task, n).await;
+        let (ok, said) = result(&fixture, &task, n).await;
         assert!(ok && said.contains("a.txt"), "{n}: {said}");
         // The line between the hostile ones is a rule as ever; a listing shows everything.
         assert_eq!(said.contains("b.log"), n == 0, "{n}: {said}");
     }
     for n in 3..7 {
-        let (ok, said) = lab.result(&task, n).await;
+        let (ok, said) = result(&fixture, &task, n).await;
         assert!(!ok && said.contains("cannot be used"), "{n}: {said}");
     }
-    works_on(&mut lab, pid).await;
+    works_on(&mut fixture, pid).await;
 }
 
 #[tokio::test]
@@ -82,18 +82,18 @@ async fn a165_deep_folders_of_a_command_are_taken_away() {
         shell("mkdir -p $TMPDIR/shut/in && chmod 000 $TMPDIR/shut && echo shut"),
         Reply::text("done"),
     ];
-    let mut lab = Lab::open(script).await;
-    let pid = lab.viber.pid();
-    let task = lab.operator.submit(&lab.viber_id, "dig").await;
+    let mut fixture = thinking(script).await;
+    let pid = fixture.viber.pid();
+    let task = fixture.submit("dig").await;
     // Making them takes a busy machine a while.
     let over = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
-    let task = lab.operator.task_within(Duration::from_secs(90), id(&task, "id"), "dug", over).await;
-    assert_eq!(task["state"], "completed", "{task:#}\n{}", lab.viber.log());
-    let (_, said) = lab.result(&task, 0).await;
+    let task = fixture.operator.task_within(Duration::from_secs(90), id(&task, "id"), "dug", over).await;
+    assert_eq!(task["state"], "completed", "{task:#}\n{}", fixture.viber.log());
+    let (_, said) = result(&fixture, &task, 0).await;
     let scratch = PathBuf::from(said.split(':').nth(1).unwrap_or_else(|| panic!("its folder: {said}")));
-    assert!(scratch.is_absolute() && lab.result(&task, 1).await.1.contains("shut"), "{said}");
-    works_on(&mut lab, pid).await;
-    let notes = lab.viber.home().join("state/leftovers");
+    assert!(scratch.is_absolute() && result(&fixture, &task, 1).await.1.contains("shut"), "{said}");
+    works_on(&mut fixture, pid).await;
+    let notes = fixture.viber.home().join("state/leftovers");
     within(Duration::from_secs(60), "the folder and its note are gone", || async {
         let noted = std::fs::read_dir(&notes).expect("a folder").count();
         (noted == 0 && std::fs::symlink_metadata(&scratch).is_err()).then_some(())
@@ -110,20 +110,20 @@ async fn a166_a_sparse_artifact_does_not_hold_the_viber() {
         ),
         Reply::text("done"),
     ];
-    let mut lab = Lab::open(script).await;
-    let pid = lab.viber.pid();
-    let task = lab.play("hand over").await;
-    assert_eq!(task["state"], "completed", "{task:#}\n{}", lab.viber.log());
-    assert!(lab.result(&task, 0).await.1.contains("made"));
-    let told = warnings(&lab, &task).await;
+    let mut fixture = thinking(script).await;
+    let pid = fixture.viber.pid();
+    let task = fixture.play("hand over").await;
+    assert_eq!(task["state"], "completed", "{task:#}\n{}", fixture.viber.log());
+    assert!(result(&fixture, &task, 0).await.1.contains("made"));
+    let told = warnings(&fixture, &task).await;
     assert!(told.len() == 1 && told[0].contains("\"x\"") && told[0].contains("at most 16 GiB"), "{told:#?}");
     let refs = task["result"]["artifactRefs"].to_string();
     assert!(refs.contains("notes.txt") && !refs.contains("/x\""), "{refs}");
 
     // As large as an artifact may be it is read, for minutes; a stop ends that.
-    lab.llm.script(vec![shell("cd $OPENVIBER_ARTIFACTS && truncate -s 16G x && echo made"), Reply::text("done")]);
-    let task = lab.operator.submit(&lab.viber_id, "hand over more").await;
-    let (operator, task_id) = (&lab.operator, id(&task, "id"));
+    fixture.llm.script(vec![shell("cd $OPENVIBER_ARTIFACTS && truncate -s 16G x && echo made"), Reply::text("done")]);
+    let task = fixture.submit("hand over more").await;
+    let (operator, task_id) = (&fixture.operator, id(&task, "id"));
     within(PATIENCE, "its command printed", || async {
         let events = operator.events(task_id).await;
         events.iter().any(|event| event["event"]["type"] == "tool-output").then_some(())
@@ -131,7 +131,7 @@ async fn a166_a_sparse_artifact_does_not_hold_the_viber() {
     .await;
     operator.stop(task_id).await;
     let begin = std::time::Instant::now();
-    assert_eq!(lab.ended(&task).await["state"], "stopped");
-    works_on(&mut lab, pid).await;
+    assert_eq!(fixture.ended(&task).await["state"], "stopped");
+    works_on(&mut fixture, pid).await;
     assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }

@@ -98,27 +98,27 @@ async fn swapped(missing: &[&str]) {
 /// The file tools see as little of the user's secrets as commands do, though the space holds them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a175_file_tools_read_no_secret_in_a_space() {
-    let mut lab = super::Lab::open(Vec::new()).await;
-    let root = lab.viber.root().to_owned();
+    let mut fixture = super::thinking(Vec::new()).await;
+    let root = fixture.viber.root().to_owned();
     for file in [".ssh/id", ".aws/credentials", "code/file"] {
-        lab.viber.lay(&root.join(file), "SECRET or not\n");
+        fixture.viber.lay(&root.join(file), "SECRET or not\n");
     }
-    let agent = lab.viber.agent("mode: always_execute\nmaxSteps: 25\n");
-    let wide = agent.replace(&format!("[{}]", lab.viber.space().display()), &format!("[{}]", root.display()));
-    lab.viber.stop().await;
-    lab.viber.write("agents/default.yaml", &wide);
-    lab.viber.run();
-    lab.viber.connected(&lab.operator).await;
+    let agent = fixture.viber.agent("mode: always_execute\nmaxSteps: 25\n");
+    let wide = agent.replace(&format!("[{}]", fixture.viber.space().display()), &format!("[{}]", root.display()));
+    fixture.viber.stop().await;
+    fixture.viber.write("agents/default.yaml", &wide);
+    fixture.viber.run();
+    fixture.viber.connected(&fixture.operator).await;
     let read = |path: &str| Reply::call("read_file", json!({ "path": path }));
     let grep = Reply::call("grep", json!({ "pattern": "SECRET" }));
-    lab.llm.script([read("code/file"), read(".ssh/id"), read(".aws/credentials"), grep, Reply::text("done")]);
-    let task = lab.operator.submit(&lab.viber_id, "read").await;
-    let task = lab.operator.task_that(id(&task, "id"), "it is over", |task| task["state"] == "completed").await;
-    let events = lab.operator.events(id(&task, "id")).await.into_iter().map(|event| event["event"].clone());
+    fixture.llm.script([read("code/file"), read(".ssh/id"), read(".aws/credentials"), grep, Reply::text("done")]);
+    let task = fixture.submit("read").await;
+    let task = fixture.operator.task_that(id(&task, "id"), "it is over", |task| task["state"] == "completed").await;
+    let events = fixture.operator.events(id(&task, "id")).await.into_iter().map(|event| event["event"].clone());
     let said: Vec<Value> = events.filter(|event| event["type"] == "tool-result").collect();
     let ok: Vec<_> = said.iter().map(|said| said["ok"] == true).collect();
     assert_eq!(ok, [true, false, false, true], "{said:#?}");
     let found = said[3]["result"].to_string();
     assert!(found.contains("code/file") && !found.contains(".ssh") && !found.contains(".aws"), "{found}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }

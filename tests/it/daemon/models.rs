@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use board_tests::{
+    Engine, Fixture,
     llm::{Gate, Piece, Reply, openai_error},
     tasks::{id, said},
     within,
 };
 use serde_json::{Value, json};
 
-use super::Lab;
+use super::{parts, result, thinking};
 
 /// Thinks, writes a file, looks at it with a command, reports.
 fn works() -> Vec<Reply> {
@@ -25,26 +26,26 @@ fn works() -> Vec<Reply> {
     ]
 }
 
-async fn a_task_is_done(api: &str) {
-    let lab = Lab::open_with(api, works(), "mode: always_execute\nmaxSteps: 25\n").await;
-    let task = lab.play("write hello").await;
+async fn a_task_is_done(api: &'static str) {
+    let fixture = Fixture::on(Engine::Sqlite).thinking_in(api, works()).with_viber().await;
+    let task = fixture.play("write hello").await;
     assert_eq!((&task["state"], &task["result"]["text"]), (&json!("completed"), &json!("It says hello.")), "{task:#}");
-    let written = std::fs::read_to_string(lab.viber.space().join("hello.txt")).expect("the file");
+    let written = std::fs::read_to_string(fixture.viber.space().join("hello.txt")).expect("the file");
     assert_eq!(written, "hello ☃\n");
-    let parts = lab.parts(&task).await;
+    let parts = parts(&fixture, &task).await;
     let kinds: Vec<&str> = parts.iter().filter_map(|part| part["type"].as_str()).collect();
     assert_eq!(
         kinds,
         ["reasoning", "text", "tool-call", "tool-result", "tool-call", "tool-result", "text"],
         "{parts:#?}"
     );
-    let (ok, shown) = lab.result(&task, 1).await;
+    let (ok, shown) = result(&fixture, &task, 1).await;
     assert!(ok && shown.contains("hello ☃") && shown.contains("space"), "{shown}");
     // Three calls of 120 and 30 tokens each.
     assert_eq!((&task["usage"]["inputTokens"], &task["usage"]["outputTokens"]), (&json!(360), &json!(90)));
     assert_eq!(task["usage"]["source"], "measured");
 
-    let requests = lab.llm.requests();
+    let requests = fixture.llm.requests();
     assert_eq!(requests.len(), 3, "no hidden calls");
     assert!(requests[2].body.to_string().contains("hello ☃"), "the model saw what the command printed");
     let last_user = |body: &Value| {
@@ -56,7 +57,7 @@ async fn a_task_is_done(api: &str) {
     let sent = requests[0].headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     assert!(api == "ollama" || sent.contains("lab-key"), "{:?}", requests[0].headers);
     assert!(!requests.iter().any(|request| request.body.to_string().contains("lab-key")), "nothing secret in a prompt");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
@@ -77,15 +78,15 @@ async fn a_task_is_done_over_ollama() {
 #[tokio::test]
 async fn a_wrong_key_ends_the_task_and_not_the_session() {
     let wrong = Reply::fault(401, &openai_error("invalid_api_key", "Incorrect API key provided"));
-    let lab = Lab::open(vec![wrong, Reply::text("now it works")]).await;
-    let task = lab.play("try").await;
+    let fixture = thinking(vec![wrong, Reply::text("now it works")]).await;
+    let task = fixture.play("try").await;
     assert_eq!((&task["state"], &task["error"]["code"]), (&json!("error"), &json!("provider_auth")), "{task:#}");
     assert!(task["error"]["suggestion"].as_str().is_some_and(|hint| hint.contains("key")), "{task:#}");
     assert!(!task.to_string().contains("lab-key"));
-    let next = lab.operator.follow_up(&task, "again").await;
-    let next = lab.ended(&next).await;
+    let next = fixture.operator.follow_up(&task, "again").await;
+    let next = fixture.ended(&next).await;
     assert_eq!((&next["state"], &next["result"]["text"]), (&json!("completed"), &json!("now it works")));
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
@@ -95,47 +96,48 @@ async fn a_busy_provider_is_asked_again_and_everybody_sees_it() {
         headers: vec![("retry-after", "1".into())],
         body: openai_error("rate_limit_exceeded", "Rate limit reached").to_string(),
     };
-    let lab = Lab::open(vec![busy, Reply::text("here you are")]).await;
-    let task = lab.play("patience").await;
+    let fixture = thinking(vec![busy, Reply::text("here you are")]).await;
+    let task = fixture.play("patience").await;
     assert_eq!(task["result"]["text"], "here you are", "{task:#}");
-    let parts = lab.parts(&task).await;
+    let parts = parts(&fixture, &task).await;
     assert!(parts.iter().any(|part| part["type"] == "notice"), "{parts:#?}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_broken_stream_is_withdrawn_and_asked_again() {
     let broken = Reply::Stream(vec![Piece::text("half an ans"), Piece::Pause(Duration::from_millis(200)), Piece::Cut]);
-    let lab = Lab::open(vec![broken, Reply::text("the whole answer")]).await;
-    let task = lab.play("answer").await;
+    let fixture = thinking(vec![broken, Reply::text("the whole answer")]).await;
+    let task = fixture.play("answer").await;
     assert_eq!(
         (&task["state"], &task["result"]["text"]),
         (&json!("completed"), &json!("the whole answer")),
         "{task:#}"
     );
-    let messages = lab.operator.messages(id(&task, "sessionId")).await;
+    let messages = fixture.operator.messages(id(&task, "sessionId")).await;
     assert_eq!(said(messages.last().expect("an answer"), "text"), "the whole answer");
-    let events = lab.operator.events(id(&task, "id")).await;
+    let events = fixture.operator.events(id(&task, "id")).await;
     let discarded = events.iter().filter(|event| event["event"]["state"] == "discarded").count();
     assert_eq!(discarded, 1, "{events:#?}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn stopping_drops_the_models_request() {
     let endless = Reply::Stream(vec![Piece::text("on and on"), Piece::Wait(Gate::new())]);
-    let lab = Lab::open(vec![endless]).await;
-    let task = lab.operator.submit(&lab.viber_id, "never end").await;
-    lab.llm.asked(1).await;
-    lab.operator.task_in(id(&task, "id"), "running").await;
-    lab.operator.stop(id(&task, "id")).await.expect(200);
-    let llm = &lab.llm;
+    let fixture = thinking(vec![endless]).await;
+    let task = fixture.submit("never end").await;
+    fixture.llm.asked(1).await;
+    fixture.operator.task_in(id(&task, "id"), "running").await;
+    fixture.operator.stop(id(&task, "id")).await.expect(200);
+    let llm = &fixture.llm;
     within(Duration::from_secs(2), "the request is dropped", || async { llm.requests()[0].aborted.then_some(()) })
         .await;
-    let task = lab.operator.task_that(id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
+    let task =
+        fixture.operator.task_that(id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert_eq!(task["state"], "stopped");
-    assert_eq!(lab.llm.requests().len(), 1);
-    lab.board.sound().await;
+    assert_eq!(fixture.llm.requests().len(), 1);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
@@ -146,35 +148,37 @@ async fn bad_arguments_go_back_to_the_model() {
         Reply::call("read_file", json!({"path": "absent.txt"})),
         Reply::text("I give up."),
     ];
-    let lab = Lab::open(script).await;
-    let task = lab.play("do it badly").await;
+    let fixture = thinking(script).await;
+    let task = fixture.play("do it badly").await;
     assert_eq!((&task["state"], &task["result"]["text"]), (&json!("completed"), &json!("I give up.")), "{task:#}");
     for n in 0..3 {
-        let (ok, text) = lab.result(&task, n).await;
+        let (ok, text) = result(&fixture, &task, n).await;
         assert!(!ok && !text.is_empty(), "{n}: {text}");
     }
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn too_many_steps_end_the_task() {
-    let lab =
-        Lab::open_with("openai", vec![Reply::call("list_files", json!({}))], "mode: always_execute\nmaxSteps: 3\n")
-            .await;
-    let task = lab.play("loop").await;
+    let fixture = Fixture::on(Engine::Sqlite)
+        .thinking([Reply::call("list_files", json!({}))])
+        .agent("mode: always_execute\nmaxSteps: 3\n")
+        .with_viber()
+        .await;
+    let task = fixture.play("loop").await;
     assert_eq!((&task["state"], &task["error"]["code"]), (&json!("error"), &json!("max_steps_reached")), "{task:#}");
-    assert_eq!(lab.llm.requests().len(), 3);
+    assert_eq!(fixture.llm.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn a_full_window_is_named_with_its_numbers() {
     let message = "This model's maximum context length is 8192 tokens. However, your messages resulted in 8227 tokens.";
-    let lab = Lab::open(vec![Reply::fault(400, &openai_error("context_length_exceeded", message))]).await;
-    let task = lab.play("too much").await;
+    let fixture = thinking(vec![Reply::fault(400, &openai_error("context_length_exceeded", message))]).await;
+    let task = fixture.play("too much").await;
     assert_eq!(task["error"]["code"], "context_overflow", "{task:#}");
     assert_eq!(task["error"]["details"]["maxTokens"], 8192, "{task:#}");
-    assert_eq!(lab.llm.requests().len(), 1, "not asked again as it is");
-    lab.board.sound().await;
+    assert_eq!(fixture.llm.requests().len(), 1, "not asked again as it is");
+    fixture.board.sound().await;
 }
 
 #[tokio::test]

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use board_tests::{canary::Canary, llm::Reply, tasks::id, viber::processes_with, within};
+use board_tests::{Fixture, Viber, canary::Canary, llm::Reply, tasks::id, viber::processes_with, within};
 use serde_json::{Value, json};
 
-use super::Lab;
+use super::{result, thinking};
 
 fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({"command": command}))
 }
 
 /// Whether this machine's kernel can confine commands.
-async fn confined(lab: &Lab) -> bool {
-    let viber = lab.operator.get(&format!("/api/v1/vibers/{}", lab.viber_id)).await.expect(200).json();
+async fn confined(fixture: &Fixture<Viber>) -> bool {
+    let viber = fixture.operator.get(&format!("/api/v1/vibers/{}", fixture.viber_id)).await.expect(200).json();
     viber["confined"] == true
 }
 
@@ -29,27 +29,27 @@ async fn commands_cannot_read_what_is_the_daemons_alone() {
         Reply::call("read_file", json!({"path": "link"})),
         Reply::text("done"),
     ];
-    let lab = Lab::open(script).await;
-    lab.viber.write("secrets/other", &canary.secret);
-    lab.viber.write(".env", &format!("OTHER_KEY={}\n", canary.secret));
-    let config = std::fs::read_to_string(lab.viber.home().join("config.yaml")).expect("its file");
-    lab.viber.write("config.yaml", &config.replace("lab-key", &canary.secret));
-    let task = lab.play("look around").await;
+    let fixture = thinking(script).await;
+    fixture.viber.write("secrets/other", &canary.secret);
+    fixture.viber.write(".env", &format!("OTHER_KEY={}\n", canary.secret));
+    let config = std::fs::read_to_string(fixture.viber.home().join("config.yaml")).expect("its file");
+    fixture.viber.write("config.yaml", &config.replace("lab-key", &canary.secret));
+    let task = fixture.play("look around").await;
     assert_eq!(task["state"], "completed", "{task:#}");
-    let confined = confined(&lab).await;
+    let confined = confined(&fixture).await;
     for n in 0..5 {
-        let (_, text) = lab.result(&task, n).await;
+        let (_, text) = result(&fixture, &task, n).await;
         // Without Landlock commands read what their user may; the tools of the daemon never do.
         if confined || n >= 3 {
             canary.not_in(&format!("result {n}"), &text);
         }
     }
-    assert!(!lab.result(&task, 3).await.0 && !lab.result(&task, 4).await.0, "paths stay inside the space");
-    let log = serde_json::to_string(&lab.operator.events(id(&task, "id")).await).expect("JSON");
+    assert!(!result(&fixture, &task, 3).await.0 && !result(&fixture, &task, 4).await.0, "paths stay inside the space");
+    let log = serde_json::to_string(&fixture.operator.events(id(&task, "id")).await).expect("JSON");
     if confined {
         canary.not_in("the events", &log);
     }
-    canary.not_in("the daemon's log", &lab.viber.log());
+    canary.not_in("the daemon's log", &fixture.viber.log());
 }
 
 #[tokio::test]
@@ -63,18 +63,18 @@ async fn commands_write_only_where_they_may() {
         Reply::call("write_file", json!({"path": "/etc/escaped4.txt", "content": "out"})),
         Reply::text("done"),
     ];
-    let lab = Lab::open(script).await;
-    let task = lab.play("write").await;
-    assert_eq!(std::fs::read_to_string(lab.viber.space().join("here.txt")).expect("written"), "in\n");
-    let (_, text) = lab.result(&task, 1).await;
+    let fixture = thinking(script).await;
+    let task = fixture.play("write").await;
+    assert_eq!(std::fs::read_to_string(fixture.viber.space().join("here.txt")).expect("written"), "in\n");
+    let (_, text) = result(&fixture, &task, 1).await;
     assert!(text.contains("tmp"), "a place for temporary files: {text}");
-    if confined(&lab).await {
+    if confined(&fixture).await {
         for name in ["escaped.txt", "escaped2.txt"] {
-            assert!(!lab.viber.root().join(name).exists(), "{name}");
+            assert!(!fixture.viber.root().join(name).exists(), "{name}");
         }
     }
-    assert!(!lab.result(&task, 2).await.0 && !lab.result(&task, 3).await.0);
-    assert!(!lab.viber.root().join("escaped3.txt").exists() && !std::path::Path::new("/etc/escaped4.txt").exists());
+    assert!(!result(&fixture, &task, 2).await.0 && !result(&fixture, &task, 3).await.0);
+    assert!(!fixture.viber.root().join("escaped3.txt").exists() && !std::path::Path::new("/etc/escaped4.txt").exists());
 }
 
 /// A command with children that do not want to die, each recognisable by `mark`.
@@ -103,19 +103,19 @@ fn mark() -> String {
 #[tokio::test]
 async fn a_stop_ends_everything_that_was_started() {
     let mark = mark();
-    let lab = Lab::open(vec![stubborn(&mark), Reply::text("never")]).await;
-    let task = lab.operator.submit(&lab.viber_id, "start things").await;
+    let fixture = thinking(vec![stubborn(&mark), Reply::text("never")]).await;
+    let task = fixture.submit("start things").await;
     alive(&mark, 2).await;
-    lab.operator.stop(id(&task, "id")).await.expect(200);
-    let stopped = lab
+    fixture.operator.stop(id(&task, "id")).await.expect(200);
+    let stopped = fixture
         .operator
         .task_within(Duration::from_secs(15), id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string())
         .await;
     assert_eq!(stopped["state"], "stopped");
     assert!(processes_with(&mark).is_empty(), "confirmed before it was true: {:?}", processes_with(&mark));
-    assert_eq!(lab.llm.requests().len(), 1);
-    let next = lab.operator.follow_up(&task, "still there?").await;
-    assert_eq!(lab.ended(&next).await["state"], "completed");
+    assert_eq!(fixture.llm.requests().len(), 1);
+    let next = fixture.operator.follow_up(&task, "still there?").await;
+    assert_eq!(fixture.ended(&next).await["state"], "completed");
 }
 
 #[tokio::test]
@@ -123,24 +123,24 @@ async fn a_command_that_takes_too_long_is_ended_and_the_model_told() {
     let mark = mark();
     let command = format!("echo before; while :; do sleep 1; done; : {mark}");
     let slow = Reply::call("shell", json!({"command": command, "timeout": 1}));
-    let lab = Lab::open(vec![slow, Reply::text("too slow")]).await;
-    let task = lab.play("wait").await;
+    let fixture = thinking(vec![slow, Reply::text("too slow")]).await;
+    let task = fixture.play("wait").await;
     assert_eq!(task["result"]["text"], "too slow", "{task:#}");
-    let (ok, text) = lab.result(&task, 0).await;
+    let (ok, text) = result(&fixture, &task, 0).await;
     assert!(!ok && text.contains("before"), "what it printed is kept: {text}");
     dead(&mark, Duration::from_secs(1)).await;
 }
 
 #[tokio::test]
 async fn long_output_is_shown_with_head_and_tail() {
-    let lab = Lab::open(vec![shell("seq 1 200000"), Reply::text("counted")]).await;
-    let task = lab.play("count").await;
+    let fixture = thinking(vec![shell("seq 1 200000"), Reply::text("counted")]).await;
+    let task = fixture.play("count").await;
     assert_eq!(task["state"], "completed", "{task:#}");
-    let (ok, text) = lab.result(&task, 0).await;
+    let (ok, text) = result(&fixture, &task, 0).await;
     assert!(ok && text.contains("1\n2\n") && text.contains("200000"), "{}", &text[..200]);
     assert!(text.len() < 100_000, "{}", text.len());
-    let sent = lab.llm.requests()[1].body.to_string();
+    let sent = fixture.llm.requests()[1].body.to_string();
     assert!(sent.len() < 400_000 && sent.contains("200000"));
-    let outputs: Vec<Value> = lab.operator.events(id(&task, "id")).await;
+    let outputs: Vec<Value> = fixture.operator.events(id(&task, "id")).await;
     assert!(outputs.iter().any(|event| event["event"]["type"] == "tool-output"), "streamed while it ran");
 }

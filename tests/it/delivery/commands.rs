@@ -3,15 +3,13 @@
 use std::{collections::HashSet, time::Duration};
 
 use board_tests::{
-    Engine, FakeDaemon,
+    Engine, FakeDaemon, Fixture,
     board::HOME,
     fake_daemon::{Heard, accepted, completed, started, stopped, text},
     tasks::id,
 };
 use protocol::{Command, TaskSubmit, TurnPart, TurnRole};
 use serde_json::json;
-
-use super::Stage;
 
 crate::on_both_databases!(
     a_task_for_an_absent_viber_waits_and_says_so,
@@ -24,25 +22,25 @@ crate::on_both_databases!(
 );
 
 async fn a_task_for_an_absent_viber_waits_and_says_so(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.viber.cut();
-    let viber_id = stage.viber_id();
-    let viewer = stage.board.token(HOME, "viewer").await;
-    let task = stage.operator.submit(&viber_id, "when you are back").await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    fixture.viber.cut();
+    let viber_id = fixture.viber_id.clone();
+    let viewer = fixture.board.token(HOME, "viewer").await;
+    let task = fixture.operator.submit(&viber_id, "when you are back").await;
     let task = viewer
         .task_that(id(&task, "id"), "shown as disconnected", |task| task["contact"]["state"] == "disconnected")
         .await;
     assert_eq!(task["state"], "pending");
-    stage.viber.connect().await;
-    assert_eq!(stage.viber.submitted().await.goal, "when you are back");
-    stage.board.sound().await;
+    fixture.viber.connect().await;
+    assert_eq!(fixture.viber.submitted().await.goal, "when you are back");
+    fixture.board.sound().await;
 }
 
 async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let viber_id = stage.viber_id();
-    stage.operator.submit(&viber_id, "hear me").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
+    fixture.operator.submit(&viber_id, "hear me").await;
+    let viber = &mut fixture.viber;
     let first = viber.command_unacked().await;
     viber.cut();
     assert_eq!(viber.connect().await.cmds_from, first.cmd_seq);
@@ -56,19 +54,19 @@ async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
     assert_eq!(viber.connect().await.cmds_from, first.cmd_seq + 1);
     let quiet = viber.next_within(Duration::from_millis(400)).await;
     assert!(!matches!(quiet, Some(Heard::Frame(protocol::ToDaemon::Command(_)))), "sent again: {quiet:?}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn one_task_at_a_time_in_a_session(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let viber_id = stage.viber_id();
-    let first = stage.operator.submit(&viber_id, "first").await;
-    let second = stage.operator.follow_up(&first, "second").await;
-    let third = stage.operator.follow_up(&first, "third").await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
+    let first = fixture.operator.submit(&viber_id, "first").await;
+    let second = fixture.operator.follow_up(&first, "second").await;
+    let third = fixture.operator.follow_up(&first, "third").await;
     assert_eq!((&second["state"], &second["delivery"]), (&json!("pending"), &json!("queued")));
     assert_eq!(first["sessionId"], third["sessionId"]);
 
-    let viber = &mut stage.viber;
+    let viber = &mut fixture.viber;
     for goal in ["first", "second", "third"] {
         let submit = viber.submitted().await;
         assert_eq!(submit.goal, goal);
@@ -76,21 +74,21 @@ async fn one_task_at_a_time_in_a_session(engine: Engine) {
         assert!(!matches!(early, Some(Heard::Frame(protocol::ToDaemon::Command(_)))), "{early:?} before {goal} ended");
         viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text(goal), completed(goal)]).await;
     }
-    let messages = stage.operator.messages(id(&first, "sessionId")).await;
+    let messages = fixture.operator.messages(id(&first, "sessionId")).await;
     let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
     assert_eq!(roles.iter().filter(|role| **role == "user").count(), 3);
     assert_eq!(roles.iter().filter(|role| **role == "assistant").count(), 3);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn history_goes_along_with_the_next_task(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let viber_id = stage.viber_id();
-    let first = stage.operator.submit(&viber_id, "what is the answer?").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
+    let first = fixture.operator.submit(&viber_id, "what is the answer?").await;
+    let viber = &mut fixture.viber;
     let submit = viber.submitted().await;
     viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text("forty-two"), completed("forty-two")]).await;
-    stage.operator.follow_up(&first, "and why?").await;
+    fixture.operator.follow_up(&first, "and why?").await;
     let next = viber.submitted().await;
     assert_eq!(next.goal, "and why?");
     let turns: Vec<(TurnRole, String)> = next.messages.iter().map(|turn| (turn.role, spoken(&turn.parts))).collect();
@@ -98,7 +96,7 @@ async fn history_goes_along_with_the_next_task(engine: Engine) {
         turns,
         [(TurnRole::User, "what is the answer?".to_owned()), (TurnRole::Assistant, "forty-two".to_owned())]
     );
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 fn spoken(parts: &[TurnPart]) -> String {
@@ -110,37 +108,37 @@ fn spoken(parts: &[TurnPart]) -> String {
 }
 
 async fn a_large_goal_is_fetched(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let viber_id = stage.viber_id();
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
     let goal = "word ".repeat(40 * 1024);
-    stage.operator.submit(&viber_id, &goal).await;
-    let submit = stage.viber.submitted().await;
+    fixture.operator.submit(&viber_id, &goal).await;
+    let submit = fixture.viber.submitted().await;
     let path = submit.payload_url.expect("fetched over HTTP");
     assert!(submit.goal.len() < 1024);
     let fetch = |credential: &str| {
-        let request = stage.board.anon().request(reqwest::Method::GET, &path).bearer_auth(credential);
+        let request = fixture.board.anon().request(reqwest::Method::GET, &path).bearer_auth(credential);
         async move { request.send().await.expect("an answer") }
     };
-    let whole: TaskSubmit = fetch(&stage.viber.credential).await.json().await.expect("the task");
+    let whole: TaskSubmit = fetch(&fixture.viber.credential).await.json().await.expect("the task");
     assert_eq!(whole.goal, goal);
-    let other = FakeDaemon::enrol(&stage.board, "other").await;
+    let other = FakeDaemon::enrol(&fixture.board, "other").await;
     assert_eq!(fetch(&other.credential).await.status(), 404);
     assert_eq!(fetch("vbd_nonsense").await.status(), 401);
 
     let body = json!({"goal": "x".repeat(256 * 1024 + 1), "viberId": viber_id});
-    let refused = stage.operator.post("/api/v1/tasks", &body).await;
+    let refused = fixture.operator.post("/api/v1/tasks", &body).await;
     assert!(refused.status == 413 || refused.status == 422, "{refused:?}");
     for goal in ["", "  \n "] {
-        stage.operator.post("/api/v1/tasks", &json!({"goal": goal, "viberId": viber_id})).await.expect(422);
+        fixture.operator.post("/api/v1/tasks", &json!({"goal": goal, "viberId": viber_id})).await.expect(422);
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn submitting_twice_with_one_key_makes_one_task(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let viber_id = stage.viber_id();
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
     let body = json!({"goal": "once", "viberId": viber_id});
-    let operator = &stage.operator;
+    let operator = &fixture.operator;
     let race = (0..12).map(|_| operator.post_once("key-1", "/api/v1/tasks", &body));
     let answers = futures_util::future::join_all(race).await;
     let mut ids = HashSet::new();
@@ -160,16 +158,16 @@ async fn submitting_twice_with_one_key_makes_one_task(engine: Engine) {
     let tasks = operator.get("/api/v1/tasks").await.expect(200).json();
     assert_eq!(tasks["items"].as_array().expect("a list").len(), 2);
 
-    let submit = stage.viber.submitted().await;
-    stage.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), stopped()]).await;
-    stage.board.sound().await;
+    let submit = fixture.viber.submitted().await;
+    fixture.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), stopped()]).await;
+    fixture.board.sound().await;
 }
 
 async fn a_session_stays_with_its_viber(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let other = FakeDaemon::enrol(&stage.board, "other").await;
-    let first = stage.operator.submit(&stage.viber_id(), "here").await;
+    let fixture = Fixture::on(engine).with_fake().await;
+    let other = FakeDaemon::enrol(&fixture.board, "other").await;
+    let first = fixture.submit("here").await;
     let body = json!({"goal": "there", "viberId": other.id.as_str(), "sessionId": first["sessionId"]});
-    stage.operator.post("/api/v1/tasks", &body).await.expect(422);
-    stage.board.sound().await;
+    fixture.operator.post("/api/v1/tasks", &body).await.expect(422);
+    fixture.board.sound().await;
 }

@@ -1,14 +1,12 @@
 //! What a viber reports: recorded once, in order, acknowledged after the commit.
 
 use board_tests::{
-    Engine,
+    Engine, Fixture,
     fake_daemon::{accepted, completed, events, progress, started, text},
     tasks::{id, said},
 };
 use protocol::{FromDaemon, ToDaemon, limits::close};
 use serde_json::json;
-
-use super::Stage;
 
 crate::on_both_databases!(
     a_task_goes_from_pending_to_completed,
@@ -20,8 +18,8 @@ crate::on_both_databases!(
 );
 
 async fn a_task_goes_from_pending_to_completed(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let (operator, viber) = (&stage.operator, &mut stage.viber);
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let (operator, viber) = (&fixture.operator, &mut fixture.viber);
     let task = operator.submit(viber.id.as_str(), "count to three").await;
     let task_id = id(&task, "id").to_owned();
     assert_eq!((&task["state"], &task["delivery"]), (&json!("pending"), &json!("offered")));
@@ -58,9 +56,9 @@ async fn a_task_goes_from_pending_to_completed(engine: Engine) {
 }
 
 async fn what_comes_twice_is_recorded_once(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(&stage.viber_id(), "say it once").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("say it once").await;
+    let viber = &mut fixture.viber;
     let submit = viber.submitted().await;
     let (task_id, first) = (submit.task_id, vec![accepted(), started(), text("once ")]);
     viber.report(&task_id, 1, 1, first.clone()).await;
@@ -70,16 +68,16 @@ async fn what_comes_twice_is_recorded_once(engine: Engine) {
     viber.report(&task_id, 1, 5, vec![completed("once only")]).await;
     viber.report(&task_id, 1, 5, vec![completed("once only")]).await;
 
-    let messages = stage.operator.messages(id(&task, "sessionId")).await;
+    let messages = fixture.operator.messages(id(&task, "sessionId")).await;
     assert_eq!(messages.len(), 2);
     assert_eq!(said(&messages[1], "text"), "once only");
-    assert_eq!(stage.operator.events(id(&task, "id")).await.len(), 5);
+    assert_eq!(fixture.operator.events(id(&task, "id")).await.len(), 5);
 }
 
 async fn a_gap_is_answered_and_filled(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(&stage.viber_id(), "mind the gap").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("mind the gap").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     viber.report(&task_id, 1, 1, vec![accepted(), started()]).await;
     viber.report_unacked(&task_id, 1, 4, vec![text("late")]).await;
@@ -91,14 +89,14 @@ async fn a_gap_is_answered_and_filled(engine: Engine) {
         .await;
     assert_eq!(expect, 3);
     viber.report(&task_id, 1, 3, vec![text("in time, "), text("late"), completed("done")]).await;
-    let events = stage.operator.events(id(&task, "id")).await;
+    let events = fixture.operator.events(id(&task, "id")).await;
     assert_eq!(events.iter().filter_map(|event| event["seq"].as_u64()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
 }
 
 async fn every_kind_of_part_becomes_part_of_the_message(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(&stage.viber_id(), "use a tool").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("use a tool").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     let reported = vec![
         accepted(),
@@ -121,20 +119,20 @@ async fn every_kind_of_part_becomes_part_of_the_message(engine: Engine) {
         completed("There is a.txt."),
     ];
     viber.report(&task_id, 1, 1, reported).await;
-    let messages = stage.operator.messages(id(&task, "sessionId")).await;
+    let messages = fixture.operator.messages(id(&task, "sessionId")).await;
     let parts = messages[1]["parts"].as_array().expect("parts");
     let kinds: Vec<&str> = parts.iter().filter_map(|part| part["type"].as_str()).collect();
     assert_eq!(kinds, ["reasoning", "text", "tool-call", "tool-result", "notice", "text"], "{parts:#?}");
     assert_eq!(parts[0]["text"], "I should look.");
     assert_eq!((&parts[3]["callId"], &parts[3]["ok"]), (&json!("c1"), &json!(true)));
-    let usage = stage.operator.task(task_id.as_str()).await["usage"].clone();
+    let usage = fixture.operator.task(task_id.as_str()).await["usage"].clone();
     assert_eq!((&usage["inputTokens"], &usage["outputTokens"]), (&json!(10), &json!(5)));
 }
 
 async fn a_discarded_step_is_in_no_message(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(&stage.viber_id(), "try twice").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("try twice").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     let reported = vec![
         accepted(),
@@ -148,13 +146,13 @@ async fn a_discarded_step_is_in_no_message(engine: Engine) {
         completed("the whole answer"),
     ];
     viber.report(&task_id, 1, 1, reported).await;
-    let messages = stage.operator.messages(id(&task, "sessionId")).await;
+    let messages = fixture.operator.messages(id(&task, "sessionId")).await;
     assert_eq!(said(&messages[1], "text"), "the whole answer", "{messages:#?}");
 }
 
 async fn frames_that_are_no_frames_end_the_connection(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber = &mut fixture.viber;
     viber.send_text(r#"{"type":"tomorrow","x":1}"#).await;
     let of = viber
         .until("unsupported", |frame| match frame {
@@ -180,11 +178,11 @@ async fn frames_that_are_no_frames_end_the_connection(engine: Engine) {
     }
 
     // A NUL inside an event is text that PostgreSQL can't hold: it must not poison the viber's other reports.
-    let task = stage.operator.submit(viber.id.as_str(), "say nothing").await;
+    let task = fixture.operator.submit(viber.id.as_str(), "say nothing").await;
     let submit = viber.submitted().await;
     viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
     let nul = events(&submit.task_id, 1, 3, vec![text("a\u{0}b"), completed("a\u{0}b")]);
     viber.send(&FromDaemon::Events(nul)).await;
     viber.acked(&submit.task_id, 1, 4).await;
-    stage.operator.task_in(id(&task, "id"), "completed").await;
+    fixture.operator.task_in(id(&task, "id"), "completed").await;
 }

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use board_tests::{Board, Engine, FakeDaemon, board::HOME, fake_daemon::Heard, within};
+use board_tests::{Board, Engine, FakeDaemon, Fixture, board::HOME, fake_daemon::Heard, within};
 use protocol::{FromDaemon, ToDaemon, limits::close};
 use serde_json::Value;
-
-use super::Stage;
 
 crate::on_both_databases!(
     a_viber_dials_in_and_is_seen,
@@ -100,29 +98,29 @@ async fn a_hello_that_does_not_fit_ends_the_connection(engine: Engine) {
 }
 
 async fn the_newer_connection_wins(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let mut newer = stage.viber.twin();
-    newer.boot = stage.viber.boot.clone();
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let mut newer = fixture.viber.twin();
+    newer.boot = fixture.viber.boot.clone();
     let welcome = newer.connect().await;
     assert_eq!(welcome.conn_epoch, 2);
-    assert_eq!(stage.viber.closed().await.0, close::SUPERSEDED);
-    assert_eq!(viber(&stage.board, "lab").await["contact"]["state"], "connected");
+    assert_eq!(fixture.viber.closed().await.0, close::SUPERSEDED);
+    assert_eq!(viber(&fixture.board, "lab").await["contact"]["state"], "connected");
 
-    let viber_id = stage.viber_id();
-    stage.operator.submit(&viber_id, "for the newer one").await;
+    let viber_id = fixture.viber_id.clone();
+    fixture.operator.submit(&viber_id, "for the newer one").await;
     assert_eq!(newer.submitted().await.goal, "for the newer one");
 }
 
 async fn a_copied_home_is_noticed(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let mut copy = stage.viber.twin();
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let mut copy = fixture.viber.twin();
     for _ in 0..2 {
         copy.connect().await;
-        stage.viber.connect().await;
+        fixture.viber.connect().await;
     }
-    let id = stage.viber_id();
-    let audit = stage.board.token(HOME, "admin").await.get("/api/v1/audit").await.expect(200);
-    let seen = stage.operator.get(&format!("/api/v1/vibers/{id}")).await.expect(200);
+    let id = fixture.viber_id.clone();
+    let audit = fixture.board.token(HOME, "admin").await.get("/api/v1/audit").await.expect(200);
+    let seen = fixture.operator.get(&format!("/api/v1/vibers/{id}")).await.expect(200);
     assert!(
         audit.body.contains("clone") || seen.body.contains("clone"),
         "two boots took turns and nobody says so: {} {}",
@@ -132,16 +130,16 @@ async fn a_copied_home_is_noticed(engine: Engine) {
 }
 
 async fn a_board_that_stops_sends_its_vibers_away(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.board.begin_stop();
-    let (code, reason) = stage.viber.closed().await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    fixture.board.begin_stop();
+    let (code, reason) = fixture.viber.closed().await;
     assert_eq!(code, close::DRAINING);
     assert!(reason.contains("retry-after="), "{reason}");
-    assert!(stage.board.ended().await.success());
-    stage.board.restart().await;
-    match stage.viber.connect().await.conn_epoch {
+    assert!(fixture.board.ended().await.success());
+    fixture.board.restart().await;
+    match fixture.viber.connect().await.conn_epoch {
         2 => {}
         epoch => panic!("epoch {epoch} after one restart"),
     }
-    assert!(matches!(stage.viber.next_within(Duration::from_millis(300)).await, None | Some(Heard::Frame(_))));
+    assert!(matches!(fixture.viber.next_within(Duration::from_millis(300)).await, None | Some(Heard::Frame(_))));
 }

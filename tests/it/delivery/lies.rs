@@ -1,14 +1,12 @@
 //! A viber that lies can harm nobody but itself.
 
 use board_tests::{
-    Board, Engine, FakeDaemon,
+    Board, Engine, FakeDaemon, Fixture,
     board::HOME,
     fake_daemon::{accepted, completed, started},
     tasks::id,
 };
 use protocol::{TaskId, ToDaemon};
-
-use super::Stage;
 
 crate::on_both_databases!(the_third_refused_frame_in_a_minute_ends_the_connection, nothing_follows_the_last_event,);
 
@@ -36,12 +34,12 @@ async fn the_third_refused_frame_in_a_minute_ends_the_connection(engine: Engine)
 }
 
 async fn nothing_follows_the_last_event(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(&stage.viber_id(), "end it").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("end it").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     viber.report(&task_id, 1, 1, vec![accepted(), started(), completed("the end")]).await;
     viber.report_unacked(&task_id, 1, 4, vec![completed("another end")]).await;
     assert_ne!(refused(viber).await, "acknowledged");
-    assert_eq!(stage.operator.task(id(&task, "id")).await["result"]["text"], "the end");
+    assert_eq!(fixture.operator.task(id(&task, "id")).await["result"]["text"], "the end");
 }

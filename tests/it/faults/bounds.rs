@@ -5,7 +5,7 @@ mod import;
 mod page;
 mod tasks;
 
-use board_tests::{Board, Engine, FakeDaemon, Machine, Person, board::HOME, wait::eventually};
+use board_tests::{Board, Engine, Fixture, Machine, wait::eventually};
 use protocol::{SessionId, TaskId};
 use serde_json::{Value, json};
 use server::db::Db;
@@ -31,7 +31,7 @@ fn log(tasks: u64) -> Vec<Value> {
 /// How many rows of a table there are, read beside the product.
 async fn rows(board: &Board, sql: &'static str) -> u64 {
     let db = Db::connect(&board.database_url).await.expect("the database");
-    let row = db.read(|tx| Box::pin(async move { tx.row(sql, &[]).await })).await.expect("a row").expect("one");
+    let row = db.reader().await.expect("a reader").row(sql, &[]).await.expect("a row").expect("one");
     db.close().await;
     row.count("n").expect("a count")
 }
@@ -48,30 +48,31 @@ async fn come_back(board: &mut Board) {
     board.restart().await;
 }
 
-/// A Board, a machine with one long log, and somebody who may take it over.
-struct Stage {
-    board: Board,
-    operator: Person,
-    machine: Machine,
-    session: SessionId,
+/// The session of the machine's one log.
+fn session() -> SessionId {
+    SessionId::new(1)
 }
 
-impl Stage {
-    async fn set(engine: Engine, lines: &[Value]) -> Self {
-        let board = Board::start(engine).await;
-        let machine = Machine::connected(&board, "lab").await;
-        let operator = board.token(HOME, "operator").await;
-        let session = SessionId::new(1);
-        machine.inside().at_once = 500;
-        machine.log("default", &session, lines);
-        Self { board, operator, machine, session }
-    }
+/// A machine with one long log.
+async fn logged(engine: Engine, lines: &[Value]) -> Fixture<Machine> {
+    let fixture = Fixture::on(engine).with_machine().await;
+    fixture.viber.inside().at_once = 500;
+    fixture.viber.log("default", &session(), lines);
+    fixture
+}
 
-    fn import_path(&self) -> String {
-        format!("/api/v1/vibers/{}/sessions/{}/import", self.machine.id, self.session)
-    }
-
+/// What is done with the one long log of a machine.
+trait LongLog {
+    fn import_path(&self) -> String;
     /// Takes all of it over.
+    async fn take_over(&self);
+}
+
+impl LongLog for Fixture<Machine> {
+    fn import_path(&self) -> String {
+        format!("/api/v1/vibers/{}/sessions/{}/import", self.viber_id, session())
+    }
+
     async fn take_over(&self) {
         // The machine may just be coming back.
         eventually("the log is taken over", || async {
@@ -85,19 +86,5 @@ impl Stage {
             (waits == 0).then_some(())
         })
         .await;
-    }
-}
-
-/// A viber of another team, and somebody who gives it work all the time.
-struct Neighbour {
-    person: Person,
-    viber: FakeDaemon,
-}
-
-impl Neighbour {
-    async fn of(board: &Board) -> Self {
-        board.make_operator("elsewhere", "far@example.org", "owner").await;
-        let viber = FakeDaemon::enrol_in(board, "elsewhere", "far").await;
-        Self { person: board.token("elsewhere", "operator").await, viber }
     }
 }

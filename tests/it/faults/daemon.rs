@@ -11,60 +11,42 @@ mod spool;
 
 use std::time::Duration;
 
-use board_tests::{Board, Engine, Llm, Person, Spawns, Viber, board::HOME, llm::Piece, tasks::id};
+use board_tests::{Fixture, Spawns, Viber, llm::Piece, tasks::id};
 use serde_json::Value;
 
-/// A Board, a viber that does what goals say or what a scripted model says, and somebody who submits.
-struct Lab {
-    board: Board,
-    operator: Person,
-    viber: Viber,
-    viber_id: String,
-    spawns: Spawns,
+/// What a viber is given to do, and what came of it.
+trait Spawning {
+    /// The ledger of the commands that were begun.
+    fn spawns(&self) -> Spawns;
+    /// Submits a goal; the task's id.
+    async fn give(&self, goal: &str) -> String;
+    /// Waits until a task has ended, whichever way.
+    async fn over(&self, task: &str) -> Value;
+    /// Panics unless everything is as it must be after any case, and no attempt was begun twice.
+    async fn sound(&self);
+    /// Events of a task, checked to be without a hole: what is missing is named by a gap.
+    async fn events(&self, task: &str) -> Vec<Value>;
 }
 
-impl Lab {
-    /// Its agent is the echo: a goal's lines are instructions.
-    async fn echo(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        Self::at(board, Viber::fresh("lab"), |viber| viber.write("agents/default.yaml", &echo(viber))).await
+impl Spawning for Fixture<Viber> {
+    fn spawns(&self) -> Spawns {
+        Spawns::in_folder(&self.viber.space())
     }
 
-    /// Its agent thinks with `llm`.
-    async fn thinking(engine: Engine, llm: &Llm) -> Self {
-        Self::at(Board::start(engine).await, Viber::fresh("lab"), |viber| viber.think_with(llm, "openai")).await
+    async fn give(&self, goal: &str) -> String {
+        id(&self.submit(goal).await, "id").to_owned()
     }
 
-    /// The viber joins, and runs with what `prepare` writes into its home.
-    async fn at(board: Board, mut viber: Viber, prepare: impl FnOnce(&Viber)) -> Self {
-        let operator = board.token(HOME, "operator").await;
-        viber.enrol(&board).await;
-        prepare(&viber);
-        viber.run();
-        viber.connected(&operator).await;
-        let viber_id = viber.id(&operator).await;
-        let spawns = Spawns::in_folder(&viber.space());
-        Self { board, operator, viber, viber_id, spawns }
-    }
-
-    /// Submits a goal; the task's id.
-    async fn submit(&self, goal: &str) -> String {
-        id(&self.operator.submit(&self.viber_id, goal).await, "id").to_owned()
-    }
-
-    /// Waits until a task has ended, whichever way.
-    async fn ended(&self, task: &str) -> Value {
+    async fn over(&self, task: &str) -> Value {
         let end = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
         self.operator.task_within(Duration::from_secs(60), task, "ended", end).await
     }
 
-    /// Panics unless everything is as it must be after any case, and no attempt was begun twice.
     async fn sound(&self) {
-        self.spawns.at_most_once();
+        self.spawns().at_most_once();
         self.board.sound().await;
     }
 
-    /// Events of a task, checked to be without a hole: what is missing is named by a gap.
     async fn events(&self, task: &str) -> Vec<Value> {
         let events = self.operator.events(task).await;
         let mut next = 1;
@@ -77,11 +59,6 @@ impl Lab {
         }
         events
     }
-}
-
-/// An agent's file that does what goals say.
-fn echo(viber: &Viber) -> String {
-    format!("name: Default\nmodel: echo/echo\nspaces: [{}]\ntools: [file, search, shell]\n", viber.space().display())
 }
 
 /// The type of a stream event, or of the event itself.

@@ -15,18 +15,11 @@ mod talker;
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use board_tests::{Board, Engine, FakeDaemon, Person, board::HOME, tasks::id, within};
+use board_tests::{Board, Engine, FakeDaemon, Fixture, Person, tasks::id, within};
 use serde_json::json;
 use server::db::{self, Db};
 
 use talker::Talker;
-
-/// A Board, somebody who submits to a viber that never comes, and a viber that talks all the time.
-struct Scene {
-    board: Board,
-    operator: Person,
-    absent: String,
-}
 
 /// What came of a submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,25 +39,36 @@ fn give_audit_keys(from: &Board, to: &Board) {
     }
 }
 
-impl Scene {
-    async fn open(board: Board) -> Self {
-        let operator = board.token(HOME, "operator").await;
-        let absent = FakeDaemon::enrol(&board, "absent").await.id.to_string();
-        Self { board, operator, absent }
-    }
+/// Somebody submits to a viber that never comes.
+async fn absent(board: Board) -> Fixture<FakeDaemon> {
+    Fixture::at(board).with_enrolled_fake().await
+}
 
-    async fn on(engine: Engine) -> Self {
-        Self::open(Board::start(engine).await).await
-    }
+/// The same on a new Board.
+async fn absent_on(engine: Engine) -> Fixture<FakeDaemon> {
+    absent(Board::start(engine).await).await
+}
 
+/// Who submits to a viber that never comes, and what is kept of it.
+trait Asking {
     /// A viber that reports events of `bytes` each, in a task of its own.
+    async fn talker(&self, bytes: usize) -> Talker;
+    /// Submits a goal under a key that is its name, as `who`.
+    async fn ask_as(&self, who: &Person, key: &str) -> Asked;
+    async fn ask(&self, key: &str) -> Asked;
+    /// Asks again and again under the same key until it is kept.
+    async fn insist(&self, who: &Person, key: &str, limit: Duration) -> String;
+    /// Panics unless the Board is sound, and the tasks are exactly those that were acknowledged (goal and id), one each, beside the talkers' own.
+    async fn tasks_are(&self, kept: &[(String, String)]);
+}
+
+impl Asking for Fixture<FakeDaemon> {
     async fn talker(&self, bytes: usize) -> Talker {
         Talker::begin(&self.board, &self.operator, bytes).await
     }
 
-    /// Submits a goal under a key that is its name, as `who`.
     async fn ask_as(&self, who: &Person, key: &str) -> Asked {
-        let body = json!({ "goal": key, "viberId": self.absent });
+        let body = json!({ "goal": key, "viberId": self.viber_id });
         let answer = who.post_once(key, "/api/v1/tasks", &body).await;
         match answer.status {
             201 => Asked::Kept(id(&answer.json(), "id").to_owned()),
@@ -81,7 +85,6 @@ impl Scene {
         self.ask_as(&self.operator, key).await
     }
 
-    /// Asks again and again under the same key until it is kept.
     async fn insist(&self, who: &Person, key: &str, limit: Duration) -> String {
         within(limit, &format!("{key} is kept"), || async {
             match self.ask_as(who, key).await {
@@ -92,7 +95,6 @@ impl Scene {
         .await
     }
 
-    /// Panics unless the Board is sound, and the tasks are exactly those that were acknowledged (goal and id), one each, beside the talkers' own.
     async fn tasks_are(&self, kept: &[(String, String)]) {
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (task, goal) in tasks(&self.board.database_url).await {
@@ -109,25 +111,17 @@ impl Scene {
 /// All tasks of a database, id and goal, read beside the product.
 async fn tasks(url: &str) -> Vec<(String, String)> {
     let db = Db::connect(url).await.expect("the database");
-    let rows = db
-        .read(|tx| {
-            Box::pin(async move {
-                let rows = tx.rows("SELECT task_id, goal FROM tasks ORDER BY task_id LIMIT 100000", &[]).await?;
-                rows.iter()
-                    .map(|row| Ok((row.text("task_id")?, row.text("goal")?)))
-                    .collect::<Result<Vec<_>, db::Error>>()
-            })
-        })
-        .await
-        .expect("rows");
+    let sql = "SELECT task_id, goal FROM tasks ORDER BY task_id LIMIT 100000";
+    let rows = db.reader().await.expect("a reader").rows(sql, &[]).await.expect("rows");
     db.close().await;
-    rows
+    let texts = |row: &db::Row| Ok((row.text("task_id")?, row.text("goal")?));
+    rows.iter().map(texts).collect::<Result<Vec<_>, db::Error>>().expect("texts")
 }
 
 /// One number that a query answers, read beside the product.
 async fn count(url: &str, sql: &'static str) -> u64 {
     let db = Db::connect(url).await.expect("the database");
-    let row = db.read(|tx| Box::pin(async move { tx.row(sql, &[]).await })).await.expect("a row").expect("one");
+    let row = db.reader().await.expect("a reader").row(sql, &[]).await.expect("a row").expect("one");
     db.close().await;
     row.count("n").expect("a count")
 }

@@ -15,8 +15,7 @@ mod viewers;
 use std::time::Duration;
 
 use board_tests::{
-    Board, Engine, Llm, Person, Proxy, Viber,
-    board::HOME,
+    Engine, Fixture, Person, Proxy, Viber,
     dice::Dice,
     eventually,
     llm::{Piece, Reply},
@@ -32,18 +31,6 @@ fn seed() -> u64 {
     Dice::new().draw()
 }
 
-/// A Board, and a real viber that dials it through a faulty network.
-struct Scene {
-    board: Board,
-    operator: Person,
-    proxy: Proxy,
-    llm: Llm,
-    viber: Viber,
-    viber_id: String,
-    /// Connections up to the one that the viber was first seen on: it joined on one, too.
-    first: u64,
-}
-
 /// Words `from` to `to`, each a delta of its own, `pause` apart.
 fn words(from: u32, to: u32, pause: Duration) -> Vec<Piece> {
     let word = |n: u32| [Piece::Pause(pause), Piece::text(&format!("w{n} "))];
@@ -55,29 +42,26 @@ fn text(to: u32) -> String {
     (0..to).map(|n| format!("w{n} ")).collect()
 }
 
-impl Scene {
-    /// `faults` are set before the viber dials for the first time.
-    async fn set(script: Vec<Reply>, faults: impl FnOnce(&Proxy)) -> Self {
-        let board = Board::start(ANY).await;
-        let operator = board.token(HOME, "operator").await;
-        let proxy = Proxy::before(&board, seed()).await;
-        let llm = Llm::start(script).await;
-        let mut viber = Viber::fresh("lab");
-        viber.enrol_at(&board, &proxy.url()).await;
-        viber.think_with(&llm, "openai");
-        faults(&proxy);
-        viber.run();
-        viber.connected(&operator).await;
-        let viber_id = viber.id(&operator).await;
-        let first = proxy.newest();
-        Self { board, operator, proxy, llm, viber, viber_id, first }
-    }
+/// A viber that dials the Board through a network; `faults` are set before it dials for the first time.
+async fn over_a_network(script: Vec<Reply>, faults: impl FnOnce(&Proxy)) -> Fixture<Viber> {
+    let fixture = Fixture::on(ANY).thinking(script).over_a_network(seed()).with_enrolled_viber().await;
+    faults(fixture.proxy());
+    fixture.running().await
+}
 
-    async fn submit(&self, goal: &str) -> Value {
-        self.operator.submit(&self.viber_id, goal).await
-    }
-
+/// What is seen of a viber and its tasks over a faulty network.
+trait Network {
     /// Waits until the Board has recorded the word.
+    async fn recorded(&self, task: &Value, word: u32);
+    /// The viber's contact now.
+    async fn contact(&self) -> String;
+    /// Waits for the end, and that everything came exactly once: events, text, one attempt, one call of the model.
+    async fn completes(&self, task: &Value, to: u32, within: Duration);
+    /// After every case; the model was asked `calls` times.
+    async fn sound(&self, calls: usize);
+}
+
+impl Network for Fixture<Viber> {
     async fn recorded(&self, task: &Value, word: u32) {
         eventually(&format!("w{word} is recorded"), || async {
             let events = self.operator.events(id(task, "id")).await;
@@ -86,13 +70,11 @@ impl Scene {
         .await;
     }
 
-    /// The viber's contact now.
     async fn contact(&self) -> String {
         let viber = self.operator.get(&format!("/api/v1/vibers/{}", self.viber_id)).await.expect(200).json();
         viber["contact"]["state"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits for the end, and that everything came exactly once: events, text, one attempt, one call of the model.
     async fn completes(&self, task: &Value, to: u32, within: Duration) {
         let task = id(task, "id");
         let done = self.operator.task_within(within, task, "completed", |task| task["state"] == "completed").await;
@@ -100,7 +82,6 @@ impl Scene {
         assert_eq!(done["attempt"], 1);
     }
 
-    /// After every case; the model was asked `calls` times.
     async fn sound(&self, calls: usize) {
         assert_eq!(self.llm.requests().len(), calls, "each attempt is started once");
         self.board.sound().await;

@@ -7,7 +7,7 @@ mod stops;
 
 use std::time::Duration;
 
-use board_tests::{Board, Engine, FakeDaemon, Person, board::HOME, fake_daemon as say, tasks::id};
+use board_tests::{Engine, FakeDaemon, Fixture, fake_daemon as say, tasks::id};
 use serde_json::{Value, json};
 
 use load::Load;
@@ -19,30 +19,23 @@ crate::on_both_databases!(
     f04_a_crash_before_dispatch_dispatches_once,
 );
 
-/// A Board, a program that may submit, and an enrolled viber.
-struct Stage {
-    board: Board,
-    operator: Person,
-    viber: FakeDaemon,
+/// What is done to a Board that dies.
+trait Crashing {
+    /// Submits under a key; `None` when no answer came.
+    async fn submit_once(&self, key: &str, goal: &str) -> Option<Value>;
+    /// The failpoint ends the Board; what was not finished is found after its next start.
+    async fn crashed(&mut self);
+    async fn tasks(&self) -> Vec<Value>;
 }
 
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        let operator = board.token(HOME, "operator").await;
-        let viber = FakeDaemon::enrol(&board, "lab").await;
-        Self { board, operator, viber }
-    }
-
-    /// Submits under a key; `None` when no answer came.
+impl Crashing for Fixture<FakeDaemon> {
     async fn submit_once(&self, key: &str, goal: &str) -> Option<Value> {
-        let body = json!({"goal": goal, "viberId": self.viber.id});
+        let body = json!({"goal": goal, "viberId": self.viber_id});
         let request = self.operator.request(reqwest::Method::POST, "/api/v1/tasks").header("idempotency-key", key);
         let answer = self.operator.try_send(request.json(&body)).await.ok()?;
         Some(answer.expect(201).json())
     }
 
-    /// The failpoint ends the Board; what was not finished is found after its next start.
     async fn crashed(&mut self) {
         let status = self.board.ended().await;
         assert!(!status.success(), "it was to crash: {status}");
@@ -63,11 +56,11 @@ async fn f01_killed_under_load_nothing_acknowledged_is_lost(engine: Engine) {
 }
 
 async fn f02_a_crash_between_commit_and_ack_doubles_nothing(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.viber.connect().await;
-    let task = stage.operator.submit(stage.viber.id.as_str(), "count").await;
-    let submit = stage.viber.submitted().await;
-    stage.viber.report(&submit.task_id, 1, 1, vec![say::accepted(), say::started()]).await;
+    let mut fixture = Fixture::on(engine).with_enrolled_fake().await;
+    fixture.viber.connect().await;
+    let task = fixture.submit("count").await;
+    let submit = fixture.viber.submitted().await;
+    fixture.viber.report(&submit.task_id, 1, 1, vec![say::accepted(), say::started()]).await;
     let mut words: Vec<_> = Vec::new();
     let mut acked = 2_u64;
     // Committed and not acknowledged; committed and not even known to the link; acknowledged into a dying connection.
@@ -75,42 +68,42 @@ async fn f02_a_crash_between_commit_and_ack_doubles_nothing(engine: Engine) {
         words.extend((0..20).map(|word| say::text(&format!("w{n}.{word} "))));
         let fresh = words[usize::try_from(acked - 2).expect("small")..].to_vec();
         // A commit may also be somebody else's: the crash then comes before these events are in it, which is as good.
-        stage.board.fail(point, "1*return(crash)").await;
-        stage.viber.report_unacked(&submit.task_id, 1, acked + 1, fresh.clone()).await;
-        stage.crashed().await;
-        stage.viber.running = vec![protocol::Running { task_id: submit.task_id.clone(), attempt: 1 }];
+        fixture.board.fail(point, "1*return(crash)").await;
+        fixture.viber.report_unacked(&submit.task_id, 1, acked + 1, fresh.clone()).await;
+        fixture.crashed().await;
+        fixture.viber.running = vec![protocol::Running { task_id: submit.task_id.clone(), attempt: 1 }];
         let last_seq = acked + fresh.len() as u64;
         let task_id = submit.task_id.clone();
-        stage.viber.outbox = vec![protocol::OutboxRange { task_id, attempt: 1, first_seq: acked + 1, last_seq }];
-        let welcome = stage.viber.connect().await;
+        fixture.viber.outbox = vec![protocol::OutboxRange { task_id, attempt: 1, first_seq: acked + 1, last_seq }];
+        let welcome = fixture.viber.connect().await;
         let known = welcome.acked.iter().find(|ack| ack.task_id == submit.task_id).map_or(0, |ack| ack.seq);
         assert!((acked..=last_seq).contains(&known), "acknowledged {acked}, sent {last_seq}, known {known}");
         if point == "link::before_ack" {
             assert_eq!(known, last_seq, "it was committed before the ack that never came");
         }
         // All of it again, also what the Board has.
-        stage.viber.report(&submit.task_id, 1, acked + 1, fresh).await;
+        fixture.viber.report(&submit.task_id, 1, acked + 1, fresh).await;
         acked = last_seq;
     }
-    stage.viber.report(&submit.task_id, 1, acked + 1, vec![say::completed("done")]).await;
-    let events = stage.operator.events(id(&task, "id")).await;
+    fixture.viber.report(&submit.task_id, 1, acked + 1, vec![say::completed("done")]).await;
+    let events = fixture.operator.events(id(&task, "id")).await;
     let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(seqs, (1..=acked + 1).collect::<Vec<_>>());
     assert_eq!(words.len(), 60);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn f03_a_crash_between_commit_and_answer_makes_one_task(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.viber.connect().await;
+    let mut fixture = Fixture::on(engine).with_enrolled_fake().await;
+    fixture.viber.connect().await;
     for (n, point) in ["submit::before_answer", "db::after_commit"].into_iter().enumerate() {
         let (key, goal) = (format!("key-{n}"), format!("goal {n}"));
-        stage.board.fail(point, "1*return(crash)").await;
-        assert!(stage.submit_once(&key, &goal).await.is_none(), "the Board died before it answered");
-        stage.crashed().await;
-        let kept: Vec<Value> = stage.tasks().await.into_iter().filter(|task| task["goal"] == goal).collect();
-        let answer = stage.submit_once(&key, &goal).await.expect("an answer");
-        let again = stage.submit_once(&key, &goal).await.expect("an answer");
+        fixture.board.fail(point, "1*return(crash)").await;
+        assert!(fixture.submit_once(&key, &goal).await.is_none(), "the Board died before it answered");
+        fixture.crashed().await;
+        let kept: Vec<Value> = fixture.tasks().await.into_iter().filter(|task| task["goal"] == goal).collect();
+        let answer = fixture.submit_once(&key, &goal).await.expect("an answer");
+        let again = fixture.submit_once(&key, &goal).await.expect("an answer");
         assert_eq!(answer["id"], again["id"]);
         if point == "submit::before_answer" {
             assert_eq!(kept.len(), 1, "it was committed");
@@ -118,37 +111,37 @@ async fn f03_a_crash_between_commit_and_answer_makes_one_task(engine: Engine) {
         for task in &kept {
             assert_eq!(task["id"], answer["id"], "what was kept is what the retry is told");
         }
-        let rows = stage.tasks().await.into_iter().filter(|task| task["goal"] == goal).count();
+        let rows = fixture.tasks().await.into_iter().filter(|task| task["goal"] == goal).count();
         assert_eq!(rows, 1);
         // One spawn: the viber is handed this task once, and nothing else.
-        stage.viber.connect().await;
-        let submit = stage.viber.submitted().await;
+        fixture.viber.connect().await;
+        let submit = fixture.viber.submitted().await;
         assert_eq!((submit.task_id.as_str(), submit.attempt), (id(&answer, "id"), 1));
         let events = vec![say::accepted(), say::started(), say::completed("done")];
-        stage.viber.report(&submit.task_id, 1, 1, events).await;
-        nothing_more(&mut stage.viber).await;
+        fixture.viber.report(&submit.task_id, 1, 1, events).await;
+        nothing_more(&mut fixture.viber).await;
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn f04_a_crash_before_dispatch_dispatches_once(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.viber.connect().await;
+    let mut fixture = Fixture::on(engine).with_enrolled_fake().await;
+    fixture.viber.connect().await;
     // The row and its command are committed; the viber's link was not woken.
-    stage.board.fail("submit::before_wake", "1*return(crash)").await;
-    assert!(stage.submit_once("key", "go").await.is_none(), "the Board died before it answered");
-    stage.crashed().await;
-    let tasks = stage.tasks().await;
+    fixture.board.fail("submit::before_wake", "1*return(crash)").await;
+    assert!(fixture.submit_once("key", "go").await.is_none(), "the Board died before it answered");
+    fixture.crashed().await;
+    let tasks = fixture.tasks().await;
     assert_eq!(tasks.len(), 1, "{tasks:#?}");
-    stage.viber.connect().await;
-    let submit = stage.viber.submitted().await;
+    fixture.viber.connect().await;
+    let submit = fixture.viber.submitted().await;
     assert_eq!(submit.task_id.as_str(), id(&tasks[0], "id"));
-    stage.viber.report(&submit.task_id, 1, 1, vec![say::accepted(), say::started(), say::completed("done")]).await;
-    nothing_more(&mut stage.viber).await;
+    fixture.viber.report(&submit.task_id, 1, 1, vec![say::accepted(), say::started(), say::completed("done")]).await;
+    nothing_more(&mut fixture.viber).await;
     // Nor does a reconnect bring it again.
-    stage.viber.connect().await;
-    nothing_more(&mut stage.viber).await;
-    stage.board.sound().await;
+    fixture.viber.connect().await;
+    nothing_more(&mut fixture.viber).await;
+    fixture.board.sound().await;
 }
 
 /// No command comes: what the Board had to say it said before it answers a heartbeat.

@@ -7,7 +7,7 @@ mod real;
 mod sent;
 
 use board_tests::{
-    Board, Engine, Machine, Person,
+    Engine, Fixture, Machine, Person,
     board::HOME,
     eventually,
     fake_daemon::{accepted, completed, progress, started, text},
@@ -20,59 +20,60 @@ const BEFORE: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retr
 /// What the agent would like it to say.
 const AFTER: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retries.\n- The team ships on Thursdays.\n";
 
-/// A Board, a machine with a `MEMORY.md`, and somebody who decides.
-struct Stage {
-    board: Board,
-    operator: Person,
-    machine: Machine,
+/// A machine with a `MEMORY.md`.
+async fn with_memory(engine: Engine) -> Fixture<Machine> {
+    let fixture = Fixture::on(engine).with_machine().await;
+    fixture.viber.inside().files.insert("MEMORY.md".to_owned(), BEFORE.to_owned());
+    fixture
 }
 
-impl Stage {
-    async fn set(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        let machine = Machine::connected(&board, "lab").await;
-        machine.inside().files.insert("MEMORY.md".to_owned(), BEFORE.to_owned());
-        let operator = board.token(HOME, "operator").await;
-        Self { board, operator, machine }
-    }
+fn path(submit: &TaskSubmit) -> String {
+    format!("/api/v1/sessions/{}/memory/proposals", submit.session_id)
+}
 
+/// What an agent proposes for its memory, and what people see of it.
+trait Proposing {
     /// A task that is under way, and up to which event.
+    async fn begin(&self, goal: &str) -> TaskSubmit;
+    /// A task that proposes `wanted` for the version `base`, and is over.
+    async fn propose(&self, base: Option<&str>, wanted: &str) -> TaskSubmit;
+    /// The proposals that wait, as the API tells them.
+    async fn waiting(&self, submit: &TaskSubmit) -> Vec<Value>;
+    /// The address of the first one that waits.
+    async fn one(&self, submit: &TaskSubmit) -> String;
+    /// The tab, once it shows `wanted`.
+    async fn tab(&self, reader: &Person, submit: &TaskSubmit, wanted: &str) -> String;
+}
+
+impl Proposing for Fixture<Machine> {
     async fn begin(&self, goal: &str) -> TaskSubmit {
-        self.operator.submit(self.machine.id.as_str(), goal).await;
-        let submit = self.machine.submitted().await;
-        self.machine.report(&submit.task_id, submit.attempt, 1, vec![accepted(), started()]).await;
+        self.submit(goal).await;
+        let submit = self.viber.submitted().await;
+        self.viber.report(&submit.task_id, submit.attempt, 1, vec![accepted(), started()]).await;
         submit
     }
 
-    /// A task that proposes `wanted` for the version `base`, and is over.
     async fn propose(&self, base: Option<&str>, wanted: &str) -> TaskSubmit {
         let submit = self.begin("remember it").await;
         let memory =
             json!({ "proposal": wanted, "base": base.map(board_tests::machine::hash), "note": "You said so." });
         let events = vec![text("I would keep that."), remembers(&memory), completed("Kept in mind.")];
-        self.machine.report(&submit.task_id, submit.attempt, 3, events).await;
+        self.viber.report(&submit.task_id, submit.attempt, 3, events).await;
         self.operator.task_in(submit.task_id.as_str(), "completed").await;
         submit
     }
 
-    fn path(submit: &TaskSubmit) -> String {
-        format!("/api/v1/sessions/{}/memory/proposals", submit.session_id)
-    }
-
-    /// The proposals that wait, as the API tells them.
     async fn waiting(&self, submit: &TaskSubmit) -> Vec<Value> {
-        let path = format!("{}?state=pending", Self::path(submit));
+        let path = format!("{}?state=pending", path(submit));
         let list = self.operator.get(&path).await.expect(200).json();
         list["items"].as_array().expect("a list").clone()
     }
 
-    /// The address of the first one that waits.
     async fn one(&self, submit: &TaskSubmit) -> String {
         let waiting = self.waiting(submit).await;
-        format!("{}/{}", Self::path(submit), waiting[0]["id"].as_str().expect("an id"))
+        format!("{}/{}", path(submit), waiting[0]["id"].as_str().expect("an id"))
     }
 
-    /// The tab, once it shows `wanted`.
     async fn tab(&self, reader: &Person, submit: &TaskSubmit, wanted: &str) -> String {
         let path = format!("/t/{HOME}/sessions/{}?pane=memory", submit.session_id);
         eventually(&format!("the tab shows {wanted:?}"), || async {

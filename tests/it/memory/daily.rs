@@ -7,7 +7,7 @@ use board_tests::{
 };
 use serde_json::json;
 
-use super::{Lab, alone, log, log_with};
+use super::{alone, log, log_with, remembering};
 
 async fn every_task_has_its_entry(engine: Engine) {
     let gate = Gate::new();
@@ -18,10 +18,10 @@ async fn every_task_has_its_entry(engine: Engine) {
         Reply::fault(401, &json!({ "error": { "message": "no such key", "code": "invalid_api_key" } })),
         Reply::Stream(vec![Piece::Wait(gate.clone())]),
     ];
-    let lab = Lab::open(engine, script).await;
-    let task = lab.play("Ship the release\nto everybody", json!({})).await;
+    let fixture = remembering(engine, script, &[]).await;
+    let task = fixture.play("Ship the release\nto everybody").await;
     assert_eq!(task["state"], "completed", "{task:#}");
-    let text = log_with(&lab.viber, "Shipped it.").await;
+    let text = log_with(&fixture.viber, "Shipped it.").await;
     for line in [
         "Ship the release\n<!-- task_",
         "\nCompleted: Shipped it.\n",
@@ -32,42 +32,42 @@ async fn every_task_has_its_entry(engine: Engine) {
     }
     assert!(text.contains("Noted\n\nReleases go out on Tuesdays.\nAlways.\n"), "{text}");
     assert!(!text.contains("to everybody"), "the goal's first line: {text}");
-    let failed = lab.play("Fail at once", json!({})).await;
+    let failed = fixture.play("Fail at once").await;
     assert_eq!(failed["state"], "error", "{failed:#}");
-    let text = log_with(&lab.viber, "Fail at once").await;
+    let text = log_with(&fixture.viber, "Fail at once").await;
     assert!(text.contains("\nError (provider_auth): "), "{text}");
-    let body = json!({ "goal": "Wait for ever", "viberId": lab.viber_id });
-    let endless = lab.operator.post("/api/v1/tasks", &body).await.expect(201).json();
-    lab.llm.asked(5).await;
-    lab.operator.stop(id(&endless, "id")).await.expect(200);
-    let text = log_with(&lab.viber, "Wait for ever").await;
+    let body = json!({ "goal": "Wait for ever", "viberId": fixture.viber_id });
+    let endless = fixture.operator.post("/api/v1/tasks", &body).await.expect(201).json();
+    fixture.llm.asked(5).await;
+    fixture.operator.stop(id(&endless, "id")).await.expect(200);
+    let text = log_with(&fixture.viber, "Wait for ever").await;
     assert!(text.contains("\nStopped: "), "{text}");
     assert_eq!((text.matches("\nLinks: ").count(), text.matches("<!-- ").count()), (3, 3), "{text}");
     // The Board sees the file change, as any other.
     let confirmed = |task: &serde_json::Value| task["stopConfirmedAt"].is_string();
-    lab.operator.task_that(id(&endless, "id"), "the stop is confirmed", confirmed).await;
-    lab.board.sound().await;
+    fixture.operator.task_that(id(&endless, "id"), "the stop is confirmed", confirmed).await;
+    fixture.board.sound().await;
 }
 
 async fn without_the_switch_there_is_none(engine: Engine) {
-    let lab = Lab::open(engine, vec![Reply::text("One."), Reply::text("Two.")]).await;
-    lab.play("First thing", json!({})).await;
-    log_with(&lab.viber, "First thing").await;
-    let config = lab.llm.config("openai");
-    lab.viber.write("config.yaml", &format!("{config}dailyLog: false\nmaxTasks: 7\n"));
+    let fixture = remembering(engine, vec![Reply::text("One."), Reply::text("Two.")], &[]).await;
+    fixture.play("First thing").await;
+    log_with(&fixture.viber, "First thing").await;
+    let config = fixture.llm.config("openai");
+    fixture.viber.write("config.yaml", &format!("{config}dailyLog: false\nmaxTasks: 7\n"));
     // It is heard when an agent that is written after it is heard.
-    lab.viber.write("agents/later.yaml", &lab.viber.agent("mode: always_execute\n"));
+    fixture.viber.write("agents/later.yaml", &fixture.viber.agent("mode: always_execute\n"));
     eventually("the files are read", async || {
-        let viber = lab.operator.get(&format!("/api/v1/vibers/{}", lab.viber_id)).await.expect(200).json();
+        let viber = fixture.operator.get(&format!("/api/v1/vibers/{}", fixture.viber_id)).await.expect(200).json();
         viber["agents"].as_array()?.iter().any(|agent| agent["id"] == "later").then_some(())
     })
     .await;
-    let task = lab.play("Second thing", json!({})).await;
+    let task = fixture.play("Second thing").await;
     assert_eq!(task["state"], "completed", "{task:#}");
     // The daemon goes away in order, with all that it had to write.
-    let mut lab = lab;
-    lab.viber.stop().await;
-    assert!(!log(&lab.viber).contains("Second thing"), "{}", log(&lab.viber));
+    let mut fixture = fixture;
+    fixture.viber.stop().await;
+    assert!(!log(&fixture.viber).contains("Second thing"), "{}", log(&fixture.viber));
 }
 
 on_both_databases!(every_task_has_its_entry, without_the_switch_there_is_none);

@@ -1,9 +1,9 @@
 //! What an agent wants to be remembered: by its tool and in its answers, made or proposed as the session's policy has it.
 
-use board_tests::{Engine, llm::Reply};
+use board_tests::{Viber, Fixture, Engine, llm::Reply};
 use serde_json::{Value, json};
 
-use super::{Lab, curated, log_with};
+use super::{curated, log_with, remembering};
 
 const BEFORE: &str = "# Memory\n\n- The tests are slow.\n";
 
@@ -21,12 +21,12 @@ async fn a_note_for_the_day_is_written_and_one_for_good_is_proposed(engine: Engi
         remember("x", "eternal"),
         Reply::text(answer),
     ];
-    let lab = Lab::prepared(engine, script, &[("workspace/MEMORY.md", BEFORE)]).await;
-    let task = lab.play("look at invoices", json!({})).await;
+    let fixture = remembering(engine, script, &[("workspace/MEMORY.md", BEFORE)]).await;
+    let task = fixture.play("look at invoices").await;
     assert_eq!((&task["state"], &task["result"]["text"]), (&json!("completed"), &json!(answer)), "{task:#}");
-    assert_eq!(curated(&lab.viber), BEFORE, "nothing is written without a person");
-    log_with(&lab.viber, "Looked at the invoices.").await;
-    let told = lab.told(&task, "memory").await;
+    assert_eq!(curated(&fixture.viber), BEFORE, "nothing is written without a person");
+    log_with(&fixture.viber, "Looked at the invoices.").await;
+    let told = fixture.told(&task, "memory").await;
     let proposals: Vec<&Value> =
         told.iter().map(|event| &event["memory"]).filter(|memory| memory["proposal"].is_string()).collect();
     assert_eq!(proposals.len(), 2, "{told:#?}");
@@ -34,20 +34,20 @@ async fn a_note_for_the_day_is_written_and_one_for_good_is_proposed(engine: Engi
     let whole = format!("{BEFORE}- Invoices are in `billing/`.\n- Ask Ada about invoices.\n");
     assert_eq!(proposals[1]["proposal"], json!(whole), "a later proposal holds the earlier ones");
     assert!(proposals.iter().all(|one| one["base"].as_str().is_some_and(|hash| hash.len() == 64)), "{proposals:#?}");
-    let notes: Vec<(&str, &str)> = task_notes(&lab, &task).await;
+    let notes: Vec<(&str, &str)> = task_notes(&fixture, &task).await;
     assert_eq!(
         notes.iter().map(|(_, became)| *became).collect::<Vec<_>>(),
         ["applied", "proposed", "known", "proposed"],
         "{notes:?}"
     );
-    let results = lab.told(&task, "tool-result").await;
+    let results = fixture.told(&task, "tool-result").await;
     assert_eq!(results.iter().map(|result| result["ok"] == true).collect::<Vec<_>>(), [true, true, true, false]);
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// `result.memory.notes` as the viber reported it: note and what became of it.
-async fn task_notes(lab: &Lab, task: &Value) -> Vec<(&'static str, &'static str)> {
-    let events = lab.operator.events(task["id"].as_str().expect("an id")).await;
+async fn task_notes(fixture: &Fixture<Viber>, task: &Value) -> Vec<(&'static str, &'static str)> {
+    let events = fixture.operator.events(task["id"].as_str().expect("an id")).await;
     let notes =
         events.iter().find_map(|event| event["result"]["memory"]["notes"].as_array()).cloned().unwrap_or_default();
     let leak = |value: &Value| -> &'static str { value.as_str().unwrap_or_default().to_owned().leak() };
@@ -57,24 +57,24 @@ async fn task_notes(lab: &Lab, task: &Value) -> Vec<(&'static str, &'static str)
 async fn by_the_policy_it_is_written_at_once(engine: Engine) {
     let answer = "Done.\n<memory_suggestion>\n## Invoices\n\nAsk Ada.\n</memory_suggestion>\n<memory_suggestion>Be kind.</memory_suggestion>";
     let script = vec![remember("Invoices are in `billing/`.", "memory"), Reply::text(answer)];
-    let lab = Lab::prepared(engine, script, &[("workspace/MEMORY.md", BEFORE)]).await;
-    let task = lab.play("look at invoices", json!({ "memoryPolicy": "apply" })).await;
+    let fixture = remembering(engine, script, &[("workspace/MEMORY.md", BEFORE)]).await;
+    let task = fixture.play_with("look at invoices", json!({ "memoryPolicy": "apply" })).await;
     assert_eq!(task["result"]["text"], json!(answer), "{task:#}");
     let whole = format!("{BEFORE}- Invoices are in `billing/`.\n\n## Invoices\n\nAsk Ada.\n\n- Be kind.\n");
-    assert_eq!(curated(&lab.viber), whole);
-    let told = lab.told(&task, "memory").await;
+    assert_eq!(curated(&fixture.viber), whole);
+    let told = fixture.told(&task, "memory").await;
     assert_eq!(told.len(), 3, "{told:#?}");
     assert!(told.iter().all(|event| event["memory"]["path"] == "MEMORY.md" && event["memory"]["hash"].is_string()));
-    let notes = task_notes(&lab, &task).await;
+    let notes = task_notes(&fixture, &task).await;
     assert!(notes.len() == 3 && notes.iter().all(|(_, became)| *became == "applied"), "{notes:?}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn an_editor_in_between_loses_nothing(engine: Engine) {
     let script = vec![remember("One.", "memory"), remember("Two.", "memory"), Reply::text("Done.")];
-    let lab = Lab::prepared(engine, script, &[]).await;
+    let fixture = remembering(engine, script, &[]).await;
     let editing = {
-        let path = lab.viber.home().join("workspace/MEMORY.md");
+        let path = fixture.viber.home().join("workspace/MEMORY.md");
         tokio::task::spawn_blocking(move || {
             // An editor that writes whenever there is something, by reading and replacing, as editors do.
             let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
@@ -89,13 +89,13 @@ async fn an_editor_in_between_loses_nothing(engine: Engine) {
             }
         })
     };
-    let task = lab.play("remember", json!({ "memoryPolicy": "apply" })).await;
+    let task = fixture.play_with("remember", json!({ "memoryPolicy": "apply" })).await;
     assert_eq!(task["state"], "completed", "{task:#}");
     editing.await.expect("the editor ends");
-    let text = curated(&lab.viber);
+    let text = curated(&fixture.viber);
     assert!(text.contains("By hand.") && text.contains("- One."), "{text}");
     assert!(!text.contains("- One.\n- One."), "{text}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 on_both_databases!(

@@ -1,13 +1,13 @@
 //! What of the memory goes with a request: seen by the model, within bounds, and told.
 
-use board_tests::{Engine, llm::Reply};
+use board_tests::{Viber, Fixture, Engine, llm::Reply};
 use serde_json::{Value, json};
 
-use super::{Lab, log_with};
+use super::{log_with, remembering};
 
 /// Everything that the last request said to the model.
-fn words(lab: &Lab) -> String {
-    let messages = lab.llm.requests().last().expect("a request").body["messages"].clone();
+fn words(fixture: &Fixture<Viber>) -> String {
+    let messages = fixture.llm.requests().last().expect("a request").body["messages"].clone();
     let all = messages
         .as_array()
         .expect("messages")
@@ -26,12 +26,12 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
         ("workspace/memory/2020-05-03.md", "# 2020-05-03\n\n## 08:00 Iron shirts\n\nCompleted: flat.\n"),
         ("agents/default/sessions/ses_old.jsonl", &said.to_string()),
     ];
-    let lab = Lab::prepared(engine, vec![Reply::text("Fed.")], &files).await;
+    let fixture = remembering(engine, vec![Reply::text("Fed.")], &files).await;
     let more = json!({ "memory": [{ "path": "notes of the caller", "text": "The walrus is called Wanda." }],
         "plan": { "goal": "Feed", "steps": [{ "title": "Buy fish" }] } });
-    let task = lab.play("Feed the walrus", more).await;
+    let task = fixture.play_with("Feed the walrus", more).await;
     assert_eq!(task["state"], "completed", "{task:#}");
-    let text = words(&lab);
+    let text = words(&fixture);
     for (word, count) in [
         ("Walrus food is fish.", 1),
         ("Dry dishes", 1),
@@ -48,7 +48,7 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
     assert!(text.ends_with("=====\nFeed the walrus"), "the goal is the last word: {text}");
     assert!(text.find("2020-05-02.md") < text.find("2020-05-03.md"), "{text}");
 
-    let told = lab.told(&task, "context").await;
+    let told = fixture.told(&task, "context").await;
     assert_eq!(told.len(), 1, "once an attempt: {told:#?}");
     let context = &told[0];
     let layers = context["layers"].as_array().expect("layers");
@@ -78,27 +78,27 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
     );
 
     // What this task did is known to the next one.
-    log_with(&lab.viber, "Completed: Fed.").await;
-    let next = lab.play("Anything new?", json!({})).await;
+    log_with(&fixture.viber, "Completed: Fed.").await;
+    let next = fixture.play("Anything new?").await;
     assert_eq!(next["state"], "completed");
-    assert!(words(&lab).contains("Feed the walrus") && words(&lab).contains("Completed: Fed."), "{}", words(&lab));
-    lab.board.sound().await;
+    assert!(words(&fixture).contains("Feed the walrus") && words(&fixture).contains("Completed: Fed."), "{}", words(&fixture));
+    fixture.board.sound().await;
 }
 
 async fn a_large_memory_is_sent_in_part_and_says_so(engine: Engine) {
     let large =
         format!("# Memory\n\n{}", (0..4_000).map(|n| format!("Fact number {n} is true.\n\n")).collect::<String>());
-    let lab = Lab::prepared(engine, vec![Reply::text("Yes.")], &[("workspace/MEMORY.md", &large)]).await;
-    let task = lab.play("Tell", json!({ "stream": "none" })).await;
+    let fixture = remembering(engine, vec![Reply::text("Yes.")], &[("workspace/MEMORY.md", &large)]).await;
+    let task = fixture.play_with("Tell", json!({ "stream": "none" })).await;
     assert_eq!(task["state"], "completed", "{task:#}");
-    let text = words(&lab);
+    let text = words(&fixture);
     assert!(text.contains("Fact number 0 is true.") && text.contains("tokens left out …]"), "{text}");
     assert!(!text.contains("Fact number 3999") && text.len() < 40_000, "{}", text.len());
-    let told: Vec<Value> = lab.told(&task, "context").await;
+    let told: Vec<Value> = fixture.told(&task, "context").await;
     let memory = told[0]["layers"].as_array().expect("layers").iter().find(|layer| layer["layer"] == "memory");
     let cut = &memory.expect("memory")["items"][0]["truncated"];
     assert!(cut["kept"].as_u64() < cut["of"].as_u64() && cut["of"].as_u64() > Some(20_000), "{cut}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 on_both_databases!(excerpts_reach_the_model_and_are_told, a_large_memory_is_sent_in_part_and_says_so);

@@ -3,7 +3,7 @@
 use board_tests::{Engine, llm::Reply};
 use serde_json::json;
 
-use super::{Lab, offered, words};
+use super::{Planning, offered, planning, words};
 
 async fn nothing_is_done_before_somebody_allows_it(engine: Engine) {
     let script = vec![
@@ -13,16 +13,16 @@ async fn nothing_is_done_before_somebody_allows_it(engine: Engine) {
         Reply::call("write_file", json!({ "path": "hello.txt", "content": "hello ☃\n" })),
         Reply::text("It says hello."),
     ];
-    let lab = Lab::open(engine, script).await;
-    let task = lab.give("say hello", json!({ "approveFirst": true })).await;
-    let first = lab.asked().await;
+    let fixture = planning(engine, script).await;
+    let task = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
+    let first = fixture.asked().await;
     assert_eq!((first["tool"].as_str(), first["taskId"].as_str()), (Some("plan"), task["id"].as_str()), "{first:#}");
     assert!(first["preview"].as_str().is_some_and(|text| text.contains("Write hello.txt")), "{first:#}");
-    let waits = lab.operator.task(task["id"].as_str().expect("an id")).await;
+    let waits = fixture.operator.task(task["id"].as_str().expect("an id")).await;
     assert_eq!((&waits["state"], &waits["waiting"]["for"]), (&json!("running"), &json!("approval")), "{waits:#}");
-    assert!(!lab.viber.space().join("hello.txt").exists(), "nothing is written before");
-    assert!(lab.file(&task, "implementation_plan.md").contains("Write hello.txt"));
-    let requests = lab.llm.requests();
+    assert!(!fixture.viber.space().join("hello.txt").exists(), "nothing is written before");
+    assert!(fixture.file(&task, "implementation_plan.md").contains("Write hello.txt"));
+    let requests = fixture.llm.requests();
     let tools = offered(&requests[0]);
     assert!(tools.contains(&"read_file".to_owned()) && tools.contains(&"update_plan".to_owned()), "{tools:?}");
     assert!(!tools.iter().any(|tool| tool == "shell" || tool == "write_file"), "{tools:?}");
@@ -31,60 +31,60 @@ async fn nothing_is_done_before_somebody_allows_it(engine: Engine) {
     // Only for what was seen; a viewer has no say; no is a reason to plan again.
     let other = json!({ "decision": "allow", "digest": "0".repeat(64) });
     let path = format!("/api/v1/approvals/{}", first["id"].as_str().expect("an id"));
-    assert_eq!(lab.operator.post(&path, &other).await.expect(409).code(), "other_digest");
-    lab.board.token("home", "viewer").await.post(&path, &other).await.expect(403);
-    lab.word(&first, "deny", "With a snowman, please.").await.expect(200);
-    assert_eq!(lab.word(&first, "allow", "").await.expect(409).code(), "not_pending");
-    let second = lab.asked().await;
+    assert_eq!(fixture.operator.post(&path, &other).await.expect(409).code(), "other_digest");
+    fixture.board.token("home", "viewer").await.post(&path, &other).await.expect(403);
+    fixture.word(&first, "deny", "With a snowman, please.").await.expect(200);
+    assert_eq!(fixture.word(&first, "allow", "").await.expect(409).code(), "not_pending");
+    let second = fixture.asked().await;
     assert!(second["preview"].as_str().is_some_and(|text| text.contains("snowman")), "{second:#}");
-    let said = words(&lab.llm.requests()[2]);
+    let said = words(&fixture.llm.requests()[2]);
     assert!(said.contains("With a snowman, please.") && said.contains("say hello"), "{said}");
 
-    lab.word(&second, "allow", "").await.expect(200);
-    let done = lab.over(&task).await;
+    fixture.word(&second, "allow", "").await.expect(200);
+    let done = fixture.ended(&task).await;
     assert_eq!((&done["state"], &done["result"]["text"]), (&json!("completed"), &json!("It says hello.")), "{done:#}");
-    let written = std::fs::read_to_string(lab.viber.space().join("hello.txt")).expect("written");
+    let written = std::fs::read_to_string(fixture.viber.space().join("hello.txt")).expect("written");
     assert_eq!(written, "hello ☃\n");
-    let requests = lab.llm.requests();
+    let requests = fixture.llm.requests();
     assert!(offered(&requests[3]).contains(&"write_file".to_owned()));
     let said = words(&requests[3]);
     assert!(said.contains("approved_plan") && said.contains("with a snowman"), "{said}");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn a_plan_that_was_changed_meanwhile_is_asked_about_again(engine: Engine) {
     let script = vec![Reply::text("# Say hello\n\n- [ ] One\n- [ ] Two\n"), Reply::text("Done as approved.")];
-    let lab = Lab::open(engine, script).await;
-    let task = lab.give("say hello", json!({ "approveFirst": true })).await;
-    let first = lab.asked().await;
-    let path = lab.viber.home().join("workspace/sessions").join(task["sessionId"].as_str().expect("an id"));
+    let fixture = planning(engine, script).await;
+    let task = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
+    let first = fixture.asked().await;
+    let path = fixture.viber.home().join("workspace/sessions").join(task["sessionId"].as_str().expect("an id"));
     std::fs::write(path.join("implementation_plan.md"), "# Say hello\n\n- [ ] Only one\n").expect("written");
-    lab.word(&first, "allow", "").await.expect(200);
+    fixture.word(&first, "allow", "").await.expect(200);
     let second = board_tests::eventually("it asks again", async || {
-        Some(lab.asked().await).filter(|asked| asked["id"] != first["id"])
+        Some(fixture.asked().await).filter(|asked| asked["id"] != first["id"])
     })
     .await;
     assert!(second["preview"].as_str().is_some_and(|text| text.contains("Only one")), "{second:#}");
-    lab.word(&second, "allow", "").await.expect(200);
-    assert_eq!(lab.over(&task).await["state"], "completed");
-    assert!(words(&lab.llm.requests()[1]).contains("Only one"));
-    lab.board.sound().await;
+    fixture.word(&second, "allow", "").await.expect(200);
+    assert_eq!(fixture.ended(&task).await["state"], "completed");
+    assert!(words(&fixture.llm.requests()[1]).contains("Only one"));
+    fixture.board.sound().await;
 }
 
 async fn a_stop_ends_the_waiting(engine: Engine) {
-    let lab = Lab::open(engine, vec![Reply::text("# Say hello\n\n- [ ] One\n- [ ] Two\n")]).await;
-    let task = lab.give("say hello", json!({ "approveFirst": true })).await;
-    let asked = lab.asked().await;
-    lab.operator.stop(task["id"].as_str().expect("an id")).await.expect(200);
-    let gone = lab.operator.get(&format!("/api/v1/approvals/{}", asked["id"].as_str().expect("an id"))).await;
+    let fixture = planning(engine, vec![Reply::text("# Say hello\n\n- [ ] One\n- [ ] Two\n")]).await;
+    let task = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
+    let asked = fixture.asked().await;
+    fixture.operator.stop(task["id"].as_str().expect("an id")).await.expect(200);
+    let gone = fixture.operator.get(&format!("/api/v1/approvals/{}", asked["id"].as_str().expect("an id"))).await;
     assert_eq!(gone.expect(200).json()["state"], "expired");
-    assert_eq!(lab.word(&asked, "allow", "").await.expect(409).code(), "not_pending");
-    lab.operator
+    assert_eq!(fixture.word(&asked, "allow", "").await.expect(409).code(), "not_pending");
+    fixture.operator
         .task_that(task["id"].as_str().expect("an id"), "the stop is confirmed", |task| {
             task["stopConfirmedAt"].is_string()
         })
         .await;
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 on_both_databases!(

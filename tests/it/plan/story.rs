@@ -9,7 +9,7 @@ use board_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{Lab, people::put};
+use super::{Planning, people::put, planning};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
@@ -24,14 +24,14 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
         ),
         Reply::text("Built."),
     ];
-    let lab = Lab::open(Engine::Sqlite, script).await;
-    let body = json!({ "viberId": lab.viber_id, "planPolicy": "propose" });
-    let session = lab.operator.post("/api/v1/sessions", &body).await.expect(201).json();
+    let fixture = planning(Engine::Sqlite, script).await;
+    let body = json!({ "viberId": fixture.viber_id, "planPolicy": "propose" });
+    let session = fixture.operator.post("/api/v1/sessions", &body).await.expect(201).json();
     let task = json!({ "sessionId": session["id"] });
     let browser = Browser::open(Scripts::On).await;
-    browser.sign_in(&lab.board.owner().await).await;
+    browser.sign_in(&fixture.board.owner().await).await;
     browser
-        .go(&format!("{}/t/home/sessions/{}?pane=plan", lab.board.url, session["id"].as_str().expect("an id")))
+        .go(&format!("{}/t/home/sessions/{}?pane=plan", fixture.board.url, session["id"].as_str().expect("an id")))
         .await;
     browser.find("body[data-live=on]").await;
 
@@ -49,7 +49,7 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
     browser.fill("[data-step-id=s1] input[name=title]", "Check").await;
     browser.click("[data-step-id=s1] button[value=title]").await;
     browser.sees("[data-step-id=s1]", "Check").await;
-    let file = lab.file(&task, "task.md");
+    let file = fixture.file(&task, "task.md");
     assert!(file.find("Build") < file.find("Check"), "{file}");
 
     // While it runs: ticks appear by themselves.
@@ -64,47 +64,47 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
     // After it: what the agent would change is shown and accepted.
     browser.sees("#pane-body .proposal", "People should know.").await;
     browser.sees("#pane-body .plan-diff", "Announce").await;
-    assert!(!lab.file(&task, "task.md").contains("Announce"));
+    assert!(!fixture.file(&task, "task.md").contains("Announce"));
     browser.find("[data-task-state=completed]").await;
     browser.click("#pane-body .proposal button[value=accept]").await;
     browser.sees("#pane-body .steps", "Announce").await;
-    eventually("the file has it", async || lab.file(&task, "task.md").contains("Announce").then_some(())).await;
+    eventually("the file has it", async || fixture.file(&task, "task.md").contains("Announce").then_some(())).await;
     eventually("nothing is proposed any more", async || (!browser.has("#pane-body .proposal").await).then_some(()))
         .await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_the_same_forms_do() {
-    let lab =
-        Lab::open(Engine::Sqlite, vec![Reply::text("# Say hello\n\n- [ ] One\n- [ ] Two\n"), Reply::text("Done.")])
+    let fixture =
+        planning(Engine::Sqlite, vec![Reply::text("# Say hello\n\n- [ ] One\n- [ ] Two\n"), Reply::text("Done.")])
             .await;
-    let task = lab.give("say hello", json!({ "approveFirst": true })).await;
-    lab.asked().await;
+    let task = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
+    fixture.asked().await;
     let browser = Browser::open(Scripts::Off).await;
-    browser.sign_in(&lab.board.owner().await).await;
-    browser.go(&format!("{}/t/home/sessions/{}", lab.board.url, task["sessionId"].as_str().expect("an id"))).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    browser.go(&format!("{}/t/home/sessions/{}", fixture.board.url, task["sessionId"].as_str().expect("an id"))).await;
     browser.click("#review").await;
     browser.sees("#approval", "May the agent work by this plan?").await;
     browser.click("#approval button[value=allow]").await;
-    lab.over(&task).await;
+    fixture.ended(&task).await;
     browser
-        .go(&format!("{}/t/home/sessions/{}?pane=plan", lab.board.url, task["sessionId"].as_str().expect("an id")))
+        .go(&format!("{}/t/home/sessions/{}?pane=plan", fixture.board.url, task["sessionId"].as_str().expect("an id")))
         .await;
     browser.click("[data-step-id=s1] .step-menu > summary").await;
     browser.click("[data-step-id=s1] button[value=done]").await;
     browser.find("[data-step-id=s1][data-step=done]").await;
-    assert!(lab.file(&task, "task.md").contains("- [x] One"));
-    lab.board.sound().await;
+    assert!(fixture.file(&task, "task.md").contains("- [x] One"));
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_is_prepared_before_its_first_task() {
-    let lab = Lab::open(Engine::Sqlite, vec![Reply::text("Understood.")]).await;
+    let fixture = planning(Engine::Sqlite, vec![Reply::text("Understood.")]).await;
     let browser = Browser::open(Scripts::On).await;
-    browser.sign_in(&lab.board.owner().await).await;
-    browser.go(&format!("{}/t/home", lab.board.url)).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    browser.go(&format!("{}/t/home", fixture.board.url)).await;
     browser.fill("#composer textarea[name=goal]", "Ship the release\nwhen all is green").await;
     browser.click("#composer button[formaction]").await;
     browser.sees("#pane-body", "No plan yet").await;
@@ -125,14 +125,14 @@ async fn a_session_is_prepared_before_its_first_task() {
     assert_eq!(kept().await, "Ship the release\nwhen all is green");
     browser.click("form#composer button.primary").await;
     browser.find("[data-task-state=completed]").await;
-    let asked = lab.llm.requests();
+    let asked = fixture.llm.requests();
     assert!(super::words(&asked[0]).contains("Tag it"), "the agent has the plan: {}", super::words(&asked[0]));
     let title = browser.text_of("#bar").await;
     assert!(title.contains("Ship the release"), "{title}");
-    browser.go(&format!("{}/t/home", lab.board.url)).await;
+    browser.go(&format!("{}/t/home", fixture.board.url)).await;
     let left = browser.run("return document.querySelector('#goal').value", Value::Null).await;
     assert_eq!(left, "", "what went on is not kept here");
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,55 +144,55 @@ async fn parts_of_a_proposal_are_taken_or_rewritten_and_a_conflict_is_settled() 
         Reply::call("update_plan", steps(&["Test", "Tell", "Rest"])),
         Reply::text("Proposed again."),
     ];
-    let lab = Lab::open(Engine::Sqlite, script).await;
-    let body = json!({ "viberId": lab.viber_id, "planPolicy": "propose" });
-    let session = lab.operator.post("/api/v1/sessions", &body).await.expect(201).json();
+    let fixture = planning(Engine::Sqlite, script).await;
+    let body = json!({ "viberId": fixture.viber_id, "planPolicy": "propose" });
+    let session = fixture.operator.post("/api/v1/sessions", &body).await.expect(201).json();
     let id = session["id"].as_str().expect("an id").to_owned();
     let task = json!({ "sessionId": id });
     let plan = format!("/api/v1/sessions/{id}/plan");
-    put(&lab, &plan, None, &json!({ "markdown": "- [ ] Test\n- [ ] Ship\n" })).await.expect(200);
-    lab.play("more", json!({ "sessionId": id })).await;
+    put(&fixture, &plan, None, &json!({ "markdown": "- [ ] Test\n- [ ] Ship\n" })).await.expect(200);
+    fixture.play_with("more", json!({ "sessionId": id })).await;
 
     let browser = Browser::open(Scripts::On).await;
-    browser.sign_in(&lab.board.owner().await).await;
-    browser.go(&format!("{}/t/home/sessions/{id}?pane=plan", lab.board.url)).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    browser.go(&format!("{}/t/home/sessions/{id}?pane=plan", fixture.board.url)).await;
     browser.find("body[data-live=on]").await;
     // Of two changes only the second is taken.
     browser.sees("#pane-body .plan-diff", "Tell").await;
     browser.click("#pane-body .plan-diff input[name=take]").await;
     browser.click("#pane-body .proposal button[value=accept]").await;
     browser.sees("#pane-body .steps", "Tell").await;
-    eventually("the file has it", async || lab.file(&task, "task.md").contains("Tell").then_some(())).await;
-    assert!(!lab.file(&task, "task.md").contains("Lint"), "{}", lab.file(&task, "task.md"));
+    eventually("the file has it", async || fixture.file(&task, "task.md").contains("Tell").then_some(())).await;
+    assert!(!fixture.file(&task, "task.md").contains("Lint"), "{}", fixture.file(&task, "task.md"));
 
     // The next one is rewritten first.
-    lab.play("again", json!({ "sessionId": id })).await;
+    fixture.play_with("again", json!({ "sessionId": id })).await;
     browser.sees("#pane-body .plan-diff", "Rest").await;
     browser.click("#pane-body .proposal a[href*='at=proposal-']").await;
     browser.fill(".plan-edit textarea", "- [ ] Test\n- [ ] Sleep\n").await;
     browser.click(".plan-edit button.primary").await;
     browser.sees("#pane-body .steps", "Sleep").await;
     eventually("the file is what was written", async || {
-        (lab.file(&task, "task.md") == "- [ ] Test\n- [ ] Sleep\n").then_some(())
+        (fixture.file(&task, "task.md") == "- [ ] Test\n- [ ] Sleep\n").then_some(())
     })
     .await;
 
     // Two people change it, one of them on the machine, and neither is overwritten.
     browser.click("#pane-body a[href*='at=edit']").await;
     browser.fill(".plan-edit textarea", "- [ ] Test\n- [ ] Sleep well\n").await;
-    let path = lab.viber.home().join("workspace/sessions").join(&id).join("task.md");
+    let path = fixture.viber.home().join("workspace/sessions").join(&id).join("task.md");
     std::fs::write(&path, "- [x] Test\n- [ ] Sleep\n").expect("an editor saves");
     browser.click(".plan-edit button.primary").await;
     browser.sees("#plan-conflict", "Two changes of the plan met").await;
-    assert_eq!(lab.file(&task, "task.md"), "- [x] Test\n- [ ] Sleep\n");
+    assert_eq!(fixture.file(&task, "task.md"), "- [x] Test\n- [ ] Sleep\n");
     browser.click("#plan-conflict button[value=mine]").await;
     eventually("somebody's word is what is there", async || {
-        (lab.file(&task, "task.md") == "- [ ] Test\n- [ ] Sleep well\n").then_some(())
+        (fixture.file(&task, "task.md") == "- [ ] Test\n- [ ] Sleep well\n").then_some(())
     })
     .await;
     eventually("nothing is left to settle", async || (!browser.has("#plan-conflict").await).then_some(())).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,7 +201,7 @@ async fn a_walkthrough_shows_what_it_names_of_the_artifacts() {
     let png = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGP4z8DA8J8BAAf/Af8Bf4mnAAAAAElFTkSuQmCC";
     let make = format!("printf {png} | base64 -d > done.png");
     let text = "# What was done\n\nIt is green: ![All green](done.png)\n\n![Elsewhere](https://example.com/x.png)\n";
-    let lab = Lab::open(
+    let fixture = planning(
         Engine::Sqlite,
         vec![
             Reply::call("shell", json!({ "command": make })),
@@ -210,13 +210,13 @@ async fn a_walkthrough_shows_what_it_names_of_the_artifacts() {
         ],
     )
     .await;
-    let task = lab.play("prove it", json!({})).await;
-    let folder = lab.viber.home().join("workspace/sessions").join(id(&task, "sessionId"));
+    let task = fixture.play("prove it").await;
+    let folder = fixture.viber.home().join("workspace/sessions").join(id(&task, "sessionId"));
     std::fs::create_dir_all(&folder).expect("the session's folder");
     std::fs::write(folder.join("walkthrough.md"), text).expect("the proof");
     let browser = Browser::open(Scripts::On).await;
-    browser.sign_in(&lab.board.owner().await).await;
-    browser.go(&format!("{}/t/home/sessions/{}?pane=plan", lab.board.url, id(&task, "sessionId"))).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    browser.go(&format!("{}/t/home/sessions/{}?pane=plan", fixture.board.url, id(&task, "sessionId"))).await;
     browser.sees("[data-beside='walkthrough.md']", "It is green").await;
     assert_eq!(browser.count(".media-strip img").await, 1, "what lies elsewhere is not loaded");
     browser.sees(".media-strip", "All green").await;
@@ -226,5 +226,5 @@ async fn a_walkthrough_shows_what_it_names_of_the_artifacts() {
     })
     .await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
-    lab.board.sound().await;
+    fixture.board.sound().await;
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::repositories::{Attack, Ground, attack, link};
+use super::repositories::{Attack, HostileRepository, attack, link};
 
 /// Keys whose value is a program, or leads to one.
 const KEYS: &[&str] = &[
@@ -68,11 +68,11 @@ pub fn programs() -> Vec<Attack> {
             attack(format!("hook {hook}"))
                 .file(&format!("hooks/{hook}"), "")
                 .config("[core]\n\thooksPath = hooks\n")
-                .and(|ground| {
-                    fs::create_dir_all(ground.space().join(".git/hooks")).expect("made");
-                    for hook in fs::read_dir(ground.space().join("hooks")).expect("there").flatten() {
-                        fs::copy(ground.space().join("evil/run"), hook.path()).expect("copied");
-                        fs::copy(hook.path(), ground.space().join(".git/hooks").join(hook.file_name()))
+                .and(|repository| {
+                    fs::create_dir_all(repository.space().join(".git/hooks")).expect("made");
+                    for hook in fs::read_dir(repository.space().join("hooks")).expect("there").flatten() {
+                        fs::copy(repository.space().join("evil/run"), hook.path()).expect("copied");
+                        fs::copy(hook.path(), repository.space().join(".git/hooks").join(hook.file_name()))
                             .expect("copied");
                     }
                 }),
@@ -84,9 +84,9 @@ pub fn programs() -> Vec<Attack> {
     all.push(
         attack("what is missing is fetched")
             .config("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\turl = ext::{evil} %S\n\tpromisor = true\n\tuploadpack = {evil}\n[protocol \"ext\"]\n\tallow = always\n")
-            .and(|ground| {
-                let blob = ground.git(&ground.space(), &["rev-parse", "HEAD:a.txt"]);
-                fs::remove_file(ground.space().join(".git/objects").join(&blob[..2]).join(&blob[2..])).expect("removed");
+            .and(|repository| {
+                let blob = repository.git(&repository.space(), &["rev-parse", "HEAD:a.txt"]);
+                fs::remove_file(repository.space().join(".git/objects").join(&blob[..2]).join(&blob[2..])).expect("removed");
             })
             .refused("git")
             .springs(),
@@ -95,20 +95,20 @@ pub fn programs() -> Vec<Attack> {
         attack("programs beside git")
             .file("git", "#!/bin/sh\nexec evil/run\n")
             .file("sh", "#!/bin/sh\nexec evil/run\n")
-            .and(|ground| {
+            .and(|repository| {
                 for name in ["git", "sh", "cat"] {
-                    let _ = fs::copy(ground.space().join("evil/run"), ground.space().join(name));
+                    let _ = fs::copy(repository.space().join("evil/run"), repository.space().join(name));
                 }
             }),
     );
-    all.push(attack("a submodule with a configuration of its own").and(|ground| {
-        let space = ground.space();
-        ground.git(&space, &["init", "-q", "module"]);
-        ground.git(&space.join("module"), &["commit", "-q", "--allow-empty", "-m", "module"]);
-        let head = ground.git(&space.join("module"), &["rev-parse", "HEAD"]);
-        ground.git(&space, &["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
+    all.push(attack("a submodule with a configuration of its own").and(|repository| {
+        let space = repository.space();
+        repository.git(&space, &["init", "-q", "module"]);
+        repository.git(&space.join("module"), &["commit", "-q", "--allow-empty", "-m", "module"]);
+        let head = repository.git(&space.join("module"), &["rev-parse", "HEAD"]);
+        repository.git(&space, &["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
         let evil = space.join("evil/run").display().to_string();
-        ground.git(&space.join("module"), &["config", "core.fsmonitor", &evil]);
+        repository.git(&space.join("module"), &["config", "core.fsmonitor", &evil]);
         fs::write(space.join("module/dirty.txt"), "x").expect("written");
     }));
     all
@@ -128,20 +128,20 @@ pub fn configurations() -> Vec<Attack> {
             "many filters",
             &(0..200).flat_map(|n| format!("[filter \"f{n}\"]\n\tclean = x\n").into_bytes()).collect::<Vec<_>>(),
         ),
-        odd("a pipe that is included", b"[include]\n\tpath = ../pipe\n").and(|ground| {
-            let made = std::process::Command::new("mkfifo").arg(ground.space().join("pipe")).status();
+        odd("a pipe that is included", b"[include]\n\tpath = ../pipe\n").and(|repository| {
+            let made = std::process::Command::new("mkfifo").arg(repository.space().join("pipe")).status();
             assert!(made.expect("mkfifo").success());
         }),
-        odd("a folder as the configuration", b"").and(|ground| {
-            let config = ground.space().join(".git/config");
+        odd("a folder as the configuration", b"").and(|repository| {
+            let config = repository.space().join(".git/config");
             fs::remove_file(&config).and_then(|()| fs::create_dir(&config)).expect("a folder");
         }),
         odd(
             "a pipe as the configuration of a worktree",
             b"[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n",
         )
-        .and(|ground| {
-            let made = std::process::Command::new("mkfifo").arg(ground.space().join(".git/config.worktree")).status();
+        .and(|repository| {
+            let made = std::process::Command::new("mkfifo").arg(repository.space().join(".git/config.worktree")).status();
             assert!(made.expect("mkfifo").success());
         }),
         odd("an include in a circle", b"[include]\n\tpath = config\n"),
@@ -167,85 +167,85 @@ pub fn places() -> Vec<Attack> {
         elsewhere("commondir").file(".git/commondir", "{sibling}/.git\n"),
         elsewhere("commondir, relative").file(".git/commondir", "../../sibling/.git\n"),
         elsewhere("commondir with a NUL").file(".git/commondir", "../../sibling/.git\0\n"),
-        elsewhere("commondir as a link").and(|ground| link(ground, ".git/commondir", ".git/HEAD")),
-        elsewhere("objects").and(|ground| link(ground, ".git/objects", ".git/objects")),
-        elsewhere("refs").and(|ground| link(ground, ".git/refs", ".git/refs")),
-        elsewhere("HEAD").and(|ground| link(ground, ".git/HEAD", ".git/HEAD")),
-        elsewhere("index").and(|ground| link(ground, ".git/index", ".git/index")),
-        elsewhere("config").and(|ground| link(ground, ".git/config", ".git/config")),
-        elsewhere("packed-refs").and(|ground| link(ground, ".git/packed-refs", "secret.txt")),
-        elsewhere("info").and(|ground| link(ground, ".git/info", ".git/info")),
-        elsewhere("info/exclude").and(|ground| link(ground, ".git/info/exclude", "secret.txt")),
-        elsewhere("info/attributes").and(|ground| link(ground, ".git/info/attributes", "secret.txt")),
-        elsewhere("info/grafts").and(|ground| link(ground, ".git/info/grafts", "secret.txt")),
-        elsewhere("shallow").and(|ground| link(ground, ".git/shallow", "secret.txt")),
-        elsewhere("a branch").and(|ground| link(ground, ".git/refs/heads/main", ".git/refs/heads/main")),
-        elsewhere("a pack").and(|ground| link(ground, ".git/objects/pack/pack-0.pack", "secret.txt")),
-        elsewhere("a commit graph").and(|ground| link(ground, ".git/objects/info/commit-graph", "secret.txt")),
-        elsewhere("a shared index").and(|ground| link(ground, ".git/sharedindex.0000", "secret.txt")),
-        elsewhere("objects of one beginning").and(|ground| {
-            let head = ground.git(&ground.sibling(), &["rev-parse", "HEAD"]);
+        elsewhere("commondir as a link").and(|repository| link(repository, ".git/commondir", ".git/HEAD")),
+        elsewhere("objects").and(|repository| link(repository, ".git/objects", ".git/objects")),
+        elsewhere("refs").and(|repository| link(repository, ".git/refs", ".git/refs")),
+        elsewhere("HEAD").and(|repository| link(repository, ".git/HEAD", ".git/HEAD")),
+        elsewhere("index").and(|repository| link(repository, ".git/index", ".git/index")),
+        elsewhere("config").and(|repository| link(repository, ".git/config", ".git/config")),
+        elsewhere("packed-refs").and(|repository| link(repository, ".git/packed-refs", "secret.txt")),
+        elsewhere("info").and(|repository| link(repository, ".git/info", ".git/info")),
+        elsewhere("info/exclude").and(|repository| link(repository, ".git/info/exclude", "secret.txt")),
+        elsewhere("info/attributes").and(|repository| link(repository, ".git/info/attributes", "secret.txt")),
+        elsewhere("info/grafts").and(|repository| link(repository, ".git/info/grafts", "secret.txt")),
+        elsewhere("shallow").and(|repository| link(repository, ".git/shallow", "secret.txt")),
+        elsewhere("a branch").and(|repository| link(repository, ".git/refs/heads/main", ".git/refs/heads/main")),
+        elsewhere("a pack").and(|repository| link(repository, ".git/objects/pack/pack-0.pack", "secret.txt")),
+        elsewhere("a commit graph").and(|repository| link(repository, ".git/objects/info/commit-graph", "secret.txt")),
+        elsewhere("a shared index").and(|repository| link(repository, ".git/sharedindex.0000", "secret.txt")),
+        elsewhere("objects of one beginning").and(|repository| {
+            let head = repository.git(&repository.sibling(), &["rev-parse", "HEAD"]);
             let folder = format!(".git/objects/{}", &head[..2]);
-            link(ground, &folder, &folder);
+            link(repository, &folder, &folder);
         }),
         elsewhere("alternates").file(".git/objects/info/alternates", "{sibling}/.git/objects\n"),
         elsewhere("alternates, quoted").file(".git/objects/info/alternates", "\"{sibling}/.git/objects\"\n"),
         elsewhere("alternates, relative").file(".git/objects/info/alternates", "../../../sibling/.git/objects\n"),
         elsewhere("alternates of alternates").file(".git/objects/info/alternates", "../../lent\n").file("lent/info/alternates", "{sibling}/.git/objects\n"),
-        elsewhere("a .git that names another").and(|ground| name_git(ground, "{sibling}/.git")),
-        elsewhere("a .git that names a worktree").and(|ground| {
-            ground.git(&ground.sibling(), &["worktree", "add", "-q", "../side"]);
-            name_git(ground, "{sibling}/.git/worktrees/side");
+        elsewhere("a .git that names another").and(|repository| name_git(repository, "{sibling}/.git")),
+        elsewhere("a .git that names a worktree").and(|repository| {
+            repository.git(&repository.sibling(), &["worktree", "add", "-q", "../side"]);
+            name_git(repository, "{sibling}/.git/worktrees/side");
         }),
-        elsewhere("a .git that is a link").and(|ground| link(ground, ".git", ".git")),
+        elsewhere("a .git that is a link").and(|repository| link(repository, ".git", ".git")),
         elsewhere("an include").config("[include]\n\tpath = {sibling}/.git/config\n"),
         elsewhere("an include, relative").config("[include]\n\tpath = ../../sibling/.git/config\n"),
         elsewhere("an include on a condition").config("[includeIf \"gitdir:/\"]\n\tpath = {sibling}/.git/config\n"),
         elsewhere("an include of a home").config("[include]\n\tpath = ~/.gitconfig\n"),
-        elsewhere("an include through a link").config("[include]\n\tpath = ../link\n").and(|ground| link(ground, "link", ".git/config")),
+        elsewhere("an include through a link").config("[include]\n\tpath = ../link\n").and(|repository| link(repository, "link", ".git/config")),
         elsewhere("an include of an include").config("[include]\n\tpath = more\n").file(".git/more", "[include]\n\tpath = {sibling}/.git/config\n"),
         attack("another work tree").config("[core]\n\tworktree = {sibling}\n"),
         attack("lists of files").config("[core]\n\texcludesFile = {sibling}/secret.txt\n\tattributesFile = {sibling}/secret.txt\n[diff]\n\torderFile = {sibling}/secret.txt\n[commit]\n\ttemplate = {sibling}/secret.txt\n"),
-        attack("names of people").config("[log]\n\tmailmap = true\n[mailmap]\n\tfile = {sibling}/secret.txt\n\tblob = HEAD:a.txt\n").and(|ground| link(ground, ".mailmap", "secret.txt")),
+        attack("names of people").config("[log]\n\tmailmap = true\n[mailmap]\n\tfile = {sibling}/secret.txt\n\tblob = HEAD:a.txt\n").and(|repository| link(repository, ".mailmap", "secret.txt")),
         attack("revisions to leave out").config("[blame]\n\tignoreRevsFile = {sibling}/secret.txt\n[fsck]\n\tskipList = {sibling}/secret.txt\n"),
-        attack("rules that are links").and(|ground| {
-            link(ground, ".gitignore", "secret.txt");
-            link(ground, ".gitattributes", "secret.txt");
-            link(ground, "sub/.gitignore", "secret.txt");
+        attack("rules that are links").and(|repository| {
+            link(repository, ".gitignore", "secret.txt");
+            link(repository, ".gitattributes", "secret.txt");
+            link(repository, "sub/.gitignore", "secret.txt");
         }),
-        attack("a folder that is a link").and(|ground| link(ground, "sub", "")),
-        attack("a file that is a link").and(|ground| link(ground, "c.txt", "secret.txt")),
-        attack("a submodule that is the private one").and(|ground| {
-            let space = ground.space();
-            let head = ground.git(&space, &["rev-parse", "HEAD"]);
-            ground.git(&space, &["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
+        attack("a folder that is a link").and(|repository| link(repository, "sub", "")),
+        attack("a file that is a link").and(|repository| link(repository, "c.txt", "secret.txt")),
+        attack("a submodule that is the private one").and(|repository| {
+            let space = repository.space();
+            let head = repository.git(&space, &["rev-parse", "HEAD"]);
+            repository.git(&space, &["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
             fs::create_dir_all(space.join("module")).expect("made");
-            let text = format!("gitdir: {}\n", ground.sibling().join(".git").display());
+            let text = format!("gitdir: {}\n", repository.sibling().join(".git").display());
             fs::write(space.join("module/.git"), text).expect("written");
         }),
-        attack("a branch of a name that leads up").and(|ground| {
-            fs::write(ground.space().join(".git/HEAD"), "ref: refs/heads/../../../../sibling/.git/HEAD\n").expect("written");
+        attack("a branch of a name that leads up").and(|repository| {
+            fs::write(repository.space().join(".git/HEAD"), "ref: refs/heads/../../../../sibling/.git/HEAD\n").expect("written");
         }).empty(),
-        attack("single objects").and(|ground| {
+        attack("single objects").and(|repository| {
             // Deeper than is looked at beforehand: what holds is that it cannot be read.
-            let theirs = ground.sibling().join(".git/objects");
+            let theirs = repository.sibling().join(".git/objects");
             for folder in fs::read_dir(&theirs).expect("objects").flatten().filter(|folder| folder.file_name().len() == 2) {
-                let ours = ground.space().join(".git/objects").join(folder.file_name());
+                let ours = repository.space().join(".git/objects").join(folder.file_name());
                 fs::create_dir_all(&ours).expect("made");
                 for object in fs::read_dir(folder.path()).expect("objects").flatten() {
                     let _ = std::os::unix::fs::symlink(object.path(), ours.join(object.file_name()));
                 }
             }
-            let tree = ground.git(&ground.sibling(), &["rev-parse", "HEAD^{tree}"]);
-                let head = ground.git(&ground.space(), &["commit-tree", "-m", "borrowed", &tree]);
-            fs::write(ground.space().join(".git/refs/heads/main"), head).expect("written");
+            let tree = repository.git(&repository.sibling(), &["rev-parse", "HEAD^{tree}"]);
+                let head = repository.git(&repository.space(), &["commit-tree", "-m", "borrowed", &tree]);
+            fs::write(repository.space().join(".git/refs/heads/main"), head).expect("written");
         }).refused("git"),
     ]
 }
 
-fn name_git(ground: &Ground, place: &str) {
-    let git = ground.space().join(".git");
+fn name_git(repository: &HostileRepository, place: &str) {
+    let git = repository.space().join(".git");
     fs::remove_dir_all(&git).expect("removed");
-    let place = place.replace("{sibling}", &ground.sibling().display().to_string());
+    let place = place.replace("{sibling}", &repository.sibling().display().to_string());
     fs::write(git, format!("gitdir: {place}\n")).expect("written");
 }

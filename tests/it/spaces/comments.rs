@@ -1,17 +1,17 @@
 //! Comments on lines: one's own until they are sent, then one message, once.
 
-use board_tests::{Engine, Person, board::HOME, tasks};
+use board_tests::{Viber, Fixture, Engine, Person, board::HOME, tasks};
 use serde_json::Value;
 
-use super::Stage;
+use super::{Space, with_space};
 
 crate::on_both_databases!(comments_become_one_message_once, a_comment_is_its_authors_alone);
 
 /// A session with one task that is over, and a repository with a change.
-async fn session(stage: &Stage) -> String {
-    stage.repository(&[("src/a.rs", "let a = 1;\nlet b = 2;\n")]);
-    let task = stage.play("begin").await;
-    stage.write("src/a.rs", "let a = 1;\nlet c = 3;\n");
+async fn session(fixture: &Fixture<Viber>) -> String {
+    fixture.repository(&[("src/a.rs", "let a = 1;\nlet b = 2;\n")]);
+    let task = fixture.play("begin").await;
+    fixture.write("src/a.rs", "let a = 1;\nlet c = 3;\n");
     tasks::id(&task, "sessionId").to_owned()
 }
 
@@ -19,9 +19,10 @@ fn path(session: &str, verb: &str) -> String {
     format!("/t/{HOME}/sessions/{session}/comments{verb}")
 }
 
-async fn comment(stage: &Stage, person: &Person, session: &str, (side, line): (&str, &str), remark: &str) -> u16 {
+async fn comment(fixture: &Fixture<Viber>, person: &Person, session: &str, (side, line): (&str, &str), remark: &str) -> u16 {
+    let space = fixture.space();
     let fields = [
-        ("space", stage.space.as_str()),
+        ("space", space.as_str()),
         ("path", "src/a.rs"),
         ("place", "diff"),
         ("side", side),
@@ -56,32 +57,32 @@ async fn send(person: &Person, session: &str, form: &[(String, String)]) -> boar
 }
 
 /// What was asked in the session, oldest first.
-async fn asked(stage: &Stage, session: &str) -> Vec<String> {
-    let all = stage.operator.get(&format!("/api/v1/sessions/{session}/messages")).await.expect(200).json();
+async fn asked(fixture: &Fixture<Viber>, session: &str) -> Vec<String> {
+    let all = fixture.operator.get(&format!("/api/v1/sessions/{session}/messages")).await.expect(200).json();
     let of_user = |message: &&Value| message["role"] == "user";
     let items = all["items"].as_array().expect("messages").iter().filter(of_user);
     items.map(|message| tasks::said(message, "text")).collect()
 }
 
 async fn comments_become_one_message_once(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let session = session(&stage).await;
-    let olga = stage.board.operator(HOME, "olga@example.org", "operator").await;
-    let page = olga.page(&stage.page(&format!("/diff?path=src/a.rs&session={session}"))).await.expect(200).body;
+    let fixture = with_space(engine).await;
+    let session = session(&fixture).await;
+    let olga = fixture.board.operator(HOME, "olga@example.org", "operator").await;
+    let page = olga.page(&fixture.page(&format!("/diff?path=src/a.rs&session={session}"))).await.expect(200).body;
     assert!(page.contains("Comment on line 2\"") && page.contains("Comment on line 2 as it was"), "{page}");
     let asks = format!("/diff?path=src/a.rs&session={session}&side=new&line=2");
-    let with_form = olga.page(&stage.page(&asks)).await.expect(200).body;
+    let with_form = olga.page(&fixture.page(&asks)).await.expect(200).body;
     assert!(with_form.contains("name=\"quote\" value=\"let c = 3;\""), "{with_form}");
-    assert_eq!(comment(&stage, &olga, &session, ("new", "2"), "Why three?\r\nSay it.").await, 303);
-    assert_eq!(comment(&stage, &olga, &session, ("old", "2"), "Keep <b>.").await, 303);
-    assert_eq!(comment(&stage, &olga, &session, ("new", "2"), "Not this one.").await, 303);
+    assert_eq!(comment(&fixture, &olga, &session, ("new", "2"), "Why three?\r\nSay it.").await, 303);
+    assert_eq!(comment(&fixture, &olga, &session, ("old", "2"), "Keep <b>.").await, 303);
+    assert_eq!(comment(&fixture, &olga, &session, ("new", "2"), "Not this one.").await, 303);
     for (place, remark) in [(("new", "0"), "x"), (("new", "2"), " "), (("new", "2"), &*"y".repeat(5_000))] {
-        assert_eq!(comment(&stage, &olga, &session, place, remark).await, 422, "{place:?}");
+        assert_eq!(comment(&fixture, &olga, &session, place, remark).await, 422, "{place:?}");
     }
-    assert_eq!(comment(&stage, &olga, &session, ("sideways", "2"), "x").await, 400);
+    assert_eq!(comment(&fixture, &olga, &session, ("sideways", "2"), "x").await, 400);
     let waits = olga.page(&path(&session, "")).await.expect(200).body;
     assert!(waits.contains("Why three?") && waits.contains("3 comments") && !waits.contains("<b>."), "{waits}");
-    let inline = olga.page(&stage.page(&format!("/diff?path=src/a.rs&session={session}"))).await.expect(200).body;
+    let inline = olga.page(&fixture.page(&format!("/diff?path=src/a.rs&session={session}"))).await.expect(200).body;
     assert!(inline.contains("Why three?") && inline.contains("3 comments wait"), "{inline}");
     let third = form(&olga, &session).await.into_iter().filter(|(name, _)| name == "comment").map(|(_, id)| id);
     let mut unwanted = String::new();
@@ -95,7 +96,7 @@ async fn comments_become_one_message_once(engine: Engine) {
         }
     }
     olga.post_form(&path(&session, "/withdraw"), &[("comment", &unwanted)]).await.expect(303);
-    assert_eq!(asked(&stage, &session).await.len(), 1, "nothing is sent by writing");
+    assert_eq!(asked(&fixture, &session).await.len(), 1, "nothing is sent by writing");
 
     let (first, other) = (form(&olga, &session).await, form(&olga, &session).await);
     assert_ne!(first[0], other[0], "two windows");
@@ -104,9 +105,9 @@ async fn comments_become_one_message_once(engine: Engine) {
     // Again, because the answer was not seen; and from the other window.
     assert_eq!(send(&olga, &session, &first).await.expect(303).header("location"), sent.header("location"));
     assert_eq!(send(&olga, &session, &other).await.expect(303).header("location"), path(&session, ""));
-    let told = asked(&stage, &session).await;
+    let told = asked(&fixture, &session).await;
     assert_eq!(told.len(), 2, "{told:#?}");
-    let folder = stage.viber.space().display().to_string();
+    let folder = fixture.viber.space().display().to_string();
     assert_eq!(
         told[1],
         format!(
@@ -117,33 +118,33 @@ async fn comments_become_one_message_once(engine: Engine) {
     let empty = olga.page(&path(&session, "")).await.expect(200).body;
     assert!(empty.contains("No comment waits"), "{empty}");
     olga.post_form(&path(&session, "/send"), &[("key", "x")]).await.expect(422);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn a_comment_is_its_authors_alone(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let session = session(&stage).await;
-    let olga = stage.board.operator(HOME, "olga@example.org", "operator").await;
-    let otto = stage.board.operator(HOME, "otto@example.org", "operator").await;
-    let vera = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    stage.board.make_operator("rivals", "rita@example.org", "owner").await;
-    let rita = stage.board.anon().in_team(HOME);
+    let fixture = with_space(engine).await;
+    let session = session(&fixture).await;
+    let olga = fixture.board.operator(HOME, "olga@example.org", "operator").await;
+    let otto = fixture.board.operator(HOME, "otto@example.org", "operator").await;
+    let vera = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    fixture.board.make_operator("rivals", "rita@example.org", "owner").await;
+    let rita = fixture.board.anon().in_team(HOME);
     rita.sign_in("rita@example.org", board_tests::board::PASSWORD).await;
-    assert_eq!(comment(&stage, &olga, &session, ("new", "2"), "Only mine.").await, 303);
+    assert_eq!(comment(&fixture, &olga, &session, ("new", "2"), "Only mine.").await, 303);
     assert!(otto.page(&path(&session, "")).await.expect(200).body.contains("No comment waits"));
     let mine = form(&olga, &session).await;
     // Whoever knows its name cannot send or remove it.
     assert_eq!(send(&otto, &session, &mine).await.expect(303).header("location"), path(&session, ""));
     let id = mine.iter().find(|(name, _)| name == "comment").expect("one").1.clone();
     otto.post_form(&path(&session, "/withdraw"), &[("comment", &id)]).await.expect(303);
-    assert_eq!(asked(&stage, &session).await.len(), 1);
+    assert_eq!(asked(&fixture, &session).await.len(), 1);
     vera.page(&path(&session, "")).await.expect(403);
-    assert_eq!(comment(&stage, &vera, &session, ("new", "2"), "x").await, 403);
+    assert_eq!(comment(&fixture, &vera, &session, ("new", "2"), "x").await, 403);
     rita.page(&path(&session, "")).await.expect(404);
     rita.post_form(&path(&session, "/send"), &[("comment", &id)]).await.expect(404);
     assert!(olga.page(&path(&session, "")).await.expect(200).body.contains("Only mine."));
     // A session that goes takes what was written for it along.
-    stage.operator.delete(&format!("/api/v1/sessions/{session}")).await.expect(204);
+    fixture.operator.delete(&format!("/api/v1/sessions/{session}")).await.expect(204);
     olga.page(&path(&session, "")).await.expect(404);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

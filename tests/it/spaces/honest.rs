@@ -5,11 +5,11 @@ use std::fs;
 use board_tests::{Engine, board::HOME};
 use serde_json::json;
 
-use super::{Stage, changes, named};
+use super::{Space, changes, named, with_space};
 
 #[tokio::test]
 async fn repositories_of_every_format_are_shown() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = with_space(Engine::Sqlite).await;
     let formats: [(&str, &[&[&str]]); 6] = [
         ("SHA-256", &[&["init", "-q", "--object-format=sha256"]]),
         (
@@ -22,54 +22,54 @@ async fn repositories_of_every_format_are_shown() {
         ("a list of packs", &[&["repack", "-adq"], &["multi-pack-index", "write"]]),
     ];
     for (format, commands) in formats {
-        let space = stage.viber.space();
+        let space = fixture.viber.space();
         fs::remove_dir_all(&space).and_then(|()| fs::create_dir(&space)).expect("emptied");
         let (first, rest) = if format == "SHA-256" { (commands, &[][..]) } else { (&[][..], commands) };
-        first.iter().for_each(|args| _ = stage.git(args));
-        let head = stage.repository(&[("a.txt", "a\n"), ("sub/b.txt", "b\nb\nb\nb\n"), ("sub/c.txt", "c\n")]);
-        rest.iter().for_each(|args| _ = stage.git(args));
-        stage.write("a.txt", "a\na\n");
-        stage.git(&["mv", "sub/b.txt", "sub/moved.txt"]);
-        stage.write("sub/new.txt", "n\n");
-        let status = stage.ask("status").await.expect(200).json();
+        first.iter().for_each(|args| _ = fixture.git(args));
+        let head = fixture.repository(&[("a.txt", "a\n"), ("sub/b.txt", "b\nb\nb\nb\n"), ("sub/c.txt", "c\n")]);
+        rest.iter().for_each(|args| _ = fixture.git(args));
+        fixture.write("a.txt", "a\na\n");
+        fixture.git(&["mv", "sub/b.txt", "sub/moved.txt"]);
+        fixture.write("sub/new.txt", "n\n");
+        let status = fixture.ask("status").await.expect(200).json();
         let expected = named(&[("a.txt", "changed"), ("sub/moved.txt", "renamed"), ("sub/new.txt", "new")]);
         assert_eq!((changes(&status), &status["head"]), (expected, &json!(head)), "{format}");
-        let diff = stage.ask("diff?path=a.txt").await.expect(200).json();
+        let diff = fixture.ask("diff?path=a.txt").await.expect(200).json();
         assert!(diff["diff"].as_str().is_some_and(|text| text.ends_with(" a\n+a\n")), "{format}: {diff:#}");
-        let log = stage.ask("log").await.expect(200).json();
+        let log = fixture.ask("log").await.expect(200).json();
         assert_eq!((&log["items"][0]["hash"], &log["items"][0]["files"]), (&json!(head), &json!(3)), "{format}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn what_is_checked_out_is_shown_whatever_it_is() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    let first = stage.repository(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
-    stage.git(&["checkout", "-q", "-b", "side"]);
-    stage.write("a.txt", "side\n");
-    stage.commit("side");
-    stage.git(&["checkout", "-q", "--detach", &first]);
-    let status = stage.ask("status").await.expect(200).json();
+    let fixture = with_space(Engine::Sqlite).await;
+    let first = fixture.repository(&[("a.txt", "a\n"), ("b.txt", "b\n")]);
+    fixture.git(&["checkout", "-q", "-b", "side"]);
+    fixture.write("a.txt", "side\n");
+    fixture.commit("side");
+    fixture.git(&["checkout", "-q", "--detach", &first]);
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!((&status["branch"], &status["head"]), (&json!(null), &json!(first)), "nothing is on a branch");
-    stage.git(&["checkout", "-q", "main"]);
-    stage.write("a.txt", "main\n");
-    let head = stage.commit("main");
+    fixture.git(&["checkout", "-q", "main"]);
+    fixture.write("a.txt", "main\n");
+    let head = fixture.commit("main");
     let mut merge = std::process::Command::new("git");
-    merge.args(["-c", "user.name=Mia", "-c", "user.email=a@b", "merge", "-q", "side"]).current_dir(stage.viber.space());
+    merge.args(["-c", "user.name=Mia", "-c", "user.email=a@b", "merge", "-q", "side"]).current_dir(fixture.viber.space());
     assert!(!merge.output().expect("git runs").status.success(), "it is in conflict");
-    let status = stage.ask("status").await.expect(200).json();
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!((changes(&status), &status["head"]), (named(&[("a.txt", "conflict")]), &json!(head)));
-    let diff = stage.ask("diff?path=a.txt").await.expect(200).json();
+    let diff = fixture.ask("diff?path=a.txt").await.expect(200).json();
     assert!(diff["diff"].as_str().is_some_and(|text| text.contains("+<<<<<<<")), "{diff:#}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_file_with_a_filter_is_shown_as_its_bytes() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = with_space(Engine::Sqlite).await;
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
-    stage.repository(&[
+    fixture.repository(&[
         (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n*.txt text=auto eol=crlf\n"),
         ("a.bin", pointer),
         ("b.txt", "b\n"),
@@ -77,69 +77,69 @@ async fn a_file_with_a_filter_is_shown_as_its_bytes() {
     // As `git lfs install --local` writes it, and as LFS checks out.
     for (key, value) in [("clean", "git-lfs clean -- %f"), ("process", "git-lfs filter-process"), ("required", "true")]
     {
-        stage.git(&["config", &format!("filter.lfs.{key}"), value]);
+        fixture.git(&["config", &format!("filter.lfs.{key}"), value]);
     }
-    stage.write("b.txt", "b\r\n");
-    let status = stage.ask("status").await.expect(200).json();
+    fixture.write("b.txt", "b\r\n");
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!(changes(&status), named(&[]), "ends of lines are git's own matter");
-    stage.write("a.bin", "the bytes\n");
-    let status = stage.ask("status").await.expect(200).json();
+    fixture.write("a.bin", "the bytes\n");
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!(changes(&status), named(&[("a.bin", "changed")]));
-    let diff = stage.ask("diff?path=a.bin").await.expect(200).json();
+    let diff = fixture.ask("diff?path=a.bin").await.expect(200).json();
     assert!(diff["diff"].as_str().is_some_and(|text| text.ends_with("\n+the bytes\n")), "{diff:#}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn submodules_and_worktrees_in_the_space_are_shown() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    let space = stage.viber.space();
-    stage.write("lib/x.txt", "x\n");
-    stage.git(&["init", "-q", "lib"]);
-    stage.git(&["-C", "lib", "add", "-A"]);
-    stage.git(&["-C", "lib", "commit", "-qm", "lib"]);
-    stage.repository(&[("a.txt", "a\n")]);
-    stage.git(&["-c", "protocol.file.allow=always", "submodule", "add", "-q", "./lib", "module"]);
-    stage.commit("with a module");
+    let fixture = with_space(Engine::Sqlite).await;
+    let space = fixture.viber.space();
+    fixture.write("lib/x.txt", "x\n");
+    fixture.git(&["init", "-q", "lib"]);
+    fixture.git(&["-C", "lib", "add", "-A"]);
+    fixture.git(&["-C", "lib", "commit", "-qm", "lib"]);
+    fixture.repository(&[("a.txt", "a\n")]);
+    fixture.git(&["-c", "protocol.file.allow=always", "submodule", "add", "-q", "./lib", "module"]);
+    fixture.commit("with a module");
     assert!(space.join("module/.git").is_file(), "its repository lies in the space's own");
-    stage.git(&["-C", "module", "commit", "-q", "--allow-empty", "-m", "further"]);
-    let further = stage.git(&["-C", "module", "rev-parse", "HEAD"]);
-    let status = stage.ask("status").await.expect(200).json();
+    fixture.git(&["-C", "module", "commit", "-q", "--allow-empty", "-m", "further"]);
+    let further = fixture.git(&["-C", "module", "rev-parse", "HEAD"]);
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!(changes(&status), named(&[("module", "changed")]));
-    let diff = stage.ask("diff?path=module").await.expect(200).json();
+    let diff = fixture.ask("diff?path=module").await.expect(200).json();
     assert!(
         diff["diff"].as_str().is_some_and(|text| text.contains(&format!("+Subproject commit {further}"))),
         "{diff:#}"
     );
     // The space as a worktree of a repository that lies in it.
-    stage.git(&["worktree", "add", "-q", "side"]);
+    fixture.git(&["worktree", "add", "-q", "side"]);
     fs::rename(space.join(".git"), space.join("real")).expect("moved");
     fs::write(space.join(".git"), "gitdir: real\n").expect("written");
-    stage.write("a.txt", "a a\n");
-    let status = stage.ask("status").await.expect(200).json();
+    fixture.write("a.txt", "a a\n");
+    let status = fixture.ask("status").await.expect(200).json();
     assert!(changes(&status).contains(&("a.txt".to_owned(), "changed".to_owned())), "{status:#}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn ten_thousand_files_fit_into_one_look() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = with_space(Engine::Sqlite).await;
     for folder in 0..100 {
         for file in 0..100 {
-            stage.write(&format!("f{folder}/{file}.txt"), format!("{folder} {file}\n"));
+            fixture.write(&format!("f{folder}/{file}.txt"), format!("{folder} {file}\n"));
         }
     }
-    stage.repository(&[("a.txt", "a\n")]);
+    fixture.repository(&[("a.txt", "a\n")]);
     for folder in 0..100 {
-        stage.write(&format!("f{folder}/1.txt"), "changed\n");
-        stage.write(&format!("f{folder}/new.txt"), "new\n");
+        fixture.write(&format!("f{folder}/1.txt"), "changed\n");
+        fixture.write(&format!("f{folder}/new.txt"), "new\n");
     }
     let begin = std::time::Instant::now();
     // Making the files may have taken longer than the Board keeps an idle connection.
-    let operator = stage.board.token(HOME, "operator").await;
-    let path = format!("/api/v1/vibers/{}/spaces/{}/status", stage.id, stage.space);
+    let operator = fixture.board.token(HOME, "operator").await;
+    let path = format!("/api/v1/vibers/{}/spaces/{}/status", fixture.viber_id, fixture.space());
     let status = operator.get(&path).await.expect(200).json();
     println!("status of 10,000 files, 200 of them changed: {:?}", begin.elapsed());
     assert_eq!((changes(&status).len(), &status["omitted"]), (200, &json!(0)));
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

@@ -2,9 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use board_tests::{Engine, canary::Canary, viber::processes_with};
+use board_tests::{Viber, Fixture, Engine, canary::Canary, viber::processes_with};
 
-use super::{Stage, changes, code};
+use super::{Space, changes, code, with_space};
 
 /// Programs of a repository, each of which leaves a mark when it runs.
 struct Traps {
@@ -13,8 +13,8 @@ struct Traps {
 }
 
 impl Traps {
-    fn set(stage: &Stage) -> Self {
-        let root = stage.viber.root();
+    fn set(fixture: &Fixture<Viber>) -> Self {
+        let root = fixture.viber.root();
         let traps = Self { marks: root.join("marks"), programs: root.join("traps") };
         fs::create_dir_all(&traps.marks).expect("made");
         fs::create_dir_all(&traps.programs).expect("made");
@@ -44,27 +44,27 @@ impl Traps {
 
 #[tokio::test]
 async fn a_hostile_repository_runs_nothing() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n"), ("b.odd", "b\n"), ("c.dat", "c\n"), ("--output=x", "o\n")]);
-    let traps = Traps::set(&stage);
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n"), ("b.odd", "b\n"), ("c.dat", "c\n"), ("--output=x", "o\n")]);
+    let traps = Traps::set(&fixture);
     // A submodule brings a configuration of its own.
-    fs::create_dir_all(stage.viber.space().join("module")).expect("made");
-    stage.git(&["init", "-q", "module"]);
+    fs::create_dir_all(fixture.viber.space().join("module")).expect("made");
+    fixture.git(&["init", "-q", "module"]);
     let inside = ["-C", "module"];
-    stage.git(&[&inside[..], &["config", "core.fsmonitor", &traps.program("module-fsmonitor", "")]].concat());
-    stage
+    fixture.git(&[&inside[..], &["config", "core.fsmonitor", &traps.program("module-fsmonitor", "")]].concat());
+    fixture
         .git(&[&inside[..], &["-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "module"]].concat());
-    stage.git(&[
+    fixture.git(&[
         "-c",
         "core.fsmonitor=false",
         "update-index",
         "--add",
         "--cacheinfo",
-        &format!("160000,{},module", stage.git(&["-C", "module", "-c", "core.fsmonitor=false", "rev-parse", "HEAD"])),
+        &format!("160000,{},module", fixture.git(&["-C", "module", "-c", "core.fsmonitor=false", "rev-parse", "HEAD"])),
     ]);
-    stage.write("module/dirty.txt", "x\n");
+    fixture.write("module/dirty.txt", "x\n");
     let config = |key: &str, value: &str| {
-        stage.git(&["config", key, value]);
+        fixture.git(&["config", key, value]);
     };
     config("core.fsmonitor", &traps.program("fsmonitor", ""));
     config("diff.external", &traps.program("external", ""));
@@ -86,8 +86,8 @@ async fn a_hostile_repository_runs_nothing() {
         traps.program(hook, "");
     }
     let attributes = "a.txt diff=driver filter=odd\\ name.x\nb.odd diff=texty filter=process\n* filter=process\n";
-    stage.write(".gitattributes", attributes);
-    fs::write(stage.viber.space().join(".git/info/attributes"), "* filter=process\na.txt diff=driver\n")
+    fixture.write(".gitattributes", attributes);
+    fs::write(fixture.viber.space().join(".git/info/attributes"), "* filter=process\na.txt diff=driver\n")
         .expect("written");
     // What is missing would be fetched from a place that the repository names.
     let upload = traps.program("upload-pack", "");
@@ -97,56 +97,56 @@ async fn a_hostile_repository_runs_nothing() {
     config("remote.origin.uploadpack", &upload);
     config("protocol.ext.allow", "always");
     for (path, text) in [("a.txt", "a a\n"), ("b.odd", "b b\n"), ("c.dat", "c c\n"), ("--output=x", "o o\n")] {
-        stage.write(path, text);
+        fixture.write(path, text);
     }
     // The traps work: whoever asks git plainly springs some.
     let mut plain = std::process::Command::new("git");
-    plain.args(["diff", "HEAD"]).current_dir(stage.viber.space());
+    plain.args(["diff", "HEAD"]).current_dir(fixture.viber.space());
     let _ = plain.output().expect("git runs");
     assert!(!traps.sprung().is_empty(), "no trap works");
     traps.wipe();
 
-    let status = stage.ask("status").await.expect(200).json();
+    let status = fixture.ask("status").await.expect(200).json();
     let told = changes(&status);
     for path in ["a.txt", "b.odd", "c.dat", "--output=x"] {
         assert!(told.contains(&(path.to_owned(), "changed".to_owned())), "{path} in {status:#}");
     }
     for (path, line) in [("a.txt", "+a a"), ("b.odd", "+b b"), ("--output=x", "+o o"), (".gitattributes", "+* filter")]
     {
-        let diff = stage.ask(&format!("diff?path={path}")).await.expect(200).json();
+        let diff = fixture.ask(&format!("diff?path={path}")).await.expect(200).json();
         assert!(diff["diff"].as_str().is_some_and(|text| text.contains(line)), "{path}: {diff:#}");
     }
-    stage.ask("diff?path=module").await.expect(200);
-    let log = stage.ask("log").await.expect(200).json();
+    fixture.ask("diff?path=module").await.expect(200);
+    let log = fixture.ask("log").await.expect(200).json();
     assert_eq!(log["items"][0]["subject"], "first");
     // An object that is not there is not fetched either.
-    let blob = stage.git(&["-c", "core.fsmonitor=false", "rev-parse", "HEAD:c.dat"]);
-    fs::remove_file(stage.viber.space().join(".git/objects").join(&blob[..2]).join(&blob[2..])).expect("removed");
+    let blob = fixture.git(&["-c", "core.fsmonitor=false", "rev-parse", "HEAD:c.dat"]);
+    fs::remove_file(fixture.viber.space().join(".git/objects").join(&blob[..2]).join(&blob[2..])).expect("removed");
     traps.wipe();
-    let missing = stage.ask("diff?path=c.dat").await;
+    let missing = fixture.ask("diff?path=c.dat").await;
     assert_eq!((missing.status, code(&missing).as_str()), (422, "git"), "{missing:#?}");
     assert_eq!(traps.sprung(), Vec::<String>::new());
-    assert!(!stage.viber.space().join("x").exists(), "a name is no option");
-    stage.board.sound().await;
+    assert!(!fixture.viber.space().join("x").exists(), "a name is no option");
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_repository_shows_no_other_folder_as_its_own() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = with_space(Engine::Sqlite).await;
     let secret = Canary::new("another folder's file");
-    let other = stage.viber.root().join("other");
+    let other = fixture.viber.root().join("other");
     fs::create_dir_all(&other).expect("made");
     fs::write(other.join("a.txt"), format!("{}\n", secret.secret)).expect("written");
-    stage.repository(&[("a.txt", "a\n")]);
-    stage.git(&["config", "core.worktree", &other.display().to_string()]);
+    fixture.repository(&[("a.txt", "a\n")]);
+    fixture.git(&["config", "core.worktree", &other.display().to_string()]);
     for what in ["status", "diff?path=a.txt"] {
-        let answer = stage.ask(what).await.expect(200);
+        let answer = fixture.ask(what).await.expect(200);
         assert!(!answer.body.contains(&secret.secret), "{answer:#?}");
         assert!(!answer.body.contains("\"changed\""), "{answer:#?}");
     }
     // A `.git` that leads to somebody else's history is not followed.
-    let git = stage.viber.space().join(".git");
-    let theirs = stage.viber.root().join("theirs.git");
+    let git = fixture.viber.space().join(".git");
+    let theirs = fixture.viber.root().join("theirs.git");
     fs::rename(&git, &theirs).expect("moved");
     for lead in ["link", "file"] {
         match lead {
@@ -154,31 +154,31 @@ async fn a_repository_shows_no_other_folder_as_its_own() {
             _ => fs::write(&git, format!("gitdir: {}\n", theirs.display())).expect("written"),
         }
         for what in ["status", "log"] {
-            assert_eq!(code(&stage.ask(what).await.expect(422)), "leads_elsewhere", "{lead} {what}");
+            assert_eq!(code(&fixture.ask(what).await.expect(422)), "leads_elsewhere", "{lead} {what}");
         }
         fs::remove_file(&git).expect("removed");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn git_that_does_not_end_is_ended() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
     // What it leaves out stands in a pipe that nobody writes to.
-    let pipe = stage.viber.space().join(".git/info/exclude");
+    let pipe = fixture.viber.space().join(".git/info/exclude");
     fs::remove_file(&pipe).expect("removed");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-    let answer = stage.ask("status").await.expect(422);
+    let answer = fixture.ask("status").await.expect(422);
     assert_eq!(code(&answer), "too_slow", "{answer:#?}");
-    let mark = stage.viber.space().display().to_string();
+    let mark = fixture.viber.space().display().to_string();
     board_tests::eventually("nothing of it is left", || async {
         processes_with(&mark).into_iter().all(|(_, line)| !line.contains("git")).then_some(())
     })
     .await;
     // Files are looked at without git.
-    stage.ask("file?path=a.txt").await.expect(200);
-    stage.board.sound().await;
+    fixture.ask("file?path=a.txt").await.expect(200);
+    fixture.board.sound().await;
 }
 
 /// Links that lead through others, as long as the kernel follows them, by names as long as it takes.
@@ -194,38 +194,38 @@ fn maze(folder: &std::path::Path) {
 
 #[tokio::test]
 async fn a171_links_that_lead_through_links_hold_up_nobody() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
-    stage.write("a.txt", "b\n");
-    maze(&stage.viber.space());
-    let refs = stage.viber.space().join(".git/refs");
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
+    fixture.write("a.txt", "b\n");
+    maze(&fixture.viber.space());
+    let refs = fixture.viber.space().join(".git/refs");
     let link = |n: usize| std::os::unix::fs::symlink("../../link36", refs.join(format!("x{n}"))).expect("linked");
     (0..200).for_each(link);
     let begin = std::time::Instant::now();
-    let status = stage.ask("log").await.expect(200).json();
+    let status = fixture.ask("log").await.expect(200).json();
     assert_eq!(status["items"][0]["subject"], "first", "{status:#}");
     assert!(begin.elapsed() < std::time::Duration::from_secs(8), "{:?}", begin.elapsed());
     // One more is a reason not to look, told at once and to everybody who asks: nothing of it goes on behind the answer.
     (200..2_000).for_each(link);
     for _ in 0..8 {
-        let answer = stage.ask("log").await.expect(422);
+        let answer = fixture.ask("log").await.expect(422);
         assert_eq!(code(&answer), "unreadable_repository", "{answer:#?}");
         assert!(answer.body.contains("more than 200 links"), "{answer:#?}");
     }
     (200..2_000).for_each(|n| fs::remove_file(refs.join(format!("x{n}"))).expect("removed"));
-    stage.ask("log").await.expect(200);
-    stage.board.sound().await;
+    fixture.ask("log").await.expect(200);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_commit_that_is_lost_is_not_told_as_a_repository_without_any() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
-    let head = stage.git(&["rev-parse", "HEAD"]);
-    fs::remove_file(stage.viber.space().join(".git/objects").join(&head[..2]).join(&head[2..])).expect("removed");
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
+    let head = fixture.git(&["rev-parse", "HEAD"]);
+    fs::remove_file(fixture.viber.space().join(".git/objects").join(&head[..2]).join(&head[2..])).expect("removed");
     for what in ["status", "log"] {
-        let answer = stage.ask(what).await.expect(422);
+        let answer = fixture.ask(what).await.expect(422);
         assert_eq!(code(&answer), "git", "{what}: {answer:#?}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

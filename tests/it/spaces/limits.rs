@@ -2,11 +2,11 @@
 
 use std::{cell::Cell, collections::BTreeMap, fs, process::Command, time::Duration};
 
-use board_tests::{Engine, eventually, viber::processes_with};
+use board_tests::{Viber, Fixture, Engine, eventually, viber::processes_with};
 use nix::libc;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use super::{Stage, changes, code, named, repositories::Ground};
+use super::{Space, changes, code, named, repositories::HostileRepository, with_space};
 
 /// Runs `run` on a kernel that does not know this system call, and so everything that is started there.
 fn without<T: Send>(call: libc::c_long, run: impl FnOnce() -> T + Send) -> T {
@@ -23,21 +23,21 @@ fn without<T: Send>(call: libc::c_long, run: impl FnOnce() -> T + Send) -> T {
 
 /// The daemon on such a kernel: files are shown, changes are not, and it says why.
 async fn lesser(call: libc::c_long, what: &str) {
-    let mut stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
-    stage.ask("status").await.expect(200);
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
-    without(call, || stage.viber.run());
-    eventually("it answers", || async { (stage.ask("tree").await.status == 200).then_some(()) }).await;
+    let mut fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
+    fixture.ask("status").await.expect(200);
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    without(call, || fixture.viber.run());
+    eventually("it answers", || async { (fixture.ask("tree").await.status == 200).then_some(()) }).await;
     for question in ["status", "log", "diff?path=a.txt"] {
-        let answer = stage.ask(question).await.expect(422);
+        let answer = fixture.ask(question).await.expect(422);
         assert_eq!(code(&answer), "no_confinement", "{answer:#?}");
         assert!(answer.body.contains(what), "{answer:#?}");
     }
-    assert_eq!(stage.ask("file?path=a.txt").await.expect(200).body, "a\n");
-    stage.ask("tree").await.expect(200);
-    stage.board.sound().await;
+    assert_eq!(fixture.ask("file?path=a.txt").await.expect(200).body, "a\n");
+    fixture.ask("tree").await.expect(200);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
@@ -51,8 +51,8 @@ async fn a109_without_seccomp_git_is_not_let_at_a_repository() {
 }
 
 /// The gits that look at the space now.
-fn gits(stage: &Stage) -> Vec<u32> {
-    let place = format!("GIT_WORK_TREE={}\0", stage.viber.space().display());
+fn gits(fixture: &Fixture<Viber>) -> Vec<u32> {
+    let place = format!("GIT_WORK_TREE={}\0", fixture.viber.space().display());
     let of_space = |(pid, line): (u32, String)| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         (line.starts_with("git ") && String::from_utf8_lossy(&environment).contains(&place)).then_some(pid)
@@ -61,8 +61,8 @@ fn gits(stage: &Stage) -> Vec<u32> {
 }
 
 /// The most memory that one of them has had, as the kernel counts, KiB.
-fn peak(stage: &Stage) -> u64 {
-    let all = gits(stage).into_iter().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
+fn peak(fixture: &Fixture<Viber>) -> u64 {
+    let all = gits(fixture).into_iter().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
     let peaks = all.filter_map(|status| {
         let line = status.lines().find(|line| line.starts_with("VmHWM:"))?.to_owned();
         line.split_whitespace().nth(1)?.parse().ok()
@@ -75,22 +75,22 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 #[tokio::test]
 async fn a106_a_look_takes_no_more_memory_than_it_may() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
-    let space = stage.viber.space();
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
+    let space = fixture.viber.space();
     // A tree of 300 MiB, packed into little.
     let mut hash = tokio::process::Command::new("sh");
     hash.args(["-c", "head -c 300M /dev/zero | git -c core.compression=1 hash-object -t tree -w --stdin --literally"]);
     let tree = hash.current_dir(&space).output().await.expect("git runs");
     let tree = String::from_utf8_lossy(&tree.stdout).trim().to_owned();
-    let commit = stage.git(&["commit-tree", "-m", "large", &tree]);
+    let commit = fixture.git(&["commit-tree", "-m", "large", &tree]);
     fs::write(space.join(".git/refs/heads/main"), format!("{commit}\n")).expect("written");
     let most = Cell::new(0);
     let asked = async {
         // A look is over soon: on a busy machine it may pass between two looks at the processes.
         for _ in 0..20 {
             for what in ["status", "log", "diff?path=a.txt"] {
-                assert_eq!(code(&stage.ask(what).await.expect(422)), "too_large", "{what}");
+                assert_eq!(code(&fixture.ask(what).await.expect(422)), "too_large", "{what}");
             }
             if most.get() > 0 {
                 return;
@@ -99,7 +99,7 @@ async fn a106_a_look_takes_no_more_memory_than_it_may() {
     };
     let watched = async {
         loop {
-            most.set(most.get().max(peak(&stage)));
+            most.set(most.get().max(peak(&fixture)));
             tokio::time::sleep(INTERVAL).await;
         }
     };
@@ -112,31 +112,31 @@ async fn a106_a_look_takes_no_more_memory_than_it_may() {
     let stored = [b"\x78\x01\x00".as_slice(), &length, &length.map(|byte| !byte), claim].concat();
     let object = space.join(".git/objects").join(&tree[..2]).join(&tree[2..]);
     fs::remove_file(&object).and_then(|()| fs::write(&object, stored)).expect("written");
-    assert_eq!(code(&stage.ask("status").await.expect(422)), "too_large");
-    stage.board.sound().await;
+    assert_eq!(code(&fixture.ask("status").await.expect(422)), "too_large");
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a107_many_looks_at_once_wait_in_a_line_that_has_an_end() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
     // Each look hangs until its time is over.
-    let pipe = stage.viber.space().join(".git/info/exclude");
+    let pipe = fixture.viber.space().join(".git/info/exclude");
     fs::remove_file(&pipe).expect("removed");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-    let asked = futures_util::future::join_all((0..30).map(|_| stage.ask("status")));
+    let asked = futures_util::future::join_all((0..30).map(|_| fixture.ask("status")));
     // Files are looked at meanwhile.
     let asked = async {
         let files = async {
-            eventually("looks hang", || async { (gits(&stage).len() == 3).then_some(()) }).await;
-            stage.ask("file?path=a.txt").await.expect(200);
+            eventually("looks hang", || async { (gits(&fixture).len() == 3).then_some(()) }).await;
+            fixture.ask("file?path=a.txt").await.expect(200);
         };
         futures_util::future::join(asked, files).await.0
     };
     let mut most = 0;
     let watched = async {
         loop {
-            most = most.max(gits(&stage).len());
+            most = most.max(gits(&fixture).len());
             tokio::time::sleep(INTERVAL).await;
         }
     };
@@ -148,80 +148,80 @@ async fn a107_many_looks_at_once_wait_in_a_line_that_has_an_end() {
     let (slow, busy) = (of("too_slow"), of("viber_busy"));
     assert!((3..=6).contains(&slow) && busy >= 3 && slow + busy + of("viber_refused") == 30, "{codes:?}");
     assert_eq!(most, 3, "at once");
-    eventually("nothing of it is left", || async { gits(&stage).is_empty().then_some(()) }).await;
+    eventually("nothing of it is left", || async { gits(&fixture).is_empty().then_some(()) }).await;
     fs::remove_file(&pipe).expect("removed");
-    stage.ask("status").await.expect(200);
-    stage.board.sound().await;
+    fixture.ask("status").await.expect(200);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a110_of_a_repository_above_only_the_spaces_part_is_shown() {
-    let ground = Ground::lay().await;
-    let stage = &ground.stage;
-    let (space, above) = (ground.space(), ground.space().parent().expect("a folder").to_owned());
+    let repository = HostileRepository::lay().await;
+    let fixture = &repository.fixture;
+    let (space, above) = (repository.space(), repository.space().parent().expect("a folder").to_owned());
     fs::create_dir_all(&space).expect("made");
-    stage.write("a.txt", "a\n");
-    stage.write("ignored.log", "x\n");
+    fixture.write("a.txt", "a\n");
+    fixture.write("ignored.log", "x\n");
     // The folder above is a repository with the private one's files.
-    let theirs = ground.sibling();
+    let theirs = repository.sibling();
     fs::rename(theirs.join(".git"), theirs.join("git")).expect("moved");
     fs::write(above.join(".gitignore"), "*\n!/space\n!/space/**\n*.log\n").expect("written");
-    ground.git(&above, &["init", "-q", "-b", "main"]);
-    ground.git(&above, &["add", "-f", "space/a.txt", "sibling/secret.txt", ".gitignore"]);
-    ground.git(&above, &["commit", "-qm", "first"]);
+    repository.git(&above, &["init", "-q", "-b", "main"]);
+    repository.git(&above, &["add", "-f", "space/a.txt", "sibling/secret.txt", ".gitignore"]);
+    repository.git(&above, &["commit", "-qm", "first"]);
     fs::copy(theirs.join("secret.txt"), above.join("other.txt")).expect("copied");
-    ground.git(&above, &["add", "-f", "other.txt"]);
-    ground.git(&above, &["commit", "-qm", "elsewhere"]);
-    stage.write("a.txt", "a a\n");
-    stage.write("new.txt", "n\n");
+    repository.git(&above, &["add", "-f", "other.txt"]);
+    repository.git(&above, &["commit", "-qm", "elsewhere"]);
+    fixture.write("a.txt", "a a\n");
+    fixture.write("new.txt", "n\n");
     fs::write(theirs.join("secret.txt"), fs::read(theirs.join("a.txt")).expect("there").repeat(2)).expect("written");
     std::os::unix::fs::symlink(theirs.join("secret.txt"), space.join("link")).expect("linked");
     let looks = ["status", "diff?path=a.txt", "diff?path=new.txt&from=sibling/secret.txt", "diff?path=link", "log"];
     for what in looks {
-        let answer = stage.ask(what).await;
+        let answer = fixture.ask(what).await;
         assert!(matches!(answer.status, 200 | 422), "{answer:#?}");
         // The name of its newest commit is told: it is the space's too.
-        ground.check(what, &answer);
+        repository.check(what, &answer);
         assert!(!answer.body.contains("elsewhere"), "{answer:#?}");
     }
-    let status = stage.ask("status").await.expect(200).json();
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!(changes(&status), named(&[("a.txt", "changed"), ("link", "new"), ("new.txt", "new")]));
-    let log = stage.ask("log").await.expect(200).json();
+    let log = fixture.ask("log").await.expect(200).json();
     assert_eq!(log["items"].as_array().map(Vec::len), Some(1), "{log:#}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a111_a_configuration_that_cannot_be_read_whole_is_refused() {
-    let ground = Ground::lay().await;
-    ground.suffer(super::attacks::configurations()).await;
-    ground.stage.board.sound().await;
+    let repository = HostileRepository::lay().await;
+    repository.suffer(super::attacks::configurations()).await;
+    repository.fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a112_a_space_that_holds_the_vibers_home_shows_no_changes() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    let root = stage.viber.root().canonicalize().expect("a folder");
-    let agent = stage.viber.agent("mode: always_execute\n");
-    stage.viber.write(
+    let fixture = with_space(Engine::Sqlite).await;
+    let root = fixture.viber.root().canonicalize().expect("a folder");
+    let agent = fixture.viber.agent("mode: always_execute\n");
+    fixture.viber.write(
         "agents/default.yaml",
-        &agent.replace(&stage.viber.space().display().to_string(), &root.display().to_string()),
+        &agent.replace(&fixture.viber.space().display().to_string(), &root.display().to_string()),
     );
     let path = |what: &str| {
         let space = board_tests::tasks::space(&root.display().to_string());
-        format!("/api/v1/vibers/{}/spaces/{space}/{what}", stage.id)
+        format!("/api/v1/vibers/{}/spaces/{space}/{what}", fixture.viber_id)
     };
     eventually("the new space is known", || async {
-        (stage.operator.get(&path("tree")).await.status == 200).then_some(())
+        (fixture.operator.get(&path("tree")).await.status == 200).then_some(())
     })
     .await;
-    stage.git(&["init", "-q", &root.display().to_string()]);
+    fixture.git(&["init", "-q", &root.display().to_string()]);
     // The daemon's credential as a configuration, as a list of what is left out, as an object store.
     fs::write(root.join(".git/config"), "[include]\n\tpath = ../home/state/credential\n").expect("written");
     for what in ["status", "log", "diff?path=home/config.yaml", "diff?path=space/a.txt"] {
-        let answer = stage.operator.get(&path(what)).await;
+        let answer = fixture.operator.get(&path(what)).await;
         let expected = ["leads_elsewhere", "forbidden_path", "not_found"];
         assert!(expected.contains(&code(&answer).as_str()), "{what}: {answer:#?}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

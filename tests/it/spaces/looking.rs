@@ -1,63 +1,63 @@
 //! What lies in a space, what changed there and since when, as git on the machine tells it.
 
-use board_tests::{Engine, board::HOME, llm::Reply, tasks::id};
+use board_tests::{Fixture, Engine, board::HOME, llm::Reply, tasks::id};
 use serde_json::json;
 
-use super::{Stage, changes, code, named};
+use super::{Space, changes, code, named, with_space};
 
 crate::on_both_databases!(a_space_is_looked_at_and_never_kept);
 
 async fn a_space_is_looked_at_and_never_kept(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let head = stage.repository(&[("src/main.rs", "fn main() {}\n"), ("notes.md", "# Notes\n")]);
-    let all = stage.operator.get(&format!("/api/v1/vibers/{}/spaces", stage.id)).await.expect(200).json();
-    let told = stage.viber.space().display().to_string();
-    assert_eq!(all["items"], json!([{ "id": stage.space, "path": told, "agents": ["default"] }]));
-    let tree = stage.ask("tree").await.expect(200).json();
+    let mut fixture = with_space(engine).await;
+    let head = fixture.repository(&[("src/main.rs", "fn main() {}\n"), ("notes.md", "# Notes\n")]);
+    let all = fixture.operator.get(&format!("/api/v1/vibers/{}/spaces", fixture.viber_id)).await.expect(200).json();
+    let told = fixture.viber.space().display().to_string();
+    assert_eq!(all["items"], json!([{ "id": fixture.space(), "path": told, "agents": ["default"] }]));
+    let tree = fixture.ask("tree").await.expect(200).json();
     let names: Vec<_> = tree["items"].as_array().expect("items").iter().map(|item| item["name"].clone()).collect();
     assert_eq!(names, ["src", "notes.md"], "git's own folder is not shown");
-    assert_eq!(stage.ask("file?path=src/main.rs").await.expect(200).body, "fn main() {}\n");
-    assert_eq!(stage.ask("file?path=nothing").await.expect(404).code(), "not_found");
-    let status = stage.ask("status").await.expect(200).json();
+    assert_eq!(fixture.ask("file?path=src/main.rs").await.expect(200).body, "fn main() {}\n");
+    assert_eq!(fixture.ask("file?path=nothing").await.expect(404).code(), "not_found");
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!((&status["branch"], &status["head"], &status["changes"]), (&json!("main"), &json!(head), &json!([])));
-    let before = std::fs::read_to_string(stage.viber.space().join("src/main.rs")).expect("there");
+    let before = std::fs::read_to_string(fixture.viber.space().join("src/main.rs")).expect("there");
     // Nothing of it can be changed from here, and nothing is kept of it.
     for method in [reqwest::Method::PUT, reqwest::Method::DELETE, reqwest::Method::POST] {
-        let path = format!("/api/v1/vibers/{}/spaces/{}/file?path=src/main.rs", stage.id, stage.space);
-        let answer = stage.operator.send(stage.operator.request(method, &path).body("x")).await;
+        let path = format!("/api/v1/vibers/{}/spaces/{}/file?path=src/main.rs", fixture.viber_id, fixture.space());
+        let answer = fixture.operator.send(fixture.operator.request(method, &path).body("x")).await;
         assert_eq!(answer.status, 405, "{answer:#?}");
     }
-    assert_eq!(std::fs::read_to_string(stage.viber.space().join("src/main.rs")).expect("there"), before);
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
+    assert_eq!(std::fs::read_to_string(fixture.viber.space().join("src/main.rs")).expect("there"), before);
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
     for what in ["tree", "file?path=src/main.rs", "status", "log", "diff?path=src/main.rs"] {
-        assert_eq!(code(&stage.ask(what).await.expect(409)), "viber_away", "{what}");
+        assert_eq!(code(&fixture.ask(what).await.expect(409)), "viber_away", "{what}");
     }
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    let page = person.page(&stage.page("")).await.expect(200).body;
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let page = person.page(&fixture.page("")).await.expect(200).body;
     assert!(page.contains("This needs the viber."), "{page}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn each_kind_of_change_is_told_with_its_lines() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[
         ("kept.txt", "one\ntwo\nthree\nfour\nfive\nsix\n"),
         ("gone.txt", "x\n"),
         ("-odd name.txt", "a\n"),
         ("image.png", "\0\u{1}"),
         ("crlf.txt", "a\n"),
     ]);
-    stage.git(&["mv", "kept.txt", "moved to.txt"]);
-    stage.write("moved to.txt", "one\ntwo\nthree\nfour\nfive\nsix\nseven\n");
-    std::fs::remove_file(stage.viber.space().join("gone.txt")).expect("removed");
-    stage.write("-odd name.txt", "a\nb\n");
-    stage.write("image.png", "\0\u{2}");
-    stage.write("new/brand new.txt", "fresh\n");
-    stage.write(".gitignore", "ignored/\n");
-    stage.write("ignored/secret.txt", "x\n");
-    let status = stage.ask("status").await.expect(200).json();
+    fixture.git(&["mv", "kept.txt", "moved to.txt"]);
+    fixture.write("moved to.txt", "one\ntwo\nthree\nfour\nfive\nsix\nseven\n");
+    std::fs::remove_file(fixture.viber.space().join("gone.txt")).expect("removed");
+    fixture.write("-odd name.txt", "a\nb\n");
+    fixture.write("image.png", "\0\u{2}");
+    fixture.write("new/brand new.txt", "fresh\n");
+    fixture.write(".gitignore", "ignored/\n");
+    fixture.write("ignored/secret.txt", "x\n");
+    let status = fixture.ask("status").await.expect(200).json();
     let expected = named(&[
         ("-odd name.txt", "changed"),
         (".gitignore", "new"),
@@ -72,7 +72,7 @@ async fn each_kind_of_change_is_told_with_its_lines() {
     let moved = of("moved to.txt").expect("told");
     assert_eq!((&moved["renamedFrom"], &moved["added"], &moved["removed"]), (&json!("kept.txt"), &json!(1), &json!(0)));
     assert_eq!(of("image.png").expect("told")["added"], json!(null));
-    let diff = async |query: &str| stage.ask(&format!("diff?{query}")).await.expect(200).json();
+    let diff = async |query: &str| fixture.ask(&format!("diff?{query}")).await.expect(200).json();
     let moved = diff("path=moved%20to.txt&from=kept.txt").await;
     let text = moved["diff"].as_str().expect("text");
     assert!(text.contains("rename from kept.txt") && text.contains("\n+seven\n"), "{text}");
@@ -86,50 +86,50 @@ async fn each_kind_of_change_is_told_with_its_lines() {
     let gone = diff("path=gone.txt").await;
     assert!(gone["diff"].as_str().is_some_and(|text| text.contains("deleted file") && text.contains("\n-x\n")));
     assert_eq!(diff("path=crlf.txt").await["diff"], json!(""));
-    stage.ask("diff?path=nothing.txt").await.expect(404);
-    stage.board.sound().await;
+    fixture.ask("diff?path=nothing.txt").await.expect(404);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_large_difference_is_cut_and_said_so() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("log.txt", "begin\n")]);
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("log.txt", "begin\n")]);
     let line = format!("{}\n", "ü\"\\".repeat(40));
-    stage.write("log.txt", line.repeat(4_000));
-    stage.write("new.txt", line.repeat(4_000));
+    fixture.write("log.txt", line.repeat(4_000));
+    fixture.write("new.txt", line.repeat(4_000));
     for path in ["log.txt", "new.txt"] {
-        let diff = stage.ask(&format!("diff?path={path}")).await.expect(200).json();
+        let diff = fixture.ask(&format!("diff?path={path}")).await.expect(200).json();
         let length = diff["diff"].as_str().expect("text").len();
         assert_eq!(diff["cut"], json!(true), "{path}");
         assert!((200_000..=256 * 1024 + 3).contains(&length), "{path}: {length}");
     }
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    let page = person.page(&stage.page("/diff?path=log.txt")).await.expect(200).body;
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let page = person.page(&fixture.page("/diff?path=log.txt")).await.expect(200).body;
     assert!(page.contains("the viber gives the first 256 KiB") || page.contains("more lines are not shown"), "{page}");
     // A file over 1 MiB is shown in part.
-    stage.write("huge.txt", line.repeat(20_000));
-    assert_eq!(stage.ask("file?path=huge.txt").await.status, 206);
-    let page = person.page(&stage.page("/files?path=huge.txt")).await.expect(200).body;
+    fixture.write("huge.txt", line.repeat(20_000));
+    assert_eq!(fixture.ask("file?path=huge.txt").await.status, 206);
+    let page = person.page(&fixture.page("/files?path=huge.txt")).await.expect(200).body;
     assert!(page.contains("Shown in part"), "{page}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn what_is_no_repository_is_said_so() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.write("a.txt", "a\n");
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.write("a.txt", "a\n");
     for what in ["status", "log", "diff?path=a.txt"] {
-        assert_eq!(code(&stage.ask(what).await.expect(422)), "no_repository", "{what}");
+        assert_eq!(code(&fixture.ask(what).await.expect(422)), "no_repository", "{what}");
     }
-    stage.ask("tree").await.expect(200);
+    fixture.ask("tree").await.expect(200);
     // Before the first commit everything is new.
-    stage.git(&["init", "-q"]);
-    let status = stage.ask("status").await.expect(200).json();
+    fixture.git(&["init", "-q"]);
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!((changes(&status), &status["head"]), (named(&[("a.txt", "new")]), &json!(null)));
-    stage.git(&["add", "a.txt"]);
-    assert_eq!(changes(&stage.ask("status").await.expect(200).json()), named(&[("a.txt", "added")]));
-    assert_eq!(stage.ask("log").await.expect(200).json()["items"], json!([]));
-    stage.board.sound().await;
+    fixture.git(&["add", "a.txt"]);
+    assert_eq!(changes(&fixture.ask("status").await.expect(200).json()), named(&[("a.txt", "added")]));
+    assert_eq!(fixture.ask("log").await.expect(200).json()["items"], json!([]));
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
@@ -144,47 +144,47 @@ async fn the_sessions_work_is_what_changed_since_its_first_task_began() {
         write("not-committed.txt", "two\n"),
         Reply::text("Done."),
     ];
-    let stage = Stage::thinking(Engine::Sqlite, script).await;
-    let head = stage.repository(&[("a.txt", "a\n")]);
-    stage.write("before.txt", "was there before\n");
-    let before = stage.commit("before the session");
-    let task = stage.play("work").await;
+    let fixture = Fixture::on(Engine::Sqlite).thinking(script).with_viber().await;
+    let head = fixture.repository(&[("a.txt", "a\n")]);
+    fixture.write("before.txt", "was there before\n");
+    let before = fixture.commit("before the session");
+    let task = fixture.play("work").await;
     let session = id(&task, "sessionId");
-    let status = stage.ask(&format!("status?session={session}")).await.expect(200).json();
+    let status = fixture.ask(&format!("status?session={session}")).await.expect(200).json();
     assert_eq!(status["since"]["commit"], json!(before), "{status:#}");
     assert_eq!(changes(&status), named(&[("by-agent.txt", "added"), ("not-committed.txt", "new")]));
-    let log = stage.ask(&format!("log?session={session}")).await.expect(200).json();
+    let log = fixture.ask(&format!("log?session={session}")).await.expect(200).json();
     let subjects: Vec<_> = log["items"].as_array().expect("items").iter().map(|one| one["subject"].clone()).collect();
     assert_eq!(subjects, ["By the agent"]);
-    let all = stage.ask("log?limit=2").await.expect(200).json();
+    let all = fixture.ask("log?limit=2").await.expect(200).json();
     assert_eq!((all["items"].as_array().map(Vec::len), &all["next"]), (Some(2), &json!("2")));
-    let rest = stage.ask("log?limit=2&cursor=2").await.expect(200).json();
+    let rest = fixture.ask("log?limit=2&cursor=2").await.expect(200).json();
     assert_eq!((&rest["items"][0]["hash"], &rest["items"][0]["author"]), (&json!(head), &json!("Mia")));
-    let diff = stage.ask(&format!("diff?path=by-agent.txt&session={session}")).await.expect(200).json();
+    let diff = fixture.ask(&format!("diff?path=by-agent.txt&session={session}")).await.expect(200).json();
     assert!(diff["diff"].as_str().is_some_and(|text| text.ends_with("+one\n")), "{diff:#}");
-    let now = stage.ask("diff?path=by-agent.txt").await.expect(200).json();
+    let now = fixture.ask("diff?path=by-agent.txt").await.expect(200).json();
     assert_eq!(now["diff"], json!(""), "since the last commit nothing changed in it");
     // The beginning outlives the daemon; a second task does not move it.
-    let mut stage = stage;
-    stage.viber.stop().await;
-    stage.viber.run();
-    stage.viber.connected(&stage.operator).await;
-    let again = stage.operator.follow_up(&task, "go on").await;
-    stage.operator.task_in(id(&again, "id"), "completed").await;
-    let status = stage.ask(&format!("status?session={session}")).await.expect(200).json();
+    let mut fixture = fixture;
+    fixture.viber.stop().await;
+    fixture.viber.run();
+    fixture.viber.connected(&fixture.operator).await;
+    let again = fixture.operator.follow_up(&task, "go on").await;
+    fixture.operator.task_in(id(&again, "id"), "completed").await;
+    let status = fixture.ask(&format!("status?session={session}")).await.expect(200).json();
     assert_eq!(status["since"]["commit"], json!(before));
-    stage.ask("status?session=ses_00000000000000000000000000000000").await.expect(404);
-    stage.board.sound().await;
+    fixture.ask("status?session=ses_00000000000000000000000000000000").await.expect(404);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn the_pages_read_without_scripts() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("src/<b>main</b>.rs", "fn main() {}\n"), ("notes.md", "# Notes\n<script>alert(1)</script>\n")]);
-    stage.write("src/<b>main</b>.rs", "fn main() {\n    // <i>\n}\n");
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("src/<b>main</b>.rs", "fn main() {}\n"), ("notes.md", "# Notes\n<script>alert(1)</script>\n")]);
+    fixture.write("src/<b>main</b>.rs", "fn main() {\n    // <i>\n}\n");
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     let page = |what: String| {
-        let path = stage.page(&what);
+        let path = fixture.page(&what);
         let person = &person;
         async move { person.page(&path).await.expect(200).body }
     };
@@ -203,12 +203,12 @@ async fn the_pages_read_without_scripts() {
     assert!(source.contains("id=\"new2\"") && !source.contains("<script>alert"), "{source}");
     let log = page("/log".to_owned()).await;
     assert!(log.contains("first") && log.contains("Mia"), "{log}");
-    let raw = person.page(&stage.page("/files?path=notes.md&raw=1")).await.expect(200);
+    let raw = person.page(&fixture.page("/files?path=notes.md&raw=1")).await.expect(200);
     assert_eq!(
         (raw.header("content-type"), raw.header("content-disposition")),
         ("application/octet-stream", "attachment")
     );
-    let workspace = person.page(&format!("/t/{HOME}/vibers/{}/files", stage.id)).await.expect(200).body;
-    assert!(workspace.contains(&stage.page("")), "{workspace}");
-    stage.board.sound().await;
+    let workspace = person.page(&format!("/t/{HOME}/vibers/{}/files", fixture.viber_id)).await.expect(200).body;
+    assert!(workspace.contains(&fixture.page("")), "{workspace}");
+    fixture.board.sound().await;
 }

@@ -4,17 +4,17 @@ use std::{fs, os::unix::fs::symlink};
 
 use board_tests::{Engine, board::HOME, canary::Canary};
 
-use super::{Stage, code};
+use super::{Space, code, with_space};
 
 #[tokio::test]
 async fn a60_a_path_of_a_space_that_leads_elsewhere_is_refused() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = with_space(Engine::Sqlite).await;
     let secret = Canary::new("outside of the space");
-    let space = stage.viber.space();
+    let space = fixture.viber.space();
     let evil = space.parent().expect("a folder").join("space-evil");
     fs::create_dir_all(&evil).expect("made");
     fs::write(evil.join("secret.md"), &secret.secret).expect("written");
-    stage.repository(&[("a.txt", "a\n")]);
+    fixture.repository(&[("a.txt", "a\n")]);
     fs::write(space.join(".git/secret"), &secret.secret).expect("written");
     symlink(evil.join("secret.md"), space.join("leaf.md")).expect("linked");
     symlink(&evil, space.join("link")).expect("linked");
@@ -45,42 +45,42 @@ async fn a60_a_path_of_a_space_that_leads_elsewhere_is_refused() {
     ];
     for path in paths {
         for what in ["file", "diff"] {
-            let answer = stage.ask(&format!("{what}?path={path}")).await;
+            let answer = fixture.ask(&format!("{what}?path={path}")).await;
             assert!(matches!(answer.status, 404 | 422), "{what} {path}: {answer:#?}");
             assert!(!answer.body.contains(&secret.secret) && !answer.body.contains("root:"), "{path}: {answer:#?}");
         }
     }
     for path in ["..%2fspace-evil%2fsecret.md", "leaf.md", "link%2fsecret.md", ".git%2fsecret"] {
         // The name that a file had before is only compared, never opened.
-        let diff = stage.ask(&format!("diff?path=a.txt&from={path}")).await;
+        let diff = fixture.ask(&format!("diff?path=a.txt&from={path}")).await;
         assert!(
             matches!(diff.status, 200 | 404 | 422) && !diff.body.contains(&secret.secret),
             "from {path}: {diff:#?}"
         );
     }
     for path in ["..%2f", "%2fetc", "link", "%2e%2e%2fspace-evil", "pipe", ".git", "a%2f..%2f..", ".git%2fobjects"] {
-        let listed = stage.ask(&format!("tree?path={path}")).await;
+        let listed = fixture.ask(&format!("tree?path={path}")).await;
         assert!(matches!(listed.status, 404 | 422), "{path}: {listed:#?}");
     }
-    let tree = stage.ask("tree").await.expect(200);
+    let tree = fixture.ask("tree").await.expect(200);
     assert!(!tree.body.contains("\".git\"") && !tree.body.contains("secret"), "{}", tree.body);
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     for path in ["leaf.md", "link/secret.md", ".git/secret", "../space-evil/secret.md"] {
-        let page = person.page(&stage.page(&format!("/files?path={path}"))).await;
+        let page = person.page(&fixture.page(&format!("/files?path={path}"))).await;
         assert!(page.status == 200 && !page.body.contains(&secret.secret), "{path}: {page:#?}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a61_only_what_an_agent_declares_is_a_space() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    let space = stage.viber.space();
+    let fixture = with_space(Engine::Sqlite).await;
+    let space = fixture.viber.space();
     let evil = space.parent().expect("a folder").join("space-evil");
     fs::create_dir_all(&evil).expect("made");
     fs::write(evil.join("a.txt"), "a").expect("written");
     let id = |path: &str| board_tests::tasks::space(path);
-    let path = |space: &str| format!("/api/v1/vibers/{}/spaces/{space}/tree", stage.id);
+    let path = |space: &str| format!("/api/v1/vibers/{}/spaces/{space}/tree", fixture.viber_id);
     for undeclared in [
         id(&evil.display().to_string()),
         id("/etc"),
@@ -91,81 +91,81 @@ async fn a61_only_what_an_agent_declares_is_a_space() {
         "0".to_owned(),
         "x".repeat(300),
     ] {
-        let answer = stage.operator.get(&path(&undeclared)).await;
+        let answer = fixture.operator.get(&path(&undeclared)).await;
         assert!(matches!(answer.status, 404 | 405), "{undeclared}: {answer:#?}");
     }
     // A space that is taken out of the agent's file is none any more.
-    stage.operator.get(&path(&stage.space)).await.expect(200);
-    let agent = stage.viber.agent("mode: always_execute\n");
-    stage.viber.write("agents/default.yaml", &agent.replace(&space.display().to_string(), &evil.display().to_string()));
+    fixture.operator.get(&path(&fixture.space())).await.expect(200);
+    let agent = fixture.viber.agent("mode: always_execute\n");
+    fixture.viber.write("agents/default.yaml", &agent.replace(&space.display().to_string(), &evil.display().to_string()));
     board_tests::eventually("the new space is known", || async {
-        let listed = stage.operator.get(&path(&id(&evil.display().to_string()))).await;
+        let listed = fixture.operator.get(&path(&id(&evil.display().to_string()))).await;
         (listed.status == 200).then_some(())
     })
     .await;
-    stage.operator.get(&path(&stage.space)).await.expect(404);
+    fixture.operator.get(&path(&fixture.space())).await.expect(404);
     // Another team finds neither the viber nor the space.
-    stage.board.operator("rivals", "rita@example.org", "owner").await;
-    let stranger = stage.board.token("rivals", "owner").await;
+    fixture.board.operator("rivals", "rita@example.org", "owner").await;
+    let stranger = fixture.board.token("rivals", "owner").await;
     for what in ["tree", "status", "log", "file?path=a.txt", "diff?path=a.txt"] {
-        let path = format!("/api/v1/vibers/{}/spaces/{}/{what}", stage.id, id(&evil.display().to_string()));
+        let path = format!("/api/v1/vibers/{}/spaces/{}/{what}", fixture.viber_id, id(&evil.display().to_string()));
         assert_eq!(code(&stranger.get(&path).await.expect(404)), "not_found", "{what}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a67_names_that_look_like_others_cannot_be_asked_for() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.repository(&[("a.txt", "a\n")]);
+    let fixture = with_space(Engine::Sqlite).await;
+    fixture.repository(&[("a.txt", "a\n")]);
     let odd =
         ["trailing ", "dot.", "new\nline", "rtl\u{202e}cod.exe", "wide\u{ff0f}slash", "e\u{301}.txt", "\"quoted\""];
     for name in odd {
-        stage.write(name, "x\n");
+        fixture.write(name, "x\n");
     }
-    let tree = stage.ask("tree").await.expect(200).json();
+    let tree = fixture.ask("tree").await.expect(200).json();
     let listed = tree["items"].as_array().expect("items").len();
     assert_eq!(listed, odd.len() + 1, "{tree:#}");
-    let status = stage.ask("status").await.expect(200).json();
+    let status = fixture.ask("status").await.expect(200).json();
     assert_eq!(status["changes"].as_array().map(Vec::len), Some(odd.len()), "{status:#}");
     for name in &odd[..6] {
         let path: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
         for what in ["file", "diff"] {
-            let answer = stage.ask(&format!("{what}?path={path}")).await;
+            let answer = fixture.ask(&format!("{what}?path={path}")).await;
             assert_eq!(answer.status, 422, "{what} {name:?}: {answer:#?}");
         }
     }
-    stage.ask("file?path=%22quoted%22").await.expect(200);
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    let page = person.page(&stage.page("")).await.expect(200).body;
+    fixture.ask("file?path=%22quoted%22").await.expect(200);
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let page = person.page(&fixture.page("")).await.expect(200).body;
     assert!(
         page.contains("cannot be asked for here") && !page.contains('\u{202e}'.to_string().as_str())
             || page.contains("rtl")
     );
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a57_what_a_machine_calls_its_files_never_becomes_a_header() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = with_space(Engine::Sqlite).await;
     let name = "x\r\nSet-Cookie: evil=1\r\n\r\n<script>.html";
-    stage.write(name, "<script>alert(1)</script>");
-    stage.write("page.html", "<script>alert(1)</script>");
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    let tree = person.page(&stage.page("/files")).await.expect(200);
+    fixture.write(name, "<script>alert(1)</script>");
+    fixture.write("page.html", "<script>alert(1)</script>");
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let tree = person.page(&fixture.page("/files")).await.expect(200);
     assert!(tree.header("set-cookie").is_empty() && !tree.body.contains("<script>.html"), "{tree:#?}");
     let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
     for path in [format!("/files?path={encoded}"), format!("/files?path={encoded}&raw=1")] {
-        let answer = person.page(&stage.page(&path)).await;
+        let answer = person.page(&fixture.page(&path)).await;
         assert!(matches!(answer.status, 200 | 422) && answer.header("set-cookie").is_empty(), "{answer:#?}");
         assert!(!answer.body.contains("alert(1)"), "{answer:#?}");
     }
-    for raw in [stage.ask("file?path=page.html").await, person.page(&stage.page("/files?path=page.html&raw=1")).await] {
+    for raw in [fixture.ask("file?path=page.html").await, person.page(&fixture.page("/files?path=page.html&raw=1")).await] {
         assert_eq!(raw.header("content-type"), "application/octet-stream");
         assert!(raw.header("content-disposition").starts_with("attachment"), "{raw:#?}");
         assert_eq!(raw.header("x-content-type-options"), "nosniff");
     }
-    let shown = person.page(&stage.page("/files?path=page.html")).await.expect(200).body;
+    let shown = person.page(&fixture.page("/files?path=page.html")).await.expect(200).body;
     assert!(!shown.contains("<script>alert"), "{shown}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

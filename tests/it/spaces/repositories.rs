@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use board_tests::{Answer, Engine, canary::Canary, programs::program};
+use board_tests::{Viber, Fixture, Answer, Engine, canary::Canary, programs::program};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::{Stage, changes, code};
+use super::{Space, changes, code, with_space};
 
 /// What a program of the repository writes when it runs after all.
 const RAN: &str = "a program of the repository ran";
@@ -25,7 +25,7 @@ pub struct Attack {
     config: Vec<u8>,
     /// Files beneath the space.
     files: Vec<(String, Vec<u8>)>,
-    more: Option<fn(&Ground)>,
+    more: Option<fn(&HostileRepository)>,
     comes: Comes,
     /// Whoever asks git plainly starts something.
     springs: bool,
@@ -58,7 +58,7 @@ impl Attack {
         self
     }
 
-    pub fn and(mut self, more: fn(&Ground)) -> Self {
+    pub fn and(mut self, more: fn(&HostileRepository)) -> Self {
         self.more = Some(more);
         self
     }
@@ -80,31 +80,31 @@ impl Attack {
 }
 
 /// A space, a private repository beside it, and programs that leave a mark.
-pub struct Ground {
-    pub stage: Stage,
+pub struct HostileRepository {
+    pub fixture: Fixture<Viber>,
     root: PathBuf,
     secrets: Vec<Canary>,
 }
 
-impl Ground {
+impl HostileRepository {
     pub async fn lay() -> Self {
-        let stage = Stage::set(Engine::Sqlite).await;
-        stage.repository(&[("a.txt", "a\n"), ("sub/b.txt", "b\n"), ("c.txt", "c\n")]);
-        let root = stage.viber.root().to_owned();
-        let ground = Self { stage, secrets: Vec::new(), root };
-        fs::rename(ground.space(), ground.root.join("template")).expect("moved");
-        fs::create_dir_all(ground.root.join("marks")).expect("made");
+        let fixture = with_space(Engine::Sqlite).await;
+        fixture.repository(&[("a.txt", "a\n"), ("sub/b.txt", "b\n"), ("c.txt", "c\n")]);
+        let root = fixture.viber.root().to_owned();
+        let repository = Self { fixture, secrets: Vec::new(), root };
+        fs::rename(repository.space(), repository.root.join("template")).expect("moved");
+        fs::create_dir_all(repository.root.join("marks")).expect("made");
         let (text, subject) = (Canary::new("a private file"), Canary::new("a private commit"));
-        let sibling = ground.sibling();
+        let sibling = repository.sibling();
         fs::create_dir_all(&sibling).expect("made");
         fs::write(sibling.join("a.txt"), format!("{}\n", text.secret)).expect("written");
         fs::write(sibling.join("secret.txt"), format!("{}\n", text.secret)).expect("written");
-        ground.git(&sibling, &["init", "-q", "-b", "main"]);
-        ground.git(&sibling, &["config", "remote.origin.url", &format!("https://u:{}@example.org", text.secret)]);
-        ground.git(&sibling, &["add", "-A"]);
-        ground.git(&sibling, &["commit", "-qm", &subject.secret]);
-        let head = Canary::of("a private commit's name", &ground.git(&sibling, &["rev-parse", "HEAD"]));
-        Self { secrets: vec![text, subject, head], ..ground }
+        repository.git(&sibling, &["init", "-q", "-b", "main"]);
+        repository.git(&sibling, &["config", "remote.origin.url", &format!("https://u:{}@example.org", text.secret)]);
+        repository.git(&sibling, &["add", "-A"]);
+        repository.git(&sibling, &["commit", "-qm", &subject.secret]);
+        let head = Canary::of("a private commit's name", &repository.git(&sibling, &["rev-parse", "HEAD"]));
+        Self { secrets: vec![text, subject, head], ..repository }
     }
 
     pub fn space(&self) -> PathBuf {
@@ -217,11 +217,11 @@ impl Ground {
         for attack in &attacks {
             self.set(attack);
             let name = &attack.name;
-            let status = self.stage.ask("status").await;
+            let status = self.fixture.ask("status").await;
             self.check(name, &status);
-            let diff = self.stage.ask("diff?path=a.txt").await;
+            let diff = self.fixture.ask("diff?path=a.txt").await;
             self.check(name, &diff);
-            let log = self.stage.ask("log").await;
+            let log = self.fixture.ask("log").await;
             self.check(name, &log);
             match attack.comes {
                 Comes::Shown => {
@@ -240,7 +240,7 @@ impl Ground {
                     assert_eq!((status.status, code(&status).as_str()), (422, expected), "{name}: {status:#?}");
                     assert_eq!(diff.status, 422, "{name}: {diff:#?}");
                     // Files are looked at without git.
-                    assert_eq!(self.stage.ask("file?path=a.txt").await.expect(200).body, "a a\n", "{name}");
+                    assert_eq!(self.fixture.ask("file?path=a.txt").await.expect(200).body, "a a\n", "{name}");
                 }
             }
             self.bare(attack);
@@ -263,14 +263,14 @@ impl<F: Fn()> Drop for OnDrop<F> {
 }
 
 /// A link in the space to a place of the sibling.
-pub fn link(ground: &Ground, from: &str, to: &str) {
-    let from = ground.space().join(from);
+pub fn link(repository: &HostileRepository, from: &str, to: &str) {
+    let from = repository.space().join(from);
     if from.is_dir() {
         fs::remove_dir_all(&from).expect("removed");
     } else {
         let _ = fs::remove_file(&from);
     }
-    symlink(ground.sibling().join(to), from).expect("linked");
+    symlink(repository.sibling().join(to), from).expect("linked");
 }
 
 /// Filters by every name: the clean side, the smudge side and the long-running process.
@@ -312,33 +312,33 @@ fn filters() -> Vec<Attack> {
 
 #[tokio::test]
 async fn a102_a_filter_by_any_name_is_not_started() {
-    let ground = Ground::lay().await;
-    ground.suffer(filters()).await;
-    ground.stage.board.sound().await;
+    let repository = HostileRepository::lay().await;
+    repository.suffer(filters()).await;
+    repository.fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a103_nothing_that_a_repository_names_is_started() {
-    let ground = Ground::lay().await;
-    ground.suffer(super::attacks::programs()).await;
-    ground.stage.board.sound().await;
+    let repository = HostileRepository::lay().await;
+    repository.suffer(super::attacks::programs()).await;
+    repository.fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a104_nothing_beside_the_space_is_shown() {
-    let ground = Ground::lay().await;
-    ground.suffer(super::attacks::places()).await;
-    ground.stage.board.sound().await;
+    let repository = HostileRepository::lay().await;
+    repository.suffer(super::attacks::places()).await;
+    repository.fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a105_links_that_are_swapped_while_git_looks_show_nothing_else() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    let ground = Ground::lay().await;
-    ground.fresh();
+    let repository = HostileRepository::lay().await;
+    repository.fresh();
     // The space's own repository and a link to the private one change places all the time, each in one step.
-    let (git, other) = (ground.space().join(".git"), ground.space().join("other"));
-    symlink(ground.sibling().join(".git"), &other).expect("linked");
+    let (git, other) = (repository.space().join(".git"), repository.space().join("other"));
+    symlink(repository.sibling().join(".git"), &other).expect("linked");
     let done = AtomicBool::new(false);
     let (mut shown, mut refused) = (0, 0);
     let (done, swap) = (&done, || renameat_with(CWD, &git, CWD, &other, RenameFlags::EXCHANGE).expect("swapped"));
@@ -360,14 +360,14 @@ async fn a105_links_that_are_swapped_while_git_looks_show_nothing_else() {
             tokio::runtime::Handle::current().block_on(async {
                 for n in 0..40 {
                     let what = ["status", "log", "diff?path=a.txt", "log"][n % 4];
-                    let answer = ground.stage.ask(what).await;
-                    ground.check(what, &answer);
+                    let answer = repository.fixture.ask(what).await;
+                    repository.check(what, &answer);
                     *(if answer.status == 200 { &mut shown } else { &mut refused }) += 1;
                 }
             });
         });
     });
     assert_eq!(shown + refused, 40);
-    ground.stage.ask("status").await.expect(200);
-    ground.stage.board.sound().await;
+    repository.fixture.ask("status").await.expect(200);
+    repository.fixture.board.sound().await;
 }

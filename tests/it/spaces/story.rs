@@ -1,20 +1,20 @@
 //! In a browser: from the session to what changed, two lines commented on, one message arrives at the agent.
 
-use board_tests::{Browser, Engine, browser::Scripts, llm::Reply, tasks::id};
+use board_tests::{Fixture, Browser, Engine, browser::Scripts, llm::Reply, tasks::id};
 use serde_json::json;
 
-use super::Stage;
+use super::Space;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_lines_are_commented_on_and_one_message_arrives() {
     let write =
         Reply::call("write_file", json!({ "path": "greet.py", "content": "def greet():\n    print('helo')\n" }));
-    let stage = Stage::thinking(Engine::Sqlite, vec![write, Reply::text("Written."), Reply::text("Mended.")]).await;
-    stage.repository(&[("readme.md", "# Read me\n")]);
-    let task = stage.play("greet").await;
-    let session = format!("{}/t/home/sessions/{}", stage.board.url, id(&task, "sessionId"));
+    let fixture = Fixture::on(Engine::Sqlite).thinking(vec![write, Reply::text("Written."), Reply::text("Mended.")]).with_viber().await;
+    fixture.repository(&[("readme.md", "# Read me\n")]);
+    let task = fixture.play("greet").await;
+    let session = format!("{}/t/home/sessions/{}", fixture.board.url, id(&task, "sessionId"));
     let browser = Browser::open(Scripts::On).await;
-    browser.sign_in(&stage.board.owner().await).await;
+    browser.sign_in(&fixture.board.owner().await).await;
     browser.go(&format!("{session}?pane=files")).await;
     browser.click("#pane-body .row[href*='at=space.']").await;
     // What changed comes by itself, each difference when it is opened.
@@ -38,5 +38,5 @@ async fn two_lines_are_commented_on_and_one_message_arrives() {
     assert_eq!(said.matches("Comments on lines:").count(), 1, "{said}");
     assert!(said.contains("greet.py:1") && said.contains("It is hello."), "{said}");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

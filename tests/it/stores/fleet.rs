@@ -3,7 +3,7 @@
 use protocol::{AgentInfo, BootId, EditId, Hello, Instant, JoinTokenId, ProviderInfo, ViberState, WriteOp};
 use server::{
     db::{Error, Tx, commands, edits, files, join_tokens, vibers},
-    domain::{ContactState, Edit, EditState, Heard, JoinToken},
+    domain::{By, ContactState, Edit, EditState, Heard, JoinToken},
 };
 
 use super::{NOW, after, session, stories, task, team, viber};
@@ -44,7 +44,7 @@ async fn change(
         created_at: at,
         ended_at: None,
     };
-    edits::insert(tx, team, &Edit { state: EditState::Queued, ..edit.clone() }).await?;
+    edits::insert(&mut tx.of(team), &Edit { state: EditState::Queued, ..edit.clone() }).await?;
     if state == EditState::Applied {
         let written = protocol::WorkspaceWritten {
             edit_id: edit.id.clone(),
@@ -53,7 +53,7 @@ async fn change(
             hash: edit.hash.clone(),
             reason: None,
         };
-        assert!(edits::end(tx, team, viber, &written, at).await?);
+        assert!(edits::end(&mut tx.change(team, &By::board(), at), viber, &written).await?);
     }
     Ok(edit.id)
 }
@@ -68,24 +68,24 @@ async fn old_changes_of_files_are_forgotten(tx: &mut Tx) -> Result<(), Error> {
     for n in 0..5 {
         many.push(change(tx, &home, &one, ("b.md", after(1_000 + n)), EditState::Applied).await?);
     }
-    let mut stale = edits::stale(tx, &home, after(500), 3, 100).await?;
+    let mut stale = edits::stale(&mut tx.of(&home), after(500), 3, 100).await?;
     stale.sort();
     let mut due = vec![old.clone(), many[0].clone(), many[1].clone()];
     due.sort();
     assert_eq!(stale, due, "what is old, and all but the newest three of a file");
-    assert_eq!(edits::stale(tx, &home, after(500), 3, 2).await?.len(), 2);
+    assert_eq!(edits::stale(&mut tx.of(&home), after(500), 3, 2).await?.len(), 2);
     for id in &stale {
-        edits::forget(tx, &far, id).await?;
+        edits::forget(&mut tx.of(&far), id).await?;
     }
-    assert!(edits::load(tx, &home, &old).await?.is_some(), "another team forgets nothing of ours");
+    assert!(edits::load(&mut tx.of(&home), &old).await?.is_some(), "another team forgets nothing of ours");
     for id in &stale {
-        edits::forget(tx, &home, id).await?;
+        edits::forget(&mut tx.of(&home), id).await?;
     }
     assert!(
-        edits::load(tx, &home, &old).await?.is_none() && edits::stale(tx, &home, after(500), 3, 9).await?.is_empty()
+        edits::load(&mut tx.of(&home), &old).await?.is_none() && edits::stale(&mut tx.of(&home), after(500), 3, 9).await?.is_empty()
     );
-    assert!(edits::load(tx, &home, &waits).await?.is_some(), "what waits stays");
-    assert!(edits::load(tx, &far, &foreign).await?.is_some());
+    assert!(edits::load(&mut tx.of(&home), &waits).await?.is_some(), "what waits stays");
+    assert!(edits::load(&mut tx.of(&far), &foreign).await?.is_some());
     Ok(())
 }
 
@@ -95,16 +95,16 @@ async fn a_folder_leaves_with_what_is_in_it(tx: &mut Tx) -> Result<(), Error> {
     let heard =
         |path: &str| Heard { path: path.into(), hash: Some("h".into()), size: 1, mtime: None, by: "file".into() };
     for path in ["no%es/a.md", "no%es/deep/b.md", "no%esx/c.md", "notes/d.md"] {
-        files::hear(tx, &home, &one, &heard(path), NOW).await?;
-        files::hear(tx, &far, &theirs, &heard(path), NOW).await?;
+        files::hear(&mut tx.change(&home, &By::board(), NOW), &one, &heard(path)).await?;
+        files::hear(&mut tx.change(&far, &By::board(), NOW), &theirs, &heard(path)).await?;
     }
-    files::leave(tx, &home, &one, "no%es", after(1), 10).await?;
+    files::leave(&mut tx.change(&home, &By::board(), after(1)), &one, "no%es", 10).await?;
     for (path, there) in
         [("no%es/a.md", false), ("no%es/deep/b.md", false), ("no%esx/c.md", true), ("notes/d.md", true)]
     {
-        let ours = files::load(tx, &home, &one, path).await?.expect("known");
+        let ours = files::load(&mut tx.of(&home), &one, path).await?.expect("known");
         assert_eq!(ours.hash.is_some(), there, "{path}");
-        assert!(files::load(tx, &far, &theirs, path).await?.expect("known").hash.is_some(), "{path} of another team");
+        assert!(files::load(&mut tx.of(&far), &theirs, path).await?.expect("known").hash.is_some(), "{path} of another team");
     }
     Ok(())
 }
@@ -114,39 +114,39 @@ async fn vibers_are_kept(tx: &mut Tx) -> Result<(), Error> {
     let (one, two) = (viber(tx, &home, "one").await?, viber(tx, &home, "two").await?);
     let theirs = viber(tx, &far, "theirs").await?;
 
-    let found = vibers::load(tx, &home, &one).await?.expect("there");
+    let found = vibers::load(&mut tx.of(&home), &one).await?.expect("there");
     assert_eq!(
         (found.name.as_str(), found.hostname.as_str(), found.contact.state),
         ("one", "lab", ContactState::Disconnected)
     );
     assert_eq!(found.labels["os"], "linux");
     assert!(!found.drained && found.agents.is_empty() && found.seen_at.is_none());
-    assert!(vibers::load(tx, &far, &one).await?.is_none(), "foreign is unknown");
+    assert!(vibers::load(&mut tx.of(&far), &one).await?.is_none(), "foreign is unknown");
 
     let names = |fleet: Vec<server::domain::Viber>| fleet.into_iter().map(|viber| viber.name).collect::<Vec<_>>();
-    let mut all = names(vibers::list(tx, &home, None, 10).await?);
+    let mut all = names(vibers::list(&mut tx.of(&home), None, 10).await?);
     all.sort();
     assert_eq!(all, ["one", "two"]);
-    let first = vibers::list(tx, &home, None, 1).await?.remove(0);
-    let rest = vibers::list(tx, &home, Some(&first.id), 10).await?;
+    let first = vibers::list(&mut tx.of(&home), None, 1).await?.remove(0);
+    let rest = vibers::list(&mut tx.of(&home), Some(&first.id), 10).await?;
     assert_eq!(rest.len(), 1);
     assert_ne!(rest[0].id, first.id);
 
-    assert!(vibers::rename(tx, &home, &one, "uno").await?);
-    assert!(!vibers::rename(tx, &far, &one, "stolen").await?);
-    assert!(vibers::set_labels(tx, &home, &one, &[("gpu".into(), "no".into())].into()).await?);
-    assert!(vibers::set_drained(tx, &home, &one, true).await?);
-    assert!(!vibers::set_drained(tx, &home, &one, true).await?, "nothing changed");
-    let found = vibers::load(tx, &home, &one).await?.expect("there");
+    assert!(vibers::rename(&mut tx.of(&home), &one, "uno").await?);
+    assert!(!vibers::rename(&mut tx.of(&far), &one, "stolen").await?);
+    assert!(vibers::set_labels(&mut tx.of(&home), &one, &[("gpu".into(), "no".into())].into()).await?);
+    assert!(vibers::set_drained(&mut tx.of(&home), &one, true).await?);
+    assert!(!vibers::set_drained(&mut tx.of(&home), &one, true).await?, "nothing changed");
+    let found = vibers::load(&mut tx.of(&home), &one).await?.expect("there");
     assert_eq!((found.name.as_str(), found.drained, found.labels.len()), ("uno", true, 1));
-    assert_eq!(vibers::names(tx, &home, Some(&two)).await?, ["uno"]);
-    assert_eq!(vibers::names(tx, &home, None).await?.len(), 2);
+    assert_eq!(vibers::names(&mut tx.of(&home), Some(&two)).await?, ["uno"]);
+    assert_eq!(vibers::names(&mut tx.of(&home), None).await?.len(), 2);
 
-    let candidates = vibers::candidates(tx, &home, None).await?;
+    let candidates = vibers::candidates(&mut tx.of(&home), None).await?;
     assert_eq!(candidates.len(), 2);
-    let candidate = vibers::candidates(tx, &home, Some(&one)).await?.remove(0);
+    let candidate = vibers::candidates(&mut tx.of(&home), Some(&one)).await?.remove(0);
     assert!(candidate.drained && !candidate.connected && candidate.busy == 0);
-    assert!(vibers::candidates(tx, &home, Some(&theirs)).await?.is_empty());
+    assert!(vibers::candidates(&mut tx.of(&home), Some(&theirs)).await?.is_empty());
 
     let hash = format!("hash of {one}");
     assert_eq!(
@@ -154,11 +154,11 @@ async fn vibers_are_kept(tx: &mut Tx) -> Result<(), Error> {
         Some((home.clone(), one.clone()))
     );
     assert!(vibers::by_credential(tx, "nobody's").await?.is_none());
-    assert!(!vibers::revoke(tx, &far, &one, NOW).await?);
-    assert!(vibers::revoke(tx, &home, &one, NOW).await?);
-    assert!(!vibers::revoke(tx, &home, &one, NOW).await?, "once");
+    assert!(!vibers::revoke(&mut tx.change(&far, &By::board(), NOW), &one).await?);
+    assert!(vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &one).await?);
+    assert!(!vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &one).await?, "once");
     assert!(vibers::by_credential(tx, &hash).await?.is_none());
-    assert!(vibers::load(tx, &home, &one).await?.is_none());
+    assert!(vibers::load(&mut tx.of(&home), &one).await?.is_none());
     assert_eq!(vibers::standing(tx).await?.len(), 2);
     Ok(())
 }
@@ -187,49 +187,49 @@ fn hello(id: &protocol::ViberId) -> Hello {
 async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error> {
     let home = team(tx, "home").await?.id;
     let id = viber(tx, &home, "lab").await?;
-    let before = vibers::counters(tx, &home, &id).await?.expect("there");
+    let before = vibers::counters(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!(
         (before.conn_epoch, before.cmd_seq, before.acked_cmd_seq, before.contact),
         (0, 0, 0, ContactState::Disconnected)
     );
     assert!(vibers::boot(&before.boot_id).is_none());
 
-    vibers::connect(tx, &home, &hello(&id), 1, (0, 0), after(5)).await?;
-    vibers::connect(tx, &home, &hello(&id), 2, (4, 3), after(9)).await?;
-    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    vibers::connect(&mut tx.change(&home, &By::board(), after(5)), &hello(&id), 1, (0, 0)).await?;
+    vibers::connect(&mut tx.change(&home, &By::board(), after(9)), &hello(&id), 2, (4, 3)).await?;
+    let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!(
         (found.contact.state, found.contact.since),
         (ContactState::Connected, after(5)),
         "contact was never lost"
     );
     assert_eq!((found.version.as_str(), found.agents.len(), found.providers.len()), ("0.2.0", 1, 1));
-    assert_eq!(vibers::epoch(tx, &home, &id).await?, Some(2));
-    let counters = vibers::counters(tx, &home, &id).await?.expect("there");
+    assert_eq!(vibers::epoch(&mut tx.of(&home), &id).await?, Some(2));
+    let counters = vibers::counters(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((counters.cmd_seq, counters.acked_cmd_seq), (4, 3));
     assert!(vibers::boot(&counters.boot_id).is_some());
 
-    assert_eq!(vibers::reach(tx, &home).await?, (1, 1));
-    assert!(!vibers::disconnect(tx, &home, &id, 1, after(10)).await?, "an old connection's end is no news");
-    assert!(vibers::disconnect(tx, &home, &id, 2, after(10)).await?);
-    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    assert_eq!(vibers::reach(&mut tx.of(&home)).await?, (1, 1));
+    assert!(!vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?, "an old connection's end is no news");
+    assert!(vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 2).await?);
+    let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((found.contact.state, found.contact.since), (ContactState::Disconnected, after(10)));
-    assert_eq!(vibers::reach(tx, &home).await?, (1, 0));
+    assert_eq!(vibers::reach(&mut tx.of(&home)).await?, (1, 0));
 
-    vibers::lists(tx, &home, &id, &ViberState { agents: Some(Vec::new()), ..Default::default() }).await?;
-    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    vibers::lists(&mut tx.of(&home), &id, &ViberState { agents: Some(Vec::new()), ..Default::default() }).await?;
+    let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((found.agents.len(), found.providers.len()), (0, 1), "an absent list stays");
 
-    vibers::seen(tx, &home, &id, after(20)).await?;
-    vibers::seen(tx, &home, &id, after(15)).await?;
-    vibers::mark_cloned(tx, &home, &id, after(21)).await?;
-    let found = vibers::load(tx, &home, &id).await?.expect("there");
+    vibers::seen(&mut tx.of(&home), &id, after(20)).await?;
+    vibers::seen(&mut tx.of(&home), &id, after(15)).await?;
+    vibers::mark_cloned(&mut tx.change(&home, &By::board(), after(21)), &id).await?;
+    let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((found.seen_at, found.cloned_at), (Some(after(20)), Some(after(21))));
 
-    assert_eq!(vibers::next_cmd_seq(tx, &home, &id).await?, Some(5));
-    assert!(!vibers::set_acked(tx, &home, &id, 2, 6).await?, "nobody has what was never given");
-    assert!(!vibers::set_acked(tx, &home, &id, 1, 5).await?, "an old connection has no say");
-    assert!(vibers::set_acked(tx, &home, &id, 2, 5).await?);
-    assert!(!vibers::set_acked(tx, &home, &id, 2, 4).await?, "never back");
+    assert_eq!(vibers::next_cmd_seq(&mut tx.of(&home), &id).await?, Some(5));
+    assert!(!vibers::set_acked(&mut tx.of(&home), &id, 2, 6).await?, "nobody has what was never given");
+    assert!(!vibers::set_acked(&mut tx.of(&home), &id, 1, 5).await?, "an old connection has no say");
+    assert!(vibers::set_acked(&mut tx.of(&home), &id, 2, 5).await?);
+    assert!(!vibers::set_acked(&mut tx.of(&home), &id, 2, 4).await?, "never back");
     let standing = vibers::standing(tx).await?.remove(0);
     assert_eq!((standing.epoch, standing.connected, standing.lost_after_ms), (2, false, 900_000));
     Ok(())
@@ -248,23 +248,23 @@ async fn join_tokens_work_once(tx: &mut Tx) -> Result<(), Error> {
     };
     let (one, two, three) = (token(1), token(2), token(3));
     for (token, hash) in [(&one, "h1"), (&two, "h2"), (&three, "h3")] {
-        join_tokens::insert(tx, &home, token, hash, "op").await?;
+        join_tokens::insert(&mut tx.of(&home), token, hash, "op").await?;
     }
-    assert_eq!(join_tokens::open(tx, &home, NOW, 10).await?.len(), 3);
-    assert!(join_tokens::open(tx, &far, NOW, 10).await?.is_empty());
+    assert_eq!(join_tokens::open(&mut tx.of(&home), NOW, 10).await?.len(), 3);
+    assert!(join_tokens::open(&mut tx.of(&far), NOW, 10).await?.is_empty());
     assert!(join_tokens::redeem(tx, "nobody's", &id, NOW).await?.is_none());
     let (of, labels) = join_tokens::redeem(tx, "h1", &id, NOW).await?.expect("good");
     assert_eq!((of, labels["rack"].as_str()), (home.clone(), "1"));
     assert!(join_tokens::redeem(tx, "h1", &id, NOW).await?.is_none(), "once");
     assert!(join_tokens::redeem(tx, "h2", &id, after(901)).await?.is_none(), "too late");
-    assert!(!join_tokens::revoke(tx, &far, &three.id, NOW).await?);
-    assert!(join_tokens::revoke(tx, &home, &three.id, NOW).await?);
-    assert!(!join_tokens::revoke(tx, &home, &three.id, NOW).await?);
+    assert!(!join_tokens::revoke(&mut tx.change(&far, &By::board(), NOW), &three.id).await?);
+    assert!(join_tokens::revoke(&mut tx.change(&home, &By::board(), NOW), &three.id).await?);
+    assert!(!join_tokens::revoke(&mut tx.change(&home, &By::board(), NOW), &three.id).await?);
     assert!(join_tokens::redeem(tx, "h3", &id, NOW).await?.is_none(), "revoked");
-    assert_eq!(join_tokens::open(tx, &home, NOW, 10).await?, [two]);
-    let used = join_tokens::load(tx, &home, &one.id).await?.expect("still there to read");
+    assert_eq!(join_tokens::open(&mut tx.of(&home), NOW, 10).await?, [two]);
+    let used = join_tokens::load(&mut tx.of(&home), &one.id).await?.expect("still there to read");
     assert_eq!((used.viber_id, used.used_at), (Some(id), Some(NOW)));
-    assert!(join_tokens::load(tx, &far, &one.id).await?.is_none());
+    assert!(join_tokens::load(&mut tx.of(&far), &one.id).await?.is_none());
     Ok(())
 }
 
@@ -275,35 +275,35 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
     let session = session(tx, &home, &id, "s", NOW).await?;
     let task = task(tx, &home, &session, "goal", NOW).await?;
     let submit = commands::New { kind: "task:submit", attempt: Some((&task.id, 1)), body: "{}".into() };
-    assert_eq!(commands::give(tx, &home, &id, submit, NOW).await?, Some(1));
-    server::db::attempts::set_cmd_seq(tx, &home, &task.id, 1, 1).await?;
+    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, submit).await?, Some(1));
+    server::db::attempts::set_cmd_seq(&mut tx.of(&home), &task.id, 1, 1).await?;
     let drain = || commands::New { kind: "viber:drain", attempt: None, body: r#"{"drained":true}"#.into() };
-    assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, Some(2));
-    assert_eq!(commands::give(tx, &home, &other, drain(), NOW).await?, Some(1), "each viber counts by itself");
+    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(2));
+    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &other, drain()).await?, Some(1), "each viber counts by itself");
 
-    let all = commands::after(tx, &home, &id, 0, 10).await?;
+    let all = commands::after(&mut tx.of(&home), &id, 0, 10).await?;
     assert_eq!(
         all.iter().map(|command| (command.cmd_seq, command.kind.as_str())).collect::<Vec<_>>(),
         [(1, "task:submit"), (2, "viber:drain")]
     );
     assert_eq!((all[0].task_id.as_ref(), all[0].attempt), (Some(&task.id), Some(1)));
-    assert_eq!(commands::after(tx, &home, &id, 1, 10).await?.len(), 1);
-    assert_eq!(commands::after(tx, &home, &id, 0, 1).await?.len(), 1);
-    assert_eq!(commands::submit_of(tx, &home, &id, &task.id, 1).await?.map(|command| command.cmd_seq), Some(1));
-    assert!(commands::submit_of(tx, &home, &other, &task.id, 1).await?.is_none());
-    assert!(commands::named(tx, &home, &id, &task.id).await?);
-    assert!(!commands::named(tx, &home, &other, &task.id).await?, "never told of it");
-    assert_eq!(commands::ack(tx, &home, &id, 1, after(1), 10).await?, 1);
-    assert_eq!(commands::ack(tx, &home, &id, 2, after(2), 10).await?, 1, "only the new one");
-    assert!(commands::after(tx, &home, &id, 0, 10).await?.iter().all(|command| command.acked));
+    assert_eq!(commands::after(&mut tx.of(&home), &id, 1, 10).await?.len(), 1);
+    assert_eq!(commands::after(&mut tx.of(&home), &id, 0, 1).await?.len(), 1);
+    assert_eq!(commands::submit_of(&mut tx.of(&home), &id, &task.id, 1).await?.map(|command| command.cmd_seq), Some(1));
+    assert!(commands::submit_of(&mut tx.of(&home), &other, &task.id, 1).await?.is_none());
+    assert!(commands::named(&mut tx.of(&home), &id, &task.id).await?);
+    assert!(!commands::named(&mut tx.of(&home), &other, &task.id).await?, "never told of it");
+    assert_eq!(commands::ack(&mut tx.change(&home, &By::board(), after(1)), &id, 1, 10).await?, 1);
+    assert_eq!(commands::ack(&mut tx.change(&home, &By::board(), after(2)), &id, 2, 10).await?, 1, "only the new one");
+    assert!(commands::after(&mut tx.of(&home), &id, 0, 10).await?.iter().all(|command| command.acked));
 
-    assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, Some(3));
-    commands::ack_over(tx, &home, &id, 1, 3, after(3)).await?;
+    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(3));
+    commands::ack_over(&mut tx.change(&home, &By::board(), after(3)), &id, 1, 3).await?;
     let acked = |all: Vec<commands::Stored>| all.iter().all(|command| command.acked);
-    assert!(!acked(commands::after(tx, &home, &id, 2, 10).await?), "said by a connection that is not the viber's");
-    commands::ack_over(tx, &home, &id, 0, 3, after(3)).await?;
-    assert!(acked(commands::after(tx, &home, &id, 2, 10).await?));
-    vibers::revoke(tx, &home, &id, NOW).await?;
-    assert_eq!(commands::give(tx, &home, &id, drain(), NOW).await?, None);
+    assert!(!acked(commands::after(&mut tx.of(&home), &id, 2, 10).await?), "said by a connection that is not the viber's");
+    commands::ack_over(&mut tx.change(&home, &By::board(), after(3)), &id, 0, 3).await?;
+    assert!(acked(commands::after(&mut tx.of(&home), &id, 2, 10).await?));
+    vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &id).await?;
+    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, None);
     Ok(())
 }

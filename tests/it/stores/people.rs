@@ -47,21 +47,22 @@ async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(teams::all(tx, 10).await?.iter().map(|team| team.slug.as_str()).collect::<Vec<_>>(), ["far", "home"]);
 
     assert!(!members::any_owner(tx).await?);
-    members::insert(tx, &home.id, &ada.id, Role::Operator, after(1)).await?;
+    members::insert(&mut tx.change(&home.id, &By::board(), after(1)), &ada.id, Role::Operator).await?;
     assert_eq!(members::of_slug(tx, &ada.id, "home").await?.map(|(_, role)| role), Some(Role::Operator));
     assert!(members::of_slug(tx, &ada.id, "far").await?.is_none(), "not a member, so unknown");
-    members::set_role(tx, &home.id, &ada.id, Role::Owner).await?;
-    members::set_role(tx, &far.id, &ada.id, Role::Owner).await?;
-    assert_eq!((members::owners(tx, &home.id).await?, members::owners(tx, &far.id).await?), (1, 0));
+    members::set_role(&mut tx.of(&home.id), &ada.id, Role::Owner).await?;
+    members::set_role(&mut tx.of(&far.id), &ada.id, Role::Owner).await?;
+    assert_eq!(members::owners(&mut tx.of(&home.id)).await?, 1);
+    assert_eq!(members::owners(&mut tx.of(&far.id)).await?, 0);
     assert!(members::any_owner(tx).await?);
-    let member = members::load(tx, &home.id, &ada.id).await?.expect("there");
+    let member = members::load(&mut tx.of(&home.id), &ada.id).await?.expect("there");
     assert_eq!((member.role, member.since, &member.operator.email), (Role::Owner, after(1), &ada.email));
-    assert!(members::load(tx, &far.id, &ada.id).await?.is_none());
-    assert_eq!(members::list(tx, &home.id).await?.len(), 1);
+    assert!(members::load(&mut tx.of(&far.id), &ada.id).await?.is_none());
+    assert_eq!(members::list(&mut tx.of(&home.id)).await?.len(), 1);
     assert_eq!(teams::of_operator(tx, &ada.id).await?.len(), 1);
 
     operators::disable(tx, &ada.id, Some(after(2))).await?;
-    assert_eq!(members::owners(tx, &home.id).await?, 0, "one who can't sign in is no owner to rely on");
+    assert_eq!(members::owners(&mut tx.of(&home.id)).await?, 0, "one who can't sign in is no owner to rely on");
     operators::disable(tx, &ada.id, None).await?;
     operators::update_profile(tx, &ada.id, "Ada", "dark").await?;
     operators::set_password(tx, &ada.id, "another", after(3)).await?;
@@ -70,31 +71,31 @@ async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(operators::load(tx, &ada.id).await?, Some(found));
     assert!(operators::by_email(tx, "nobody@example.org").await?.is_none());
 
-    teams::claim(tx, &home.id, after(4)).await?;
-    teams::claim(tx, &home.id, after(5)).await?;
+    teams::claim(&mut tx.change(&home.id, &By::board(), after(4))).await?;
+    teams::claim(&mut tx.change(&home.id, &By::board(), after(5))).await?;
     assert_eq!(teams::load(tx, &home.id).await?.expect("there").claimed_at, Some(after(4)), "the first stays");
-    teams::suspend(tx, &home.id, Some(after(6))).await?;
+    teams::suspend(&mut tx.of(&home.id), Some(after(6))).await?;
     assert_eq!(teams::load(tx, &home.id).await?.expect("there").suspended_at, Some(after(6)));
-    teams::update(tx, &server::domain::Team { slug: "den".into(), retention_days: 7, ..home.clone() }).await?;
+    teams::update(&mut tx.of(&home.id), &server::domain::Team { slug: "den".into(), retention_days: 7, ..home.clone() }).await?;
     assert_eq!(teams::by_slug(tx, "den").await?.expect("there").retention_days, 7);
-    assert!(teams::lock(tx, &home.id).await?);
+    assert!(teams::lock(&mut tx.of(&home.id)).await?);
 
-    members::delete(tx, &home.id, &ada.id).await?;
-    assert!(members::list(tx, &home.id).await?.is_empty());
+    members::delete(&mut tx.of(&home.id), &ada.id).await?;
+    assert!(members::list(&mut tx.of(&home.id)).await?.is_empty());
     let lab = viber(tx, &home.id, "lab").await?;
     let talk = session(tx, &home.id, &lab, "talk", NOW).await?;
     task(tx, &home.id, &talk, "work", NOW).await?;
-    assert!(purge::hide_team(tx, &home.id, NOW).await?);
-    assert!(!purge::hide_team(tx, &home.id, NOW).await?);
+    assert!(purge::hide_team(&mut tx.change(&home.id, &By::board(), NOW)).await?);
+    assert!(!purge::hide_team(&mut tx.change(&home.id, &By::board(), NOW)).await?);
     assert!(teams::load(tx, &home.id).await?.is_none() && teams::by_slug(tx, "den").await?.is_none());
     assert_eq!(purge::teams(tx).await?, std::slice::from_ref(&home.id));
-    while !purge::sessions_of_team(tx, &home.id, NOW).await? {}
+    while !purge::sessions_of_team(&mut tx.change(&home.id, &By::board(), NOW)).await? {}
     for (team, id) in purge::sessions(tx, 10).await? {
-        while !purge::session(tx, &team, &id).await? {}
+        while !purge::session(&mut tx.of(&team), &id).await? {}
     }
-    while !purge::team(tx, &home.id).await? {}
-    purge::team_row(tx, &home.id).await?;
-    assert!(!teams::lock(tx, &home.id).await?);
+    while !purge::team(&mut tx.of(&home.id)).await? {}
+    purge::team_row(&mut tx.of(&home.id)).await?;
+    assert!(!teams::lock(&mut tx.of(&home.id)).await?);
     assert_eq!(teams::all(tx, 10).await?, [far]);
     Ok(())
 }
@@ -167,7 +168,7 @@ async fn cookies_are_counted(tx: &mut Tx, login: &Login) -> Result<(), Error> {
     assert_eq!(logins::standing(tx, id, after(11)).await?.expect("stands").0.cookie, state);
 
     let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
-    members::insert(tx, &home.id, &login.operator_id, Role::Viewer, NOW).await?;
+    members::insert(&mut tx.change(&home.id, &By::board(), NOW), &login.operator_id, Role::Viewer).await?;
     assert_eq!(logins::count(tx, Some(&far.id), after(1)).await?, (0, 0));
     assert_eq!(logins::count(tx, Some(&home.id), after(1)).await?, (2, 1));
     assert_eq!(logins::count(tx, None, after(1)).await?, (3, 2));
@@ -202,22 +203,22 @@ async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), Error> {
         revoked_at: None,
     };
     let (one, two) = (invitation(1), invitation(2));
-    invitations::insert(tx, &home.id, &one, "h1").await?;
-    invitations::insert(tx, &home.id, &two, "h2").await?;
-    assert_eq!(invitations::list(tx, &home.id).await?, [two.clone(), one.clone()], "the newest first");
-    assert!(invitations::list(tx, &far.id).await?.is_empty());
-    assert_eq!(invitations::load(tx, &home.id, &one.id).await?.as_ref(), Some(&one));
-    assert!(invitations::load(tx, &far.id, &one.id).await?.is_none());
+    invitations::insert(&mut tx.of(&home.id), &one, "h1").await?;
+    invitations::insert(&mut tx.of(&home.id), &two, "h2").await?;
+    assert_eq!(invitations::list(&mut tx.of(&home.id)).await?, [two.clone(), one.clone()], "the newest first");
+    assert!(invitations::list(&mut tx.of(&far.id)).await?.is_empty());
+    assert_eq!(invitations::load(&mut tx.of(&home.id), &one.id).await?.as_ref(), Some(&one));
+    assert!(invitations::load(&mut tx.of(&far.id), &one.id).await?.is_none());
     let (of, found) = invitations::by_hash(tx, "h1").await?.expect("there");
     assert_eq!((of, found), (home.clone(), one.clone()));
     assert!(invitations::by_hash(tx, "h3").await?.is_none());
-    assert!(!invitations::take(tx, &home.id, &one.id, &ada.id, after(100)).await?, "too late");
-    assert!(invitations::take(tx, &home.id, &one.id, &ada.id, after(5)).await?);
-    assert!(!invitations::take(tx, &home.id, &one.id, &ada.id, after(6)).await?, "once");
-    assert!(!invitations::revoke(tx, &far.id, &two.id, after(7)).await?);
-    assert!(invitations::revoke(tx, &home.id, &two.id, after(7)).await?);
-    assert!(!invitations::take(tx, &home.id, &two.id, &ada.id, after(8)).await?, "withdrawn");
-    assert_eq!(invitations::load(tx, &home.id, &one.id).await?.expect("there").used_at, Some(after(5)));
+    assert!(!invitations::take(&mut tx.change(&home.id, &By::board(), after(100)), &one.id, &ada.id).await?, "too late");
+    assert!(invitations::take(&mut tx.change(&home.id, &By::board(), after(5)), &one.id, &ada.id).await?);
+    assert!(!invitations::take(&mut tx.change(&home.id, &By::board(), after(6)), &one.id, &ada.id).await?, "once");
+    assert!(!invitations::revoke(&mut tx.change(&far.id, &By::board(), after(7)), &two.id).await?);
+    assert!(invitations::revoke(&mut tx.change(&home.id, &By::board(), after(7)), &two.id).await?);
+    assert!(!invitations::take(&mut tx.change(&home.id, &By::board(), after(8)), &two.id, &ada.id).await?, "withdrawn");
+    assert_eq!(invitations::load(&mut tx.of(&home.id), &one.id).await?.expect("there").used_at, Some(after(5)));
     Ok(())
 }
 
@@ -232,19 +233,19 @@ async fn tokens_are_found_by_their_hash(tx: &mut Tx) -> Result<(), Error> {
         seen_at: None,
         revoked_at: None,
     };
-    tokens::insert(tx, &home.id, &token, "h1").await?;
-    assert_eq!(tokens::list(tx, &home.id).await?, std::slice::from_ref(&token));
-    assert!(tokens::list(tx, &far.id).await?.is_empty());
-    assert_eq!(tokens::load(tx, &home.id, &token.id).await?.as_ref(), Some(&token));
+    tokens::insert(&mut tx.of(&home.id), &token, "h1").await?;
+    assert_eq!(tokens::list(&mut tx.of(&home.id)).await?, std::slice::from_ref(&token));
+    assert!(tokens::list(&mut tx.of(&far.id)).await?.is_empty());
+    assert_eq!(tokens::load(&mut tx.of(&home.id), &token.id).await?.as_ref(), Some(&token));
     assert_eq!(tokens::by_hash(tx, "h1").await?, Some((home.clone(), token.clone())));
-    tokens::seen(tx, &home.id, &token.id, after(60), after(0)).await?;
-    tokens::seen(tx, &home.id, &token.id, after(61), after(1)).await?;
-    assert_eq!(tokens::load(tx, &home.id, &token.id).await?.expect("there").seen_at, Some(after(60)), "once a minute");
-    assert!(!tokens::revoke(tx, &far.id, &token.id, NOW).await?);
-    assert!(tokens::revoke(tx, &home.id, &token.id, NOW).await?);
-    assert!(!tokens::revoke(tx, &home.id, &token.id, NOW).await?);
+    tokens::seen(&mut tx.change(&home.id, &By::board(), after(60)), &token.id, after(0)).await?;
+    tokens::seen(&mut tx.change(&home.id, &By::board(), after(61)), &token.id, after(1)).await?;
+    assert_eq!(tokens::load(&mut tx.of(&home.id), &token.id).await?.expect("there").seen_at, Some(after(60)), "once a minute");
+    assert!(!tokens::revoke(&mut tx.change(&far.id, &By::board(), NOW), &token.id).await?);
+    assert!(tokens::revoke(&mut tx.change(&home.id, &By::board(), NOW), &token.id).await?);
+    assert!(!tokens::revoke(&mut tx.change(&home.id, &By::board(), NOW), &token.id).await?);
     assert!(tokens::by_hash(tx, "h1").await?.is_none());
-    assert!(tokens::list(tx, &home.id).await?.is_empty());
+    assert!(tokens::list(&mut tx.of(&home.id)).await?.is_empty());
     Ok(())
 }
 
@@ -253,45 +254,45 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
     let by = By::console();
     for n in 0..3 {
         let detail = format!("n={n}\nwith a line");
-        audit::append(tx, &home.id, after(n), &by, "viber.revoke", "vib_1", &detail, Some("before"), None).await?;
+        audit::append(&mut tx.change(&home.id, &by, after(n)), audit::Entry::new("viber.revoke", "vib_1").detail(&detail).before(Some("before"))).await?;
     }
-    audit::append(tx, &far.id, NOW, &by, "team.add", "far", "", None, Some("after")).await?;
+    audit::append(&mut tx.change(&far.id, &by, NOW), audit::Entry::new("team.add", "far").after(Some("after"))).await?;
     // PostgreSQL has a clock of its own; SQLite knows what was written.
     assert!(server::db::board::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2)));
-    let page = audit::page(tx, &home.id, None, 2).await?;
+    let page = audit::page(&mut tx.of(&home.id), None, 2).await?;
     assert_eq!(page.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [3, 2], "the newest first");
-    assert_eq!(audit::page(tx, &home.id, Some(2), 10).await?.len(), 1);
+    assert_eq!(audit::page(&mut tx.of(&home.id), Some(2), 10).await?.len(), 1);
     assert_eq!(page[0].prev_hash, page[1].hash);
     assert!(!page[0].detail.contains('\n') && page[0].after_hash.is_empty() && !page[0].before_hash.is_empty());
     let keys = audit_keys();
     let head = page[0].hash.clone();
     let fault = |report: ChainReport| report.fault;
-    let good = audit::verify(tx, &home.id, Some(&keys), Some((3, &head))).await?;
+    let good = audit::verify(&mut tx.of(&home.id), Some(&keys), Some((3, &head))).await?;
     assert_eq!((good.rows, good.unknown, good.fault), (3, 0, None));
     let other = AuditKeys::new(&[8; 32], &[]);
-    let elsewhere = audit::verify(tx, &home.id, Some(&other), None).await?;
+    let elsewhere = audit::verify(&mut tx.of(&home.id), Some(&other), None).await?;
     assert!(matches!(elsewhere.fault, Some(ChainFault::NeverSealed { key: Some(_) })), "{elsewhere:?}");
-    assert_eq!(audit::verify(tx, &home.id, None, None).await?.fault, None, "what can be said without keys is good");
-    let replaced = audit::verify(tx, &home.id, Some(&keys), Some((2, &head))).await?;
+    assert_eq!(audit::verify(&mut tx.of(&home.id), None, None).await?.fault, None, "what can be said without keys is good");
+    let replaced = audit::verify(&mut tx.of(&home.id), Some(&keys), Some((2, &head))).await?;
     assert_eq!(replaced.fault, Some(ChainFault::Replaced { seq: 2 }));
-    let cut = audit::verify(tx, &home.id, Some(&keys), Some((5, &head))).await?;
+    let cut = audit::verify(&mut tx.of(&home.id), Some(&keys), Some((5, &head))).await?;
     assert_eq!(cut.fault, Some(ChainFault::Cut { seq: 3, of: 5 }));
     tx.execute("UPDATE audit SET detail = 'nothing happened' WHERE seq = 2", &[]).await?;
     for keys in [Some(&keys), None] {
-        let found = fault(audit::verify(tx, &home.id, keys, None).await?);
+        let found = fault(audit::verify(&mut tx.of(&home.id), keys, None).await?);
         assert_eq!(found, keys.map(|_| ChainFault::Changed { seq: 2 }), "without a key nobody can say");
     }
-    assert_eq!(fault(audit::verify(tx, &far.id, Some(&keys), None).await?), None);
+    assert_eq!(fault(audit::verify(&mut tx.of(&far.id), Some(&keys), None).await?), None);
     tx.execute("DELETE FROM audit WHERE seq = 2", &[]).await?;
-    let found = fault(audit::verify(tx, &home.id, Some(&keys), None).await?);
+    let found = fault(audit::verify(&mut tx.of(&home.id), Some(&keys), None).await?);
     assert_eq!(found, Some(ChainFault::Missing { from: 2, to: 2 }));
-    purge::hide_team(tx, &far.id, after(8)).await?;
-    while !purge::team(tx, &far.id).await? {}
-    purge::team_row(tx, &far.id).await?;
-    assert!(!audit::is_buried(tx, &far.id, &keys).await?);
-    audit::bury(tx, &far.id, after(9)).await?;
-    assert!(audit::is_buried(tx, &far.id, &keys).await? && !audit::is_buried(tx, &home.id, &keys).await?);
-    assert!(!audit::is_buried(tx, &far.id, &other).await?);
+    purge::hide_team(&mut tx.change(&far.id, &By::board(), after(8))).await?;
+    while !purge::team(&mut tx.of(&far.id)).await? {}
+    purge::team_row(&mut tx.of(&far.id)).await?;
+    assert!(!audit::is_buried(&mut tx.of(&far.id), &keys).await?);
+    audit::bury(&mut tx.change(&far.id, &By::board(), after(9))).await?;
+    assert!(audit::is_buried(&mut tx.of(&far.id), &keys).await? && !audit::is_buried(&mut tx.of(&home.id), &keys).await?);
+    assert!(!audit::is_buried(&mut tx.of(&far.id), &other).await?);
     Ok(())
 }
 
@@ -312,13 +313,13 @@ async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), Error> {
     let home = team(tx, "home").await?.id;
     let once = |asks: &str| Once { key: "k1".into(), asks: asks.into() };
     let kept = Kept { status: 201, answer: "{}".into(), at: NOW };
-    assert_eq!(idempotency::find(tx, &home, "op", &once("a"), NOW).await?, Earlier::No);
-    idempotency::keep(tx, &home, "op", &once("a"), &kept).await?;
-    assert_eq!(idempotency::find(tx, &home, "op", &once("a"), NOW).await?, Earlier::Same(kept));
-    assert_eq!(idempotency::find(tx, &home, "op", &once("b"), NOW).await?, Earlier::Other);
-    assert_eq!(idempotency::find(tx, &home, "else", &once("a"), NOW).await?, Earlier::No);
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), NOW).await?, Earlier::No);
+    idempotency::keep(&mut tx.of(&home), "op", &once("a"), &kept).await?;
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), NOW).await?, Earlier::Same(kept));
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("b"), NOW).await?, Earlier::Other);
+    assert_eq!(idempotency::find(&mut tx.of(&home), "else", &once("a"), NOW).await?, Earlier::No);
     let tomorrow = Instant(NOW.0 + KEPT_FOR);
-    assert_eq!(idempotency::find(tx, &home, "op", &once("a"), tomorrow).await?, Earlier::No);
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), tomorrow).await?, Earlier::No);
     assert_eq!(idempotency::forget(tx, tomorrow, 10).await?, 1);
     Ok(())
 }

@@ -10,8 +10,8 @@ pub fn used_rooms(code: &str) -> BTreeSet<String> {
         let before = rest[..at].chars().next_back();
         let after = &rest[at + "crate::".len()..];
         rest = after;
-        // `$crate::` in a macro is the caller's business; `mycrate::` is another word.
-        if before.is_some_and(|c| c == '$' || c == '_' || c.is_alphanumeric()) {
+        // `mycrate::` is another word. `$crate::` in a macro is an arrow like any other.
+        if before.is_some_and(|c| c == '_' || c.is_alphanumeric()) {
             continue;
         }
         match after.strip_prefix('{') {
@@ -20,6 +20,56 @@ pub fn used_rooms(code: &str) -> BTreeSet<String> {
         }
     }
     rooms
+}
+
+/// The modules that some code names as `crate::room::module`, also inside `use crate::{room::{a, b::c}}`.
+pub fn used_below(code: &str, room: &str) -> BTreeSet<String> {
+    let mut modules = BTreeSet::new();
+    let named = format!("{room}::");
+    let mut rest = code;
+    while let Some(at) = rest.find(&named) {
+        let before = rest[..at].chars().next_back();
+        let after = &rest[at + named.len()..];
+        rest = after;
+        if before.is_some_and(|c| c == '_' || c.is_alphanumeric()) {
+            continue;
+        }
+        match after.strip_prefix('{') {
+            Some(group) => modules.extend(heads(group)),
+            None => modules.extend(word(after)),
+        }
+    }
+    modules
+}
+
+/// The names of public structs, enums, traits and types at the outermost level.
+pub fn public_types(code: &str) -> Vec<String> {
+    named(code, &["struct ", "enum ", "trait ", "type "], true)
+}
+
+/// The names of constants and statics.
+pub fn constants(code: &str) -> Vec<String> {
+    named(code, &["const ", "static "], false)
+}
+
+/// What follows one of `heads`, behind the words of its visibility.
+fn named(code: &str, heads: &[&str], public: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in code.lines() {
+        if public && line.starts_with(' ') {
+            continue;
+        }
+        let line = line.trim_start();
+        let shown = match line.strip_prefix("pub") {
+            Some(rest) if rest.starts_with('(') => rest.split_once(") ").map(|(_, rest)| rest),
+            Some(rest) => rest.strip_prefix(' '),
+            None if public => None,
+            None => Some(line),
+        };
+        let name = shown.and_then(|shown| heads.iter().find_map(|head| shown.strip_prefix(head)));
+        found.extend(name.and_then(word));
+    }
+    found
 }
 
 /// The first words of a `{…}` group, one level deep.
@@ -83,7 +133,11 @@ pub fn functions(code: &str) -> Vec<Function> {
 fn tidy_reads_uses_and_functions() {
     let code = "use crate::{db::{self, x}, web};\nfn a() {\n    crate::live::b();\n}\nfn c() { $crate::hub::d() }\n";
     let rooms: Vec<String> = used_rooms(code).into_iter().collect();
-    assert_eq!(rooms, ["db", "live", "web"]);
+    assert_eq!(rooms, ["db", "hub", "live", "web"]);
+    let modules: Vec<String> = used_below(code, "db").into_iter().collect();
+    assert_eq!(modules, ["self", "x"]);
+    assert_eq!(public_types("pub struct A;\npub(crate) enum B {}\nstruct C;\n    pub type D = u8;\n"), ["A", "B"]);
+    assert_eq!(constants("    pub const A: u8 = 1;\nconst B: u8 = 2;\nlet const_c = 3;\n"), ["A", "B"]);
     let names: Vec<String> = functions(code).into_iter().map(|function| function.name).collect();
     assert_eq!(names, ["a", "c"]);
 }

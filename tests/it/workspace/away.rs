@@ -1,10 +1,10 @@
 //! The machine is away: what was seen last, with its age, and changes that wait.
 
-use board_tests::{Engine, eventually};
+use board_tests::{Fixture, Engine, eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 
-use super::{Stage, tag};
+use super::{Workspace, tag};
 
 crate::on_both_databases!(
     what_was_seen_is_shown_with_its_age,
@@ -14,74 +14,74 @@ crate::on_both_databases!(
 );
 
 async fn what_was_seen_is_shown_with_its_age(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.put("seen.md", Some(""), "seen\n").await.expect(200);
-    stage.put("other.md", Some(""), "never looked at\n").await.expect(200);
-    let folder = format!("/api/v1/vibers/{}/workspace", stage.id);
-    stage.operator.get(&folder).await.expect(200);
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
-    let read = stage.read("seen.md").await.expect(200);
+    let mut fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("seen.md", Some(""), "seen\n").await.expect(200);
+    fixture.put("other.md", Some(""), "never looked at\n").await.expect(200);
+    let folder = format!("/api/v1/vibers/{}/workspace", fixture.viber_id);
+    fixture.operator.get(&folder).await.expect(200);
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    let read = fixture.read("seen.md").await.expect(200);
     assert_eq!(read.body, "seen\n");
     assert!(read.header("x-as-of").ends_with('Z'), "{read:#?}");
-    let listed = stage.operator.get(&folder).await.expect(200).json();
+    let listed = fixture.operator.get(&folder).await.expect(200).json();
     assert!(listed["asOf"].is_string() && listed["items"].as_array().is_some_and(|all| all.len() == 2), "{listed}");
-    stage.operator.get(&format!("{folder}?path=never")).await.expect(409);
-    assert_eq!(stage.read("never.md").await.expect(409).code(), "viber_away");
+    fixture.operator.get(&format!("{folder}?path=never")).await.expect(409);
+    assert_eq!(fixture.read("never.md").await.expect(409).code(), "viber_away");
     // What the machine did meanwhile is there when it is back.
-    stage.editor("seen.md", "seen again\n").await;
-    stage.viber.run();
-    stage.viber.connected(&stage.operator).await;
-    stage.seen("seen.md", "seen again\n").await;
-    assert_eq!(stage.read("seen.md").await.header("x-as-of"), "");
-    stage.board.sound().await;
+    fixture.editor("seen.md", "seen again\n").await;
+    fixture.viber.run();
+    fixture.viber.connected(&fixture.operator).await;
+    fixture.seen("seen.md", "seen again\n").await;
+    assert_eq!(fixture.read("seen.md").await.header("x-as-of"), "");
+    fixture.board.sound().await;
 }
 
 async fn changes_wait_and_are_made_when_it_is_back(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.put("a.md", Some(""), "1").await.expect(200);
-    let base = tag(&stage.read("a.md").await);
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
-    let queued = stage.put("a.md", Some(&base), "2").await.expect(200).json();
+    let mut fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("a.md", Some(""), "1").await.expect(200);
+    let base = tag(&fixture.read("a.md").await);
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    let queued = fixture.put("a.md", Some(&base), "2").await.expect(200).json();
     assert_eq!(queued["state"], "queued");
-    let shown = stage.read("a.md").await.expect(200);
+    let shown = fixture.read("a.md").await.expect(200);
     assert_eq!((shown.body.as_str(), json!(tag(&shown))), ("2", queued["hash"].clone()));
-    assert_eq!(stage.put("a.md", Some(&tag(&shown)), "3").await.expect(200).json()["state"], "queued");
-    assert_eq!(stage.put("b.md", Some(""), "new").await.expect(200).json()["state"], "queued");
-    stage.put("a.md", Some(""), "x").await.expect(412);
-    let person = stage.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
-    let page = person.page(&stage.page("a.md")).await.expect(200).body;
+    assert_eq!(fixture.put("a.md", Some(&tag(&shown)), "3").await.expect(200).json()["state"], "queued");
+    assert_eq!(fixture.put("b.md", Some(""), "new").await.expect(200).json()["state"], "queued");
+    fixture.put("a.md", Some(""), "x").await.expect(412);
+    let person = fixture.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
+    let page = person.page(&fixture.page("a.md")).await.expect(200).body;
     assert!(page.contains("Waits for the viber"), "{page}");
-    assert_eq!(stage.on_disk("a.md").as_deref(), Some("1"));
-    stage.viber.run();
+    assert_eq!(fixture.on_disk("a.md").as_deref(), Some("1"));
+    fixture.viber.run();
     eventually("both are made", || async {
-        (stage.on_disk("a.md").as_deref() == Some("3") && stage.on_disk("b.md").as_deref() == Some("new")).then_some(())
+        (fixture.on_disk("a.md").as_deref() == Some("3") && fixture.on_disk("b.md").as_deref() == Some("new")).then_some(())
     })
     .await;
-    stage.seen("a.md", "3").await;
-    stage.board.sound().await;
+    fixture.seen("a.md", "3").await;
+    fixture.board.sound().await;
 }
 
 async fn what_changed_there_meanwhile_is_a_conflict(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.put("a.md", Some(""), "base\n").await.expect(200);
-    let base = tag(&stage.read("a.md").await);
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
-    stage.put("a.md", Some(&base), "mine\n").await.expect(200);
-    stage.editor("a.md", "theirs\n").await;
-    stage.viber.run();
-    let person = stage.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
+    let mut fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("a.md", Some(""), "base\n").await.expect(200);
+    let base = tag(&fixture.read("a.md").await);
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    fixture.put("a.md", Some(&base), "mine\n").await.expect(200);
+    fixture.editor("a.md", "theirs\n").await;
+    fixture.viber.run();
+    let person = fixture.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
     let page = eventually("the conflict is shown", || async {
-        let page = person.page(&stage.page("a.md")).await.expect(200).body;
+        let page = person.page(&fixture.page("a.md")).await.expect(200).body;
         page.contains("see both and decide").then_some(page)
     })
     .await;
     assert!(page.contains("theirs"), "{page}");
-    assert_eq!(stage.on_disk("a.md").as_deref(), Some("theirs\n"));
+    assert_eq!(fixture.on_disk("a.md").as_deref(), Some("theirs\n"));
     let edit = page.split("/edits/").nth(1).and_then(|rest| rest.split('"').next()).expect("a link");
-    let edit = format!("/t/{}/vibers/{}/edits/{edit}", board_tests::board::HOME, stage.id);
+    let edit = format!("/t/{}/vibers/{}/edits/{edit}", board_tests::board::HOME, fixture.viber_id);
     let both = person.page(&edit).await.expect(200).body;
     assert!(
         both.contains("mine") && both.contains("theirs") && both.contains("&#60;&#60;&#60; theirs")
@@ -89,37 +89,37 @@ async fn what_changed_there_meanwhile_is_a_conflict(engine: Engine) {
         "{both}"
     );
     person.post_form(&edit, &[("choice", "theirs")]).await.expect(303);
-    let after = person.page(&stage.page("a.md")).await.expect(200).body;
+    let after = person.page(&fixture.page("a.md")).await.expect(200).body;
     assert!(!after.contains("see both and decide"), "{after}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn a_killed_daemon_makes_each_change_once(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.put("a.md", Some(""), "0").await.expect(200);
+    let mut fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("a.md", Some(""), "0").await.expect(200);
     for n in 1..=3 {
-        let base = tag(&stage.read("a.md").await.expect(200));
+        let base = tag(&fixture.read("a.md").await.expect(200));
         // It dies when the file is written and nothing of it is in the journal.
-        stage.viber.fail("writes::before_written", "1*return(crash)").await;
-        let queued = stage.put("a.md", Some(&base), &n.to_string()).await.expect(200).json();
+        fixture.viber.fail("writes::before_written", "1*return(crash)").await;
+        let queued = fixture.put("a.md", Some(&base), &n.to_string()).await.expect(200).json();
         assert_eq!(queued["state"], "queued");
-        stage.viber.ended().await;
-        assert_eq!(stage.on_disk("a.md").as_deref(), Some(n.to_string().as_str()));
-        stage.viber.heal().await;
-        stage.viber.run();
-        stage.viber.connected(&stage.operator).await;
-        stage.seen("a.md", &n.to_string()).await;
+        fixture.viber.ended().await;
+        assert_eq!(fixture.on_disk("a.md").as_deref(), Some(n.to_string().as_str()));
+        fixture.viber.heal().await;
+        fixture.viber.run();
+        fixture.viber.connected(&fixture.operator).await;
+        fixture.seen("a.md", &n.to_string()).await;
     }
-    let history = stage.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
-    let page = format!("{}?history=1", stage.page("a.md"));
+    let history = fixture.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
+    let page = format!("{}?history=1", fixture.page("a.md"));
     eventually("all are done", || async {
         let body = history.page(&page).await.expect(200).body;
         (body.matches("data-state=\"done\"").count() >= 4 && !body.contains("Conflict")).then_some(())
     })
     .await;
-    let now = tag(&stage.read("a.md").await);
+    let now = tag(&fixture.read("a.md").await);
     let request =
-        stage.operator.request(Method::DELETE, &stage.api("a.md")).header(header::IF_MATCH, format!("\"{now}\""));
-    assert_eq!(stage.operator.send(request).await.expect(200).json()["state"], "applied");
-    stage.board.sound().await;
+        fixture.operator.request(Method::DELETE, &fixture.api("a.md")).header(header::IF_MATCH, format!("\"{now}\""));
+    assert_eq!(fixture.operator.send(request).await.expect(200).json()["state"], "applied");
+    fixture.board.sound().await;
 }

@@ -1,10 +1,10 @@
 //! Reading and changing while the machine is there: the version that was seen, or nothing.
 
-use board_tests::Engine;
+use board_tests::{Fixture, Engine};
 use reqwest::{Method, header};
 use serde_json::json;
 
-use super::{Stage, tag};
+use super::{Workspace, tag};
 
 crate::on_both_databases!(
     a_file_is_made_read_changed_and_deleted,
@@ -15,65 +15,65 @@ crate::on_both_databases!(
 );
 
 async fn a_file_is_made_read_changed_and_deleted(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let made = stage.put("notes/today.md", Some(""), "# Today\n").await.expect(200).json();
+    let fixture = Fixture::on(engine).with_viber().await;
+    let made = fixture.put("notes/today.md", Some(""), "# Today\n").await.expect(200).json();
     assert_eq!(made["state"], "applied");
-    assert_eq!(stage.on_disk("notes/today.md").as_deref(), Some("# Today\n"));
-    let read = stage.read("notes/today.md").await.expect(200);
+    assert_eq!(fixture.on_disk("notes/today.md").as_deref(), Some("# Today\n"));
+    let read = fixture.read("notes/today.md").await.expect(200);
     assert_eq!(
         (read.body.as_str(), tag(&read), read.header("x-as-of")),
         ("# Today\n", made["hash"].as_str().expect("a hash").to_owned(), "")
     );
-    let request = stage.operator.request(Method::GET, &stage.api("notes/today.md"));
-    let same = stage.operator.send(request.header(header::IF_NONE_MATCH, format!("\"{}\"", tag(&read)))).await;
+    let request = fixture.operator.request(Method::GET, &fixture.api("notes/today.md"));
+    let same = fixture.operator.send(request.header(header::IF_NONE_MATCH, format!("\"{}\"", tag(&read)))).await;
     assert_eq!((same.status, same.body.as_str()), (304, ""));
-    stage.put("notes/today.md", Some(""), "x").await.expect(412);
-    stage.put("notes/today.md", None, "x").await.expect(428);
-    stage.put("notes/today.md", Some(&tag(&read)), "# Tomorrow\n").await.expect(200);
-    assert_eq!(stage.on_disk("notes/today.md").as_deref(), Some("# Tomorrow\n"));
-    let folder = format!("/api/v1/vibers/{}/workspace", stage.id);
-    let root = stage.operator.get(&folder).await.expect(200).json();
+    fixture.put("notes/today.md", Some(""), "x").await.expect(412);
+    fixture.put("notes/today.md", None, "x").await.expect(428);
+    fixture.put("notes/today.md", Some(&tag(&read)), "# Tomorrow\n").await.expect(200);
+    assert_eq!(fixture.on_disk("notes/today.md").as_deref(), Some("# Tomorrow\n"));
+    let folder = format!("/api/v1/vibers/{}/workspace", fixture.viber_id);
+    let root = fixture.operator.get(&folder).await.expect(200).json();
     assert_eq!((&root["items"][0]["name"], &root["items"][0]["kind"]), (&json!("notes"), &json!("folder")));
-    let notes = stage.operator.get(&format!("{folder}?path=notes")).await.expect(200).json();
+    let notes = fixture.operator.get(&format!("{folder}?path=notes")).await.expect(200).json();
     assert_eq!((&notes["items"][0]["name"], &notes["items"][0]["size"]), (&json!("today.md"), &json!(11)));
-    let now = tag(&stage.read("notes/today.md").await);
-    stage.operator.delete(&stage.api("notes/today.md")).await.expect(428);
+    let now = tag(&fixture.read("notes/today.md").await);
+    fixture.operator.delete(&fixture.api("notes/today.md")).await.expect(428);
     let delete = |hash: String| {
-        stage
+        fixture
             .operator
-            .request(Method::DELETE, &stage.api("notes/today.md"))
+            .request(Method::DELETE, &fixture.api("notes/today.md"))
             .header(header::IF_MATCH, format!("\"{hash}\""))
     };
-    stage.operator.send(delete(tag(&read))).await.expect(412);
-    stage.operator.send(delete(now)).await.expect(200);
-    stage.read("notes/today.md").await.expect(404);
-    assert_eq!(stage.on_disk("notes/today.md"), None);
-    let trash = std::fs::read_dir(stage.viber.home().join("workspace/.trash")).expect("a trash").count();
+    fixture.operator.send(delete(tag(&read))).await.expect(412);
+    fixture.operator.send(delete(now)).await.expect(200);
+    fixture.read("notes/today.md").await.expect(404);
+    assert_eq!(fixture.on_disk("notes/today.md"), None);
+    let trash = std::fs::read_dir(fixture.viber.home().join("workspace/.trash")).expect("a trash").count();
     assert_eq!(trash, 1);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn a_stale_version_is_told_and_nothing_is_lost(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let mine = tag(&stage.put("task.md", Some(""), "one\n").await.expect(200));
+    let fixture = Fixture::on(engine).with_viber().await;
+    let mine = tag(&fixture.put("task.md", Some(""), "one\n").await.expect(200));
     assert_eq!(mine, "");
-    let base = tag(&stage.read("task.md").await.expect(200));
-    stage.editor("task.md", "theirs\n").await;
-    let refused = stage.put("task.md", Some(&base), "mine\n").await.expect(412);
+    let base = tag(&fixture.read("task.md").await.expect(200));
+    fixture.editor("task.md", "theirs\n").await;
+    let refused = fixture.put("task.md", Some(&base), "mine\n").await.expect(412);
     assert_eq!(refused.code(), "stale");
     let told = refused.json();
     assert_eq!(told["base"], json!(base));
-    stage.seen("task.md", "theirs\n").await;
-    assert_eq!(told["current"], json!(tag(&stage.read("task.md").await)));
-    assert_eq!(stage.on_disk("task.md").as_deref(), Some("theirs\n"));
-    stage.board.sound().await;
+    fixture.seen("task.md", "theirs\n").await;
+    assert_eq!(told["current"], json!(tag(&fixture.read("task.md").await)));
+    assert_eq!(fixture.on_disk("task.md").as_deref(), Some("theirs\n"));
+    fixture.board.sound().await;
 }
 
 async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
     const LINES: usize = 25;
-    let stage = Stage::set(engine).await;
-    stage.put("log.md", Some(""), "").await.expect(200);
-    let file = stage.viber.home().join("workspace/log.md");
+    let fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("log.md", Some(""), "").await.expect(200);
+    let file = fixture.viber.home().join("workspace/log.md");
     // It opens the file for each line, as `>>` does.
     let script = "for n in $(seq 1 25); do echo \"editor $n\" >> \"$1\"; sleep 0.05; done";
     let mut editor = tokio::process::Command::new("sh");
@@ -83,8 +83,8 @@ async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
         let line = format!("board {n}\n");
         // Again with what is there now, until it fits.
         let done = board_tests::eventually("the line is taken", || async {
-            let now = stage.read("log.md").await.expect(200);
-            let answer = stage.put("log.md", Some(&tag(&now)), &format!("{}{line}", now.body)).await;
+            let now = fixture.read("log.md").await.expect(200);
+            let answer = fixture.put("log.md", Some(&tag(&now)), &format!("{}{line}", now.body)).await;
             assert!(matches!(answer.status, 200 | 412), "{answer:#?}");
             (answer.status == 200).then_some(())
         });
@@ -92,52 +92,52 @@ async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
         kept.push(line);
     }
     assert!(editor.wait().await.expect("it ran").success());
-    let text = stage.on_disk("log.md").expect("there");
+    let text = fixture.on_disk("log.md").expect("there");
     for line in kept.into_iter().chain((1..=LINES).map(|n| format!("editor {n}\n"))) {
         assert_eq!(text.matches(&line).count(), 1, "{line:?} in {text}");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn a_large_text_travels_beside_the_socket(engine: Engine) {
-    let stage = Stage::set(engine).await;
+    let fixture = Fixture::on(engine).with_viber().await;
     let text = "Zürich, 東京 und \"Anführung\"\n".repeat(25_000);
     let text = protocol::text::head(&text, 1024 * 1024);
-    stage.put("large.md", Some(""), text).await.expect(200);
-    assert_eq!(stage.on_disk("large.md").as_deref(), Some(text));
-    assert_eq!(stage.read("large.md").await.expect(200).body, text);
-    stage.put("larger.md", Some(""), &"x".repeat(1024 * 1024 + 1)).await.expect(413);
-    std::fs::write(stage.viber.home().join("workspace/huge.log"), "0123456789".repeat(300_000)).expect("written");
-    let part = stage.read("huge.log").await.expect(206);
+    fixture.put("large.md", Some(""), text).await.expect(200);
+    assert_eq!(fixture.on_disk("large.md").as_deref(), Some(text));
+    assert_eq!(fixture.read("large.md").await.expect(200).body, text);
+    fixture.put("larger.md", Some(""), &"x".repeat(1024 * 1024 + 1)).await.expect(413);
+    std::fs::write(fixture.viber.home().join("workspace/huge.log"), "0123456789".repeat(300_000)).expect("written");
+    let part = fixture.read("huge.log").await.expect(206);
     assert!(part.header("content-range").starts_with("bytes 0-") && part.header("content-range").ends_with("/3000000"));
-    let request = stage.operator.request(Method::GET, &stage.api("huge.log")).header(header::RANGE, "bytes=2999995-");
-    assert_eq!(stage.operator.send(request).await.expect(206).body, "56789");
-    stage.board.sound().await;
+    let request = fixture.operator.request(Method::GET, &fixture.api("huge.log")).header(header::RANGE, "bytes=2999995-");
+    assert_eq!(fixture.operator.send(request).await.expect(206).body, "56789");
+    fixture.board.sound().await;
 }
 
 async fn a_page_shows_both_sides_of_a_conflict(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    stage.put("plan.md", Some(""), "one\ntwo\nthree\n").await.expect(200);
-    let person = stage.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
-    let editor = person.page(&format!("{}?edit=1", stage.page("plan.md"))).await.expect(200);
-    let base = tag(&stage.read("plan.md").await);
+    let fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("plan.md", Some(""), "one\ntwo\nthree\n").await.expect(200);
+    let person = fixture.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
+    let editor = person.page(&format!("{}?edit=1", fixture.page("plan.md"))).await.expect(200);
+    let base = tag(&fixture.read("plan.md").await);
     assert!(editor.body.contains(&format!("name=\"base\" value=\"{base}\"")), "{}", editor.body);
-    stage.editor("plan.md", "one\ntwo\nthree and more\n").await;
+    fixture.editor("plan.md", "one\ntwo\nthree and more\n").await;
     let fields = [("verb", "save"), ("base", base.as_str()), ("content", "ONE\r\ntwo\r\nthree\r\n")];
-    let saved = person.post_form(&stage.page("plan.md"), &fields).await.expect(303);
+    let saved = person.post_form(&fixture.page("plan.md"), &fields).await.expect(303);
     let conflict = saved.header("location").to_owned();
     assert!(conflict.contains("/edits/edt_"), "{conflict}");
     let page = person.page(&conflict).await.expect(200);
     for part in ["Draft of both", "three and more", "ONE", "Both changes fit together", "Take yours", "Keep theirs"] {
         assert!(page.body.contains(part), "{part:?} in {}", page.body);
     }
-    assert_eq!(stage.on_disk("plan.md").as_deref(), Some("one\ntwo\nthree and more\n"));
-    let theirs = tag(&stage.read("plan.md").await);
+    assert_eq!(fixture.on_disk("plan.md").as_deref(), Some("one\ntwo\nthree and more\n"));
+    let theirs = tag(&fixture.read("plan.md").await);
     let draft = [("choice", "draft"), ("theirs", theirs.as_str()), ("content", "ONE\r\ntwo\r\nthree and more\r\n")];
     person.post_form(&conflict, &draft).await.expect(303);
-    assert_eq!(stage.on_disk("plan.md").as_deref(), Some("ONE\ntwo\nthree and more\n"));
+    assert_eq!(fixture.on_disk("plan.md").as_deref(), Some("ONE\ntwo\nthree and more\n"));
     person.post_form(&conflict, &draft).await.expect(409);
-    let history = person.page(&format!("{}?history=1", stage.page("plan.md"))).await.expect(200);
+    let history = person.page(&format!("{}?history=1", fixture.page("plan.md"))).await.expect(200);
     assert!(history.body.contains("Settled") && history.body.contains("Done"), "{}", history.body);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

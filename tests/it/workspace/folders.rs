@@ -1,32 +1,32 @@
 //! Folders as a whole, other names, and looking for something in all of it.
 
-use board_tests::{Engine, board::HOME, eventually};
+use board_tests::{Fixture, Engine, board::HOME, eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 
-use super::{Stage, tag};
+use super::{Workspace, tag};
 
 crate::on_both_databases!(a_folder_is_renamed_and_deleted_with_all_in_it);
 
 async fn a_folder_is_renamed_and_deleted_with_all_in_it(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
+    let mut fixture = Fixture::on(engine).with_viber().await;
     for (path, text) in [("notes/a.md", "a"), ("notes/deep/b.md", "b"), ("other.md", "o")] {
-        stage.put(path, Some(""), text).await.expect(200);
+        fixture.put(path, Some(""), text).await.expect(200);
     }
     let rename = async |path: &str, to: &str| {
-        let request = stage.operator.request(Method::PATCH, &stage.api(path)).json(&json!({ "path": to }));
-        stage.operator.send(request).await
+        let request = fixture.operator.request(Method::PATCH, &fixture.api(path)).json(&json!({ "path": to }));
+        fixture.operator.send(request).await
     };
     assert_eq!(rename("notes/", "kept/notes").await.expect(200).json()["state"], "applied");
-    assert_eq!(stage.on_disk("kept/notes/deep/b.md").as_deref(), Some("b"));
-    assert_eq!((stage.on_disk("notes/a.md"), stage.read("notes/a.md").await.status), (None, 404));
-    stage.seen("kept/notes/a.md", "a").await;
+    assert_eq!(fixture.on_disk("kept/notes/deep/b.md").as_deref(), Some("b"));
+    assert_eq!((fixture.on_disk("notes/a.md"), fixture.read("notes/a.md").await.status), (None, 404));
+    fixture.seen("kept/notes/a.md", "a").await;
     // A file names its version, a folder needs none; what is there is not replaced.
     assert_eq!(rename("other.md", "b.md").await.expect(428).code(), "version_required");
-    let base = tag(&stage.read("other.md").await.expect(200));
-    let request = stage.operator.request(Method::PATCH, &stage.api("other.md")).json(&json!({ "path": "b.md" }));
-    stage.operator.send(request.header(header::IF_MATCH, format!("\"{base}\""))).await.expect(200);
-    assert_eq!((stage.on_disk("b.md").as_deref(), stage.on_disk("other.md")), (Some("o"), None));
+    let base = tag(&fixture.read("other.md").await.expect(200));
+    let request = fixture.operator.request(Method::PATCH, &fixture.api("other.md")).json(&json!({ "path": "b.md" }));
+    fixture.operator.send(request.header(header::IF_MATCH, format!("\"{base}\""))).await.expect(200);
+    assert_eq!((fixture.on_disk("b.md").as_deref(), fixture.on_disk("other.md")), (Some("o"), None));
     assert_eq!(rename("kept/", "b.md").await.expect(422).code(), "forbidden_path");
     assert_eq!(rename("kept/", "../out").await.expect(422).code(), "forbidden_path");
     assert_eq!(rename("kept/", "kept/in").await.expect(422).code(), "forbidden_path");
@@ -34,37 +34,37 @@ async fn a_folder_is_renamed_and_deleted_with_all_in_it(engine: Engine) {
     assert_eq!(rename("b.md/", "folder").await.expect(422).code(), "viber_refused");
 
     // The same by the page, while the machine is away: it is made when it is back.
-    let person = stage.board.operator(HOME, "olga@example.org", "operator").await;
-    let page = person.page(&stage.page("kept/")).await.expect(200).body;
+    let person = fixture.board.operator(HOME, "olga@example.org", "operator").await;
+    let page = person.page(&fixture.page("kept/")).await.expect(200).body;
     assert!(page.contains("Delete with all in it"), "{page}");
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
-    person.post_form(&stage.page("kept/"), &[("verb", "delete")]).await.expect(303);
-    let waits = person.page(&format!("/t/{HOME}/vibers/{}/files", stage.id)).await.expect(200).body;
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    person.post_form(&fixture.page("kept/"), &[("verb", "delete")]).await.expect(303);
+    let waits = person.page(&format!("/t/{HOME}/vibers/{}/files", fixture.viber_id)).await.expect(200).body;
     assert!(waits.contains("It waits for the viber"), "{waits}");
-    assert!(stage.on_disk("kept/notes/a.md").is_some());
-    stage.viber.run();
-    eventually("the folder is in the trash", || async { stage.on_disk("kept/notes/a.md").is_none().then_some(()) })
+    assert!(fixture.on_disk("kept/notes/a.md").is_some());
+    fixture.viber.run();
+    eventually("the folder is in the trash", || async { fixture.on_disk("kept/notes/a.md").is_none().then_some(()) })
         .await;
-    let trash = stage.viber.home().join("workspace/.trash");
+    let trash = fixture.viber.home().join("workspace/.trash");
     let kept = std::fs::read_dir(&trash).expect("a trash").flatten().next().expect("the folder").path();
     assert_eq!(std::fs::read_to_string(kept.join("notes/deep/b.md")).expect("kept"), "b");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_text_is_found_in_names_and_lines() {
-    let mut stage = Stage::set(Engine::Sqlite).await;
+    let mut fixture = Fixture::on(Engine::Sqlite).with_viber().await;
     for (path, text) in [
         ("notes/budget.md", "# Money\n"),
         ("memory/2026-11-20.md", "first\nWe spoke of the <b>Budget</b> today.\n"),
         ("b.md", "nothing\n"),
     ] {
-        stage.put(path, Some(""), text).await.expect(200);
+        fixture.put(path, Some(""), text).await.expect(200);
     }
     let find = async |query: &str| {
-        let person = &stage.operator;
-        person.get(&format!("/api/v1/vibers/{}/search?q={query}", stage.id)).await
+        let person = &fixture.operator;
+        person.get(&format!("/api/v1/vibers/{}/search?q={query}", fixture.viber_id)).await
     };
     let found = find("BUDGET").await.expect(200).json();
     assert_eq!(
@@ -79,22 +79,22 @@ async fn a_text_is_found_in_names_and_lines() {
         let answer = find(bad).await;
         assert_eq!(answer.status, 422, "{bad}: {answer:#?}");
     }
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    let root = format!("/t/{HOME}/vibers/{}/files", stage.id);
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let root = format!("/t/{HOME}/vibers/{}/files", fixture.viber_id);
     let page = person.page(&format!("{root}?q=budget")).await.expect(200).body;
     assert!(page.contains("2 places") && !page.contains("<b>Budget"), "{page}");
-    assert!(page.contains(&stage.page("notes/budget.md")), "{page}");
-    stage.viber.stop().await;
-    stage.viber.contact(&stage.operator, "disconnected").await;
+    assert!(page.contains(&fixture.page("notes/budget.md")), "{page}");
+    fixture.viber.stop().await;
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
     let away = person.page(&format!("{root}?q=budget")).await.expect(200).body;
     assert!(away.contains("can be searched only while it is connected"), "{away}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]
 async fn a_long_folder_is_listed_once_for_all_its_parts() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    let many = stage.viber.home().join("workspace/many");
+    let fixture = Fixture::on(Engine::Sqlite).with_viber().await;
+    let many = fixture.viber.home().join("workspace/many");
     // Not on this thread: on a slow disk it takes so long that a kept connection ends unnoticed.
     let making = tokio::task::spawn_blocking(move || {
         std::fs::create_dir(&many).expect("made");
@@ -105,8 +105,8 @@ async fn a_long_folder_is_listed_once_for_all_its_parts() {
     making.await.expect("all are made");
     let (mut cursor, mut names, mut parts) = (String::new(), Vec::new(), 0);
     loop {
-        let path = format!("/api/v1/vibers/{}/workspace?path=many{cursor}", stage.id);
-        let listed = stage.operator.get(&path).await.expect(200).json();
+        let path = format!("/api/v1/vibers/{}/workspace?path=many{cursor}", fixture.viber_id);
+        let listed = fixture.operator.get(&path).await.expect(200).json();
         let items = listed["items"].as_array().expect("items");
         names.extend(items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)));
         parts += 1;
@@ -117,5 +117,5 @@ async fn a_long_folder_is_listed_once_for_all_its_parts() {
     }
     assert_eq!(names.len(), 4_500);
     assert!(names.is_sorted() && parts >= 3, "{parts}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

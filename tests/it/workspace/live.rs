@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use board_tests::{Engine, board::HOME};
+use board_tests::{Fixture, Engine, board::HOME};
 use tokio::time::{Instant, timeout};
 
-use super::Stage;
+use super::Workspace;
 
 crate::on_both_databases!(an_edit_on_disk_is_in_an_open_page);
 
 #[tokio::test]
 async fn the_open_tab_of_a_session_shows_any_file_that_changed() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).with_viber().await;
     let session =
-        stage.operator.post("/api/v1/sessions", &serde_json::json!({ "viberId": stage.id })).await.expect(201).json();
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
+        fixture.operator.post("/api/v1/sessions", &serde_json::json!({ "viberId": fixture.viber_id })).await.expect(201).json();
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     let path = format!("/t/{HOME}/sessions/{}?pane=files", session["id"].as_str().expect("an id"));
     let page = person.page(&path).await.expect(200).body;
     let address = page.split("data-stream=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a stream");
@@ -30,17 +30,17 @@ async fn the_open_tab_of_a_session_shows_any_file_that_changed() {
     };
     timeout(Duration::from_secs(10), shows("pane-body")).await.expect("the tab as it is");
     for path in ["somewhere/else.md", "in the root.md"] {
-        stage.editor(path, "x").await;
+        fixture.editor(path, "x").await;
         timeout(Duration::from_secs(10), shows(path)).await.expect("shown");
     }
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn an_edit_on_disk_is_in_an_open_page(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    stage.put("notes/live.md", Some(""), "first").await.expect(200);
-    let person = stage.board.operator(HOME, "vera@example.org", "viewer").await;
-    let page = person.page(&stage.page("notes/live.md")).await.expect(200).body;
+    let fixture = Fixture::on(engine).with_viber().await;
+    fixture.put("notes/live.md", Some(""), "first").await.expect(200);
+    let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let page = person.page(&fixture.page("notes/live.md")).await.expect(200).body;
     let address = page.split("data-stream=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a stream");
     let address = address.replace("&#38;", "&").replace("&amp;", "&");
     let mut stream = person.stream(&address, None).await;
@@ -56,14 +56,14 @@ async fn an_edit_on_disk_is_in_an_open_page(engine: Engine) {
     let mut slowest = Duration::ZERO;
     for n in 0..5 {
         let word = format!("word-{n}");
-        stage.editor("notes/live.md", &word).await;
+        fixture.editor("notes/live.md", &word).await;
         let began = Instant::now();
         timeout(Duration::from_secs(10), shows(&word)).await.expect("shown");
         slowest = slowest.max(began.elapsed());
     }
     // The figure is held by `make bench`; a loaded machine may be slower here.
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
-    stage.editor("notes/beside.md", "x").await;
+    fixture.editor("notes/beside.md", "x").await;
     timeout(Duration::from_secs(10), shows("beside.md")).await.expect("listed");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }

@@ -1,26 +1,27 @@
 //! The editor in a browser: with scripts and an editor on the machine at the same time, and without scripts.
 
 use board_tests::{
+    Fixture,
     Browser, Engine,
     browser::{Screen, Scripts},
     eventually,
 };
 
-use super::Stage;
+use super::Workspace;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_made_changed_from_both_sides_renamed_and_deleted() {
-    let stage = Stage::set(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).with_viber().await;
     let browser = Browser::open(Scripts::On).await;
-    browser.sign_in(&stage.board.owner().await).await;
-    browser.go(&format!("{}{}", stage.board.url, stage.page("").trim_end_matches('/'))).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    browser.go(&format!("{}{}", fixture.board.url, fixture.page("").trim_end_matches('/'))).await;
     browser.fill("#new", "notes.md").await;
     browser.click("form.inline-form button").await;
     browser.fill("#file", "# Notes\n\nA **first** line.\n").await;
     browser.click("#editor button.primary").await;
     browser.sees("#file-view", "A first line.").await;
     eventually("it is on the disk", async || {
-        stage.on_disk("notes.md").filter(|text| text.starts_with("# Notes\n\nA **first** line."))
+        fixture.on_disk("notes.md").filter(|text| text.starts_with("# Notes\n\nA **first** line."))
     })
     .await;
 
@@ -29,13 +30,13 @@ async fn a_file_is_made_changed_from_both_sides_renamed_and_deleted() {
     browser.click("#file-view a.primary").await;
     browser.find("body[data-live=on]").await;
     browser.fill("#file", "# Notes\n\nWritten here.\n").await;
-    stage.editor("notes.md", "# Notes\n\nWritten there.\n").await;
+    fixture.editor("notes.md", "# Notes\n\nWritten there.\n").await;
     browser.sees("#file-news", "It changed on the machine").await;
     let typed = browser.run("return document.querySelector('#file').value", serde_json::Value::Null).await;
     assert_eq!(typed.as_str().map(str::trim_end), Some("# Notes\n\nWritten here."));
     browser.click("#editor button.primary").await;
     browser.sees("#draft", "both stand between marks").await;
-    assert_eq!(stage.on_disk("notes.md").as_deref(), Some("# Notes\n\nWritten there.\n"));
+    assert_eq!(fixture.on_disk("notes.md").as_deref(), Some("# Notes\n\nWritten there.\n"));
     browser.fill("#merged", "# Notes\n\nWritten by both.\n").await;
     browser.click("#draft button").await;
     browser.sees("#file-view", "Written by both.").await;
@@ -44,27 +45,27 @@ async fn a_file_is_made_changed_from_both_sides_renamed_and_deleted() {
     browser.fill("#to", "kept/notes.md").await;
     browser.click("#file-view form.inline-form button:not(.danger)").await;
     browser.sees("#file-view", "Written by both.").await;
-    assert!(stage.on_disk("notes.md").is_none() && stage.on_disk("kept/notes.md").is_some());
+    assert!(fixture.on_disk("notes.md").is_none() && fixture.on_disk("kept/notes.md").is_some());
     browser.click("#file-view details summary").await;
     browser.click("#file-view button.danger").await;
-    eventually("it is gone", async || stage.on_disk("kept/notes.md").is_none().then_some(())).await;
-    let trash = std::fs::read_dir(stage.viber.home().join("workspace/.trash")).expect("a trash folder");
+    eventually("it is gone", async || fixture.on_disk("kept/notes.md").is_none().then_some(())).await;
+    let trash = std::fs::read_dir(fixture.viber.home().join("workspace/.trash")).expect("a trash folder");
     assert!(trash.count() > 0, "what was deleted can be had back");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_on_a_phone_the_same_forms_do() {
-    let stage = Stage::set(Engine::Sqlite).await;
-    stage.put("todo.md", Some(""), "- [ ] call\n").await.expect(200);
+    let fixture = Fixture::on(Engine::Sqlite).with_viber().await;
+    fixture.put("todo.md", Some(""), "- [ ] call\n").await.expect(200);
     let browser = Browser::open_on(Screen::Phone, Scripts::Off).await;
-    browser.sign_in(&stage.board.owner().await).await;
-    browser.go(&format!("{}{}", stage.board.url, stage.page("todo.md"))).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    browser.go(&format!("{}{}", fixture.board.url, fixture.page("todo.md"))).await;
     browser.click("#file-view a.primary").await;
     browser.fill("#file", "- [x] call\n").await;
     browser.click("#editor button.primary").await;
     browser.find("#file-view input[type=checkbox][checked]").await;
-    assert_eq!(stage.on_disk("todo.md").as_deref(), Some("- [x] call\n"));
-    stage.board.sound().await;
+    assert_eq!(fixture.on_disk("todo.md").as_deref(), Some("- [x] call\n"));
+    fixture.board.sound().await;
 }

@@ -51,7 +51,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     for (n, (task, attempt, sent, voice)) in plays.into_iter().enumerate() {
         // Not all at the same instant.
         let start = began + TOGETHER / 50 * u32::try_from(n).unwrap_or(0);
-        playing.push(tokio::spawn(play(task, attempt, sent, voice, start, frames)));
+        playing.push(tokio::spawn(play((task, attempt), sent, voice, start, frames)));
     }
     for play in playing {
         play.await.expect("a task is played to its end");
@@ -81,8 +81,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
 }
 
 async fn play(
-    task: String,
-    attempt: u32,
+    (task, attempt): (String, u32),
     sent: Arc<Sent>,
     voice: mpsc::Sender<String>,
     start: tokio::time::Instant,

@@ -51,7 +51,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let deliveries = usize::try_from(seen).unwrap_or(usize::MAX);
     vec![
         Measured::new("200 deltas/s to 200 SSE viewers", "delivery", deliveries, spent)
-            .processor("Board CPU a million", 1e6, "s", 1.0, Due::Most(3.0))
+            .processor("Board CPU a million", (1e6, 1.0), "s", Due::Most(3.0))
             .predecessor(8.5)
             .figure("p50", times.ms(50.0), "ms", None)
             .figure("p99", times.ms(99.0), "ms", Due::Most(150.0))

@@ -78,7 +78,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
         Measured::new("5,000 idle vibers", "heartbeat", usize::try_from(sent).unwrap_or(0), spent)
             .figure("RSS", spent.rss, "MiB", Due::Most(120.0))
             .predecessor(221.0)
-            .processor("Board CPU a heartbeat", 1.0, "µs", 1e6, Due::Most(60.0))
+            .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Due::Most(60.0))
             .predecessor(226.0)
             .figure("answer p99", times.ms(99.0), "ms", None)
             .note(format!(

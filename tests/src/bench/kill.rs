@@ -152,36 +152,34 @@ async fn look_up(stage: &Stage, ledger: &Ledger) -> (u64, u64) {
     let acked = std::mem::take(&mut *ledger.acked.lock().expect("not poisoned"));
     let mut lost = ledger.taken_back.load(Ordering::Relaxed);
     let mut looked = 0;
-    let found: Result<(u64, u64), db::Error> = db
-        .read(|tx| {
-            Box::pin(async move {
-                let team = db::teams::by_slug(tx, HOME).await?.expect("the first team").id;
-                for task in &submitted {
-                    let id: TaskId = task.parse().expect("an id");
-                    lost += u64::from(db::tasks::load(tx, &team, &id).await?.is_none());
+    let found = async {
+        let team = db::teams::by_slug(&mut *db.reader().await?, HOME).await?.expect("the first team").id;
+        let mut tx = db.reader_of(&team).await?;
+        for task in &submitted {
+            let id: TaskId = task.parse().expect("an id");
+            lost += u64::from(db::tasks::load(&mut tx, &id).await?.is_none());
+        }
+        for ((task, attempt), last) in &acked {
+            let id: TaskId = task.parse().expect("an id");
+            let mut held = 0;
+            while held < *last {
+                let runs = db::events::after(&mut tx, &id, *attempt, held, RUNS).await?;
+                let before = held;
+                for item in runs.iter().flat_map(|run| &run.items) {
+                    let same = item.seq == held + 1 && *item.json == *player::event(item.seq);
+                    lost += u64::from(!same && item.seq <= *last);
+                    held = item.seq;
                 }
-                for ((task, attempt), last) in &acked {
-                    let id: TaskId = task.parse().expect("an id");
-                    let mut held = 0;
-                    while held < *last {
-                        let runs = db::events::after(tx, &team, &id, *attempt, held, RUNS).await?;
-                        let before = held;
-                        for item in runs.iter().flat_map(|run| &run.items) {
-                            let same = item.seq == held + 1 && *item.json == *player::event(item.seq);
-                            lost += u64::from(!same && item.seq <= *last);
-                            held = item.seq;
-                        }
-                        if held == before {
-                            lost += *last - held;
-                            break;
-                        }
-                    }
-                    looked += last;
+                if held == before {
+                    lost += *last - held;
+                    break;
                 }
-                Ok((lost, looked))
-            })
-        })
-        .await;
+            }
+            looked += last;
+        }
+        Ok::<_, db::Error>((lost, looked))
+    };
+    let found = found.await;
     db.close().await;
     found.expect("a readable database")
 }

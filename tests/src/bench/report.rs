@@ -103,8 +103,8 @@ impl Measured {
         self
     }
 
-    /// With the processor time of the Board for `per` units as a figure.
-    pub fn processor(self, name: &'static str, per: f64, word: &'static str, scale: f64, due: Due) -> Self {
+    /// With the processor time of the Board for `per` units as a figure, in seconds times `scale`.
+    pub fn processor(self, name: &'static str, (per, scale): (f64, f64), word: &'static str, due: Due) -> Self {
         let value = self.spent.board / self.units.max(1.0) * per * scale;
         self.figure(name, value, word, due)
     }

@@ -34,7 +34,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let many = Measured::new("task round trip, 10 vibers × 32", "task", times.len(), watch.stop(stage.commits().await))
         .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Due::Least(800.0))
         .predecessor(5100.0)
-        .processor("Board CPU", 1.0, "ms/task", 1e3, Due::Most(0.4))
+        .processor("Board CPU", (1.0, 1e3), "ms/task", Due::Most(0.4))
         .predecessor(0.13)
         .figure("p50", times.ms(50.0), "ms", None)
         .figure("p99", times.ms(99.0), "ms", Due::Most(120.0))

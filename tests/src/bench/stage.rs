@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use protocol::{Instant, TokenId, ViberId};
 use server::{
     db::{self, Db},
-    domain::{Role, Token},
+    domain::{By, Role, Token},
     secret,
 };
 
@@ -68,7 +68,7 @@ impl Stage {
                             version: "0.1.0",
                             credential_hash: &secret::hash(&seat.credential),
                         };
-                        db::vibers::insert(tx, &team, viber, MADE).await?;
+                        db::vibers::insert(&mut tx.change(&team, &By::board(), MADE), viber).await?;
                     }
                     for (n, token) in tokens.iter().enumerate() {
                         let kept = Token {
@@ -80,7 +80,7 @@ impl Stage {
                             seen_at: None,
                             revoked_at: None,
                         };
-                        db::tokens::insert(tx, &team, &kept, &secret::hash(token)).await?;
+                        db::tokens::insert(&mut tx.of(&team), &kept, &secret::hash(token)).await?;
                     }
                     Ok(())
                 })

@@ -6,7 +6,7 @@ use protocol::{ArtifactId, SessionId, TaskId, TeamId, limits::MAX_PIECE, sniff};
 
 use crate::{
     actions::{After, quota},
-    db::{self, Tx},
+    db::{self, TeamTx, audit::Entry},
     domain::{Artifact, By, Contact, ContactState, Origin, Session, StorageUse, artifact::file_name},
     error::{Error, Result},
     state::Board,
@@ -75,8 +75,7 @@ pub async fn attach<E>(
 /// Takes bytes away that were kept and not written down.
 async fn forget_unnamed(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     let _alone = board.store.sweeping.write().await;
-    let (id, hash) = (team.clone(), sha256.to_owned());
-    let named = board.db.read(move |tx| Box::pin(async move { db::blobs::size(tx, &id, &hash).await })).await?;
+    let named = db::blobs::size(&mut board.db.reader_of(team).await?, sha256).await?;
     if named.is_none() {
         board.store.remove(team, sha256).await.map_err(away)?;
     }
@@ -141,20 +140,12 @@ impl Room {
 
 /// The session, and the room that its team has. Refused before anything is sent when there is none.
 async fn may(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, Room)> {
-    let (team, session) = (team.clone(), session.clone());
-    let (found, bounds, storage, waiting) = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let found = db::sessions::load(tx, &team, &session).await?;
-                let bounds = db::blobs::bounds(tx, &team).await?;
-                let storage = db::usage::load(tx, &team).await?;
-                let waiting = db::artifacts::waiting(tx, &team, &session, MOST as u64).await?;
-                Ok::<_, db::Error>((found, bounds, storage, waiting.len()))
-            })
-        })
-        .await?;
-    if waiting >= MOST {
+    let mut tx = board.db.reader_of(team).await?;
+    let found = db::sessions::load(&mut tx, session).await?;
+    let bounds = db::blobs::bounds(&mut tx).await?;
+    let storage = db::usage::load(&mut tx).await?;
+    let waiting = db::artifacts::waiting(&mut tx, session, MOST as u64).await?;
+    if waiting.len() >= MOST {
         return Err(Error::conflict("too_many", "64 files wait for the next task already"));
     }
     let session = found.ok_or(Error::NotFound)?;
@@ -204,56 +195,50 @@ async fn stage<E>(
 }
 
 async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, size: u64) -> Result<Artifact> {
-    let now = board.clock.now();
-    let (team_id, by, new) = (team.clone(), by.clone(), artifact.clone());
-    let kept = board
-        .db
-        .write(move |tx| {
-            let (team, by, new) = (team_id.clone(), by.clone(), new.clone());
-            Box::pin(async move {
-                // Locked: the session may have been deleted meanwhile.
-                if !db::sessions::touch(tx, &team, &new.session_id, now).await? {
-                    return Err(Error::NotFound);
-                }
-                let sha256 = new.sha256.as_deref().unwrap_or_default();
-                if db::blobs::size(tx, &team, sha256).await?.is_none() {
-                    // One after the other: two files do not both take the last room.
-                    db::audit::lock(tx, &team).await?;
-                    quota::check(db::usage::load(tx, &team).await?.ok_or(Error::NotFound)?, size)?;
-                }
-                db::blobs::insert(tx, &team, sha256, size, now).await?;
-                if !db::artifacts::insert(tx, &team, &new).await? {
-                    return Err(Error::Internal("a new artifact's id is taken".into()));
-                }
-                let name = Some(new.name.as_str());
-                db::audit::append(tx, &team, now, &by, "artifact.attach", new.id.as_str(), "", None, name).await?;
-                db::artifacts::load(tx, &team, &new.id).await?.ok_or(Error::NotFound)
-            })
+    let new = artifact.clone();
+    let keeping = board.change(team, by, move |tx| {
+        let new = new.clone();
+        Box::pin(async move {
+            // Locked: the session may have been deleted meanwhile.
+            if !db::sessions::touch(tx, &new.session_id).await? {
+                return Err(Error::NotFound);
+            }
+            let sha256 = new.sha256.as_deref().unwrap_or_default();
+            if db::blobs::size(tx, sha256).await?.is_none() {
+                // One after the other: two files do not both take the last room.
+                db::audit::lock(tx).await?;
+                quota::check(db::usage::load(tx).await?.ok_or(Error::NotFound)?, size)?;
+            }
+            db::blobs::insert(tx, sha256, size).await?;
+            if !db::artifacts::insert(tx, &new).await? {
+                return Err(Error::Internal("a new artifact's id is taken".into()));
+            }
+            let entry = Entry::new("artifact.attach", new.id.as_str()).after(new.name.as_str());
+            db::audit::append(tx, entry).await?;
+            db::artifacts::load(tx, &new.id).await?.ok_or(Error::NotFound)
         })
-        .await?;
+    });
+    let kept = keeping.await?;
     tell(board, team, &kept.session_id);
     Ok(kept)
 }
 
 /// Takes back a file that no task has yet.
 pub async fn withdraw(board: &Board, team: &TeamId, by: &By, id: &ArtifactId) -> Result<Artifact> {
-    let now = board.clock.now();
-    let (team_id, by, id) = (team.clone(), by.clone(), id.clone());
-    let gone = board
-        .db
-        .write(move |tx| {
-            let (team, by, id) = (team_id.clone(), by.clone(), id.clone());
-            Box::pin(async move {
-                let found = db::artifacts::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                if !db::artifacts::withdraw(tx, &team, &id).await? {
-                    return Err(Error::conflict("attached", "a task has it already"));
-                }
-                let name = Some(found.name.as_str());
-                db::audit::append(tx, &team, now, &by, "artifact.withdraw", id.as_str(), "", name, None).await?;
-                Ok(found)
-            })
+    let id = id.clone();
+    let withdrawing = board.change(team, by, move |tx| {
+        let id = id.clone();
+        Box::pin(async move {
+            let found = db::artifacts::load(tx, &id).await?.ok_or(Error::NotFound)?;
+            if !db::artifacts::withdraw(tx, &id).await? {
+                return Err(Error::conflict("attached", "a task has it already"));
+            }
+            let entry = Entry::new("artifact.withdraw", id.as_str()).before(found.name.as_str());
+            db::audit::append(tx, entry).await?;
+            Ok(found)
         })
-        .await?;
+    });
+    let gone = withdrawing.await?;
     tell(board, team, &gone.session_id);
     Ok(gone)
 }
@@ -266,20 +251,19 @@ fn tell(board: &Board, team: &TeamId, session: &SessionId) {
 
 /// The files `named`, or all that wait for the session's next task, go with this one. Answers what the task is told.
 pub(in crate::actions) async fn with_task(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     session: &SessionId,
     task: &TaskId,
     named: Option<&[ArtifactId]>,
 ) -> Result<Vec<protocol::Attachment>> {
-    let waiting = db::artifacts::waiting(tx, team, session, MOST as u64).await?;
+    let waiting = db::artifacts::waiting(tx, session, MOST as u64).await?;
     let unknown = |named: &[ArtifactId]| named.iter().any(|id| !waiting.iter().any(|artifact| artifact.id == *id));
     if named.is_some_and(unknown) {
         return Err(Error::unacceptable("attachment_not_found", "no such file waits for a task of this session"));
     }
     let mut attached = Vec::new();
     for artifact in waiting.into_iter().filter(|artifact| named.is_none_or(|named| named.contains(&artifact.id))) {
-        if db::artifacts::attach(tx, team, session, &artifact.id, task).await?
+        if db::artifacts::attach(tx, session, &artifact.id, task).await?
             && let (Some(size), Some(sha256)) = (artifact.size, artifact.sha256)
         {
             let kind = (!artifact.claimed.is_empty()).then_some(artifact.claimed);

@@ -11,7 +11,7 @@ use crate::{
     actions::After,
     artifacts::{End, HELD, Transit, Want},
     db,
-    domain::Artifact,
+    domain::{Artifact, By},
     error::{Error, Result},
     hub::RequestError,
     state::Board,
@@ -69,8 +69,7 @@ pub(super) async fn open(board: &Board, team: &TeamId, artifact: Artifact, wante
 }
 
 async fn check_size(board: &Board, team: &TeamId, size: u64) -> Result<()> {
-    let team = team.clone();
-    let bounds = board.db.read(move |tx| Box::pin(async move { db::blobs::bounds(tx, &team).await })).await?;
+    let bounds = db::blobs::bounds(&mut board.db.reader_of(team).await?).await?;
     if bounds.is_some_and(|bounds| size > bounds.bytes) {
         return Err(Error::TooLarge("it is larger than this team allows; an owner can change that in the settings"));
     }
@@ -155,15 +154,12 @@ async fn measure(board: &Board, team: &TeamId, artifact: &Artifact) -> Result<(u
         return Err(Error::conflict("refused", "the viber does not say what it would send"));
     };
     let sniffed = protocol::text::head(answer["sniffed"].as_str().unwrap_or(""), 100).to_owned();
-    let (team, id, hash) = (team.clone(), artifact.id.clone(), sha256.to_owned());
-    let known: Result<bool> = board
-        .db
-        .write(move |tx| {
-            let (team, id, hash, sniffed) = (team.clone(), id.clone(), hash.clone(), sniffed.clone());
-            Box::pin(async move { Ok(db::artifacts::measured(tx, &team, &id, size, &hash, &sniffed).await?) })
-        })
-        .await;
-    known?;
+    let (id, hash) = (artifact.id.clone(), sha256.to_owned());
+    let noting = board.change(team, &By::board(), move |tx| {
+        let (id, hash, sniffed) = (id.clone(), hash.clone(), sniffed.clone());
+        Box::pin(async move { db::artifacts::measured(tx, &id, size, &hash, &sniffed).await })
+    });
+    noting.await?;
     Ok((size, sha256.to_owned()))
 }
 

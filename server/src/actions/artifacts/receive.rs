@@ -81,9 +81,8 @@ pub async fn receive<E>(
 
 /// Nothing is expected under this name: it is here already, or nobody asked.
 async fn unasked(board: &Board, incoming: &Incoming) -> Result<Received> {
-    let (team, viber, id) = (incoming.team.clone(), incoming.viber.clone(), incoming.artifact.clone());
-    let found =
-        board.db.read(move |tx| Box::pin(async move { db::artifacts::of_viber(tx, &team, &viber, &id).await })).await?;
+    let mut tx = board.db.reader_of(&incoming.team).await?;
+    let found = db::artifacts::of_viber(&mut tx, &incoming.viber, &incoming.artifact).await?;
     match found.ok_or(Error::NotFound)? {
         there if there.stored_at.is_some() && there.sha256.as_deref() == Some(&incoming.sha256) => Ok(Received::Stored),
         _ => Err(Error::conflict("not_asked", "nobody asked for it, or nobody does any longer")),
@@ -140,14 +139,9 @@ async fn written(writing: Option<JoinHandle<std::io::Result<()>>>) -> Result<()>
 
 /// Whether the team may keep the blob; one that it has already takes no more room.
 async fn has_room(board: &Board, team: &TeamId, sha256: &str, size: u64) -> Result<bool> {
-    let (team, sha256) = (team.clone(), sha256.to_owned());
-    let found = board.db.read(move |tx| {
-        Box::pin(async move {
-            let there = db::blobs::size(tx, &team, &sha256).await?.is_some();
-            Ok::<_, db::Error>((there, db::usage::load(tx, &team).await?))
-        })
-    });
-    let (there, storage) = found.await?;
+    let mut tx = board.db.reader_of(team).await?;
+    let there = db::blobs::size(&mut tx, sha256).await?.is_some();
+    let storage = db::usage::load(&mut tx).await?;
     Ok(there || storage.is_some_and(|storage| storage.has_room(size)))
 }
 

@@ -4,6 +4,7 @@ use protocol::{Instant, TeamId};
 
 use crate::{
     db,
+    domain::By,
     error::{Error, Result},
     state::Board,
 };
@@ -22,7 +23,7 @@ const UPLOADED_MS: i64 = DAY_MS;
 
 /// Takes away what is kept too long.
 pub async fn sweep(board: &Board) -> Result<()> {
-    let teams = board.db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    let teams = db::teams::all(&mut *board.db.reader().await?, TEAMS).await?;
     for team in teams {
         loop {
             let found = stale(board, &team.id).await?;
@@ -41,32 +42,27 @@ pub async fn sweep(board: &Board) -> Result<()> {
 }
 
 async fn stale(board: &Board, team: &TeamId) -> Result<Vec<String>> {
-    let (team, now) = (team.clone(), board.clock.now());
-    let found = board.db.read(move |tx| {
-        Box::pin(async move {
-            let Some(bounds) = db::blobs::bounds(tx, &team).await? else { return Ok(Vec::new()) };
-            let days = if bounds.days > 0 { bounds.days.saturating_mul(DAY_MS) } else { now.0 };
-            let (before, unnamed) = (Instant(now.0 - days), Instant(now.0 - UNNAMED_MS));
-            db::blobs::stale(tx, &team, before, unnamed, BATCH).await
-        })
-    });
-    Ok(found.await?)
+    let now = board.clock.now();
+    let mut tx = board.db.reader_of(team).await?;
+    let Some(bounds) = db::blobs::bounds(&mut tx).await? else { return Ok(Vec::new()) };
+    let days = if bounds.days > 0 { bounds.days.saturating_mul(DAY_MS) } else { now.0 };
+    let (before, unnamed) = (Instant(now.0 - days), Instant(now.0 - UNNAMED_MS));
+    Ok(db::blobs::stale(&mut tx, before, unnamed, BATCH).await?)
 }
 
 /// First the row, then the bytes: what is written down is there. Nothing is kept meanwhile.
 async fn forget(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     let _alone = board.store.sweeping.write().await;
-    let (team_id, hash, now) = (team.clone(), sha256.to_owned(), board.clock.now());
     let some = || {
-        let (team, hash) = (team_id.clone(), hash.clone());
-        board.db.piece(move |tx| {
-            let (team, hash) = (team.clone(), hash.clone());
+        let hash = sha256.to_owned();
+        board.piece(team, &By::board(), move |tx| {
+            let hash = hash.clone();
             Box::pin(async move {
-                let lost = db::artifacts::lose(tx, &team, &hash, now, LOST).await?;
+                let lost = db::artifacts::lose(tx, &hash, LOST).await?;
                 if lost < LOST {
-                    db::blobs::delete(tx, &team, &hash).await?;
+                    db::blobs::delete(tx, &hash).await?;
                 }
-                Ok::<_, Error>(lost)
+                Ok::<_, db::Error>(lost)
             })
         })
     };

@@ -76,6 +76,6 @@ pub async fn finish(db: &Db, folder: &AuditFolder) -> Result<Settled> {
 
 /// Whether a database is the backup that was about to be put in its place.
 pub async fn is_in_place(db: &Db, restoring: &Restoring) -> Result<bool, db::Error> {
-    let at = db.read(|tx| Box::pin(async move { db::board::restored(tx).await })).await?;
+    let at = db::board::restored(&mut *db.reader().await?).await?;
     Ok(at.is_some_and(|at| at.0 == restoring.at))
 }

@@ -7,10 +7,10 @@ use protocol::{Found, Instant, Listing, Piece, TeamId, ViberId, WriteOp, limits,
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Speaker, heard};
+use super::heard;
 use crate::{
     db,
-    domain::{Edit, File, Heard, Text, Viber},
+    domain::{By, Connection, Edit, File, Heard, Text, Viber},
     error::{Error, Result},
     hub::RequestError,
     state::Board,
@@ -105,8 +105,7 @@ pub fn refusal(told: &str) -> Error {
 }
 
 async fn viber(board: &Board, team: &TeamId, id: &ViberId) -> Result<Viber> {
-    let (team, id) = (team.clone(), id.clone());
-    let found = board.db.read(move |tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await })).await?;
+    let found = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
     found.ok_or(Error::NotFound)
 }
 
@@ -121,18 +120,16 @@ pub async fn list(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: 
             return Err(strange());
         }
         if from == 0 {
-            let (team, id, kept, now) = (team.clone(), id.clone(), listing.clone(), board.clock.now());
-            let keeping = board.db.write(move |tx| {
-                let (team, id, kept) = (team.clone(), id.clone(), kept.clone());
-                Box::pin(async move { Ok::<_, Error>(db::listings::keep(tx, &team, &id, &kept, now).await?) })
+            let (id, kept) = (id.clone(), listing.clone());
+            let keeping = board.change(team, &By::board(), move |tx| {
+                let (id, kept) = (id.clone(), kept.clone());
+                Box::pin(async move { db::listings::keep(tx, &id, &kept).await })
             });
             keeping.await?;
         }
         return Ok(Folder { listing, as_of: None });
     }
-    let (team, id, path) = (team.clone(), id.clone(), path.to_owned());
-    let kept =
-        board.db.read(move |tx| Box::pin(async move { db::listings::load(tx, &team, &id, &path).await })).await?;
+    let kept = db::listings::load(&mut board.db.reader_of(team).await?, id, path).await?;
     match kept {
         Some((listing, at)) if from == 0 => Ok(Folder { listing, as_of: Some(at) }),
         _ => Err(away()),
@@ -143,16 +140,11 @@ pub async fn list(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: 
 pub async fn read(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: Option<u64>) -> Result<Shown> {
     path::file(path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
     let viber = viber(board, team, id).await?;
-    let (team_id, key, way) = (team.clone(), id.clone(), path.to_owned());
-    let (file, pending) = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let pending = db::edits::pending(tx, &team_id, &key, &way).await?;
-                Ok::<_, db::Error>((db::files::load(tx, &team_id, &key, &way).await?, pending))
-            })
-        })
-        .await?;
+    let (file, pending) = {
+        let mut tx = board.db.reader_of(team).await?;
+        let pending = db::edits::pending(&mut tx, id, path).await?;
+        (db::files::load(&mut tx, id, path).await?, pending)
+    };
     let connected = board.hub.is_connected(id);
     // What was heard on this connection is what is there: nothing has to be asked.
     let current = |file: &&File| {
@@ -165,7 +157,7 @@ pub async fn read(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: 
         match fetch(board, id, None, path, from).await {
             Ok(Some(fresh)) => {
                 let by = file.filter(|file| file.hash.as_ref() == Some(&fresh.hash)).map(|file| file.changed_by);
-                let fresh = Shown { by: by.clone(), ..fresh };
+                let fresh = Shown { by, ..fresh };
                 keep(board, team, id, &fresh).await?;
                 return Ok(fresh);
             }
@@ -301,34 +293,29 @@ async fn keep(board: &Board, team: &TeamId, viber: &ViberId, shown: &Shown) -> R
     };
     let text = shown.text().filter(|_| shown.from == 0);
     let text = text.map(|text| Text { content: text.to_owned(), hash: shown.hash.clone(), at: now });
-    let (team, viber) = (team.clone(), viber.clone());
-    board
-        .db
-        .write(move |tx| {
-            let (team, viber, heard, text) = (team.clone(), viber.clone(), heard.clone(), text.clone());
-            Box::pin(async move {
-                db::files::hear(tx, &team, &viber, &heard, now).await?;
-                if let Some(text) = text {
-                    db::files::keep(tx, &team, &viber, &heard.path, &text, now).await?;
-                }
-                Ok::<_, Error>(())
-            })
+    let viber = viber.clone();
+    let keeping = board.db.change(team, &By::board(), now, move |tx| {
+        let (viber, heard, text) = (viber.clone(), heard.clone(), text.clone());
+        Box::pin(async move {
+            db::files::hear(tx, &viber, &heard).await?;
+            match text {
+                Some(text) => db::files::keep(tx, &viber, &heard.path, &text).await,
+                None => Ok(()),
+            }
         })
-        .await
+    });
+    Ok(keeping.await?)
 }
 
 /// Remembers that a file is not there any more.
 async fn gone(board: &Board, team: &TeamId, viber: &ViberId, path: &str) -> Result<()> {
-    let now = board.clock.now();
-    let (team, viber) = (team.clone(), viber.clone());
+    let viber = viber.clone();
     let heard = Heard { path: path.to_owned(), hash: None, size: 0, mtime: None, by: "file".to_owned() };
-    board
-        .db
-        .write(move |tx| {
-            let (team, viber, heard) = (team.clone(), viber.clone(), heard.clone());
-            Box::pin(async move { Ok::<_, Error>(db::files::hear(tx, &team, &viber, &heard, now).await?) })
-        })
-        .await
+    let hearing = board.change(team, &By::board(), move |tx| {
+        let (viber, heard) = (viber.clone(), heard.clone());
+        Box::pin(async move { db::files::hear(tx, &viber, &heard).await })
+    });
+    Ok(hearing.await?)
 }
 
 #[derive(Deserialize)]
@@ -341,16 +328,18 @@ struct Version {
 }
 
 /// A viber is back: what changed meanwhile of the files that people look at.
-pub async fn catch_up(board: Board, speaker: Speaker) {
-    let (team, viber) = (speaker.team.clone(), speaker.viber.clone());
-    let known = board.db.read(move |tx| Box::pin(async move { db::files::looked_at(tx, &team, &viber, ASKED).await }));
+pub async fn catch_up(board: Board, connection: Connection) {
+    let known = async {
+        db::files::looked_at(&mut board.db.reader_of(&connection.team).await?, &connection.viber, ASKED).await
+    };
     let known = known.await.unwrap_or_default();
     if known.is_empty() {
         return;
     }
     let paths: Vec<&str> = known.iter().map(|(path, _)| path.as_str()).collect();
     // A viber that does not answer is asked again when somebody looks.
-    let Ok(Answer::Value(mut value)) = ask(&board, &speaker.viber, "workspace.hashes", json!({ "paths": paths })).await
+    let Ok(Answer::Value(mut value)) =
+        ask(&board, &connection.viber, "workspace.hashes", json!({ "paths": paths })).await
     else {
         return;
     };
@@ -363,9 +352,9 @@ pub async fn catch_up(board: Board, speaker: Speaker) {
     });
     let changed: Vec<Heard> = changed.collect();
     if !changed.is_empty()
-        && let Err(error) = heard(&board, &speaker, changed).await
+        && let Err(error) = heard(&board, &connection, changed).await
     {
-        tracing::warn!(viber.id = %speaker.viber, %error, "what changed on a viber could not be kept");
+        tracing::warn!(viber.id = %connection.viber, %error, "what changed on a viber could not be kept");
     }
 }
 

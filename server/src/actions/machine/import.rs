@@ -47,7 +47,7 @@ struct Until {
 }
 
 /// What is taken over, and for whom.
-struct Wanted<'a> {
+struct WantedLog<'a> {
     board: &'a Board,
     team: &'a TeamId,
     by: &'a By,
@@ -60,7 +60,7 @@ struct Wanted<'a> {
 pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session: &SessionId) -> Result<Taken> {
     viber(board, team, id).await?;
     ours(board, team, id, session).await?;
-    let wanted = Wanted { board, team, by, viber: id, session };
+    let wanted = WantedLog { board, team, by, viber: id, session };
     let mut took = Took::default();
     let until = Until { taken: Time::now() + PATIENCE, any: Time::now() + PATIENCE + ENOUGH };
     let more = wanted.run(&mut took, Some(until)).await?;
@@ -71,7 +71,7 @@ pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session
         let (board, team, by, id, session) = (board.clone(), team.clone(), by.clone(), id.clone(), session.id.clone());
         let mut took = took.clone();
         board.shutdown.clone().spawn(async move {
-            let wanted = Wanted { board: &board, team: &team, by: &by, viber: &id, session: &session };
+            let wanted = WantedLog { board: &board, team: &team, by: &by, viber: &id, session: &session };
             wanted.rest(&mut took, None).await;
         });
     }
@@ -81,18 +81,18 @@ pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session
 /// Goes on with logs that somebody waits for, and that nobody takes over: the Board was killed, or the viber was away.
 pub async fn go_on(board: &Board) -> Result<()> {
     let before = Instant(board.clock.now().0 - IDLE_MS);
-    let found = board.db.read(|tx| Box::pin(async move { db::imports::wanted(tx, before).await })).await?;
+    let found = db::imports::wanted(&mut *board.db.reader().await?, before).await?;
     for (team, viber, session) in found {
         if board.hub.is_connected(&viber) {
             let until = Until { taken: Time::now() + TURN, any: Time::now() + TURN };
-            let wanted = Wanted { board, team: &team, by: &By::board(), viber: &viber, session: &session };
+            let wanted = WantedLog { board, team: &team, by: &By::board(), viber: &viber, session: &session };
             wanted.rest(&mut Took::of_known(), Some(until)).await;
         }
     }
     Ok(())
 }
 
-impl Wanted<'_> {
+impl WantedLog<'_> {
     /// To the end of the log. A viber that goes is waited for; a log that cannot be taken is given up.
     async fn rest(&self, took: &mut Took, until: Option<Until>) {
         match self.run(took, until).await {
@@ -110,9 +110,7 @@ impl Wanted<'_> {
     /// Takes over what is not here yet. `true`: the time was over before the log.
     async fn run(&self, took: &mut Took, until: Option<Until>) -> Result<bool> {
         let Self { board, team, by, viber, session } = *self;
-        let (team_id, key) = (team.clone(), session.clone());
-        let read = board.db.read(move |tx| Box::pin(async move { db::imports::taken(tx, &team_id, &key).await }));
-        let mut place = read.await?;
+        let mut place = db::imports::taken(&mut board.db.reader_of(team).await?, session).await?;
         let fresh = || Logbook::new(board.clock.now());
         let (mut book, mut agent, mut wants) = (fresh(), None, false);
         // Up to here it is written.
@@ -182,21 +180,23 @@ impl Wanted<'_> {
 
     /// Writes down that somebody is at it: nobody else begins with it meanwhile.
     async fn touch(&self) -> Result<()> {
-        let (team, session, now) = (self.team.clone(), self.session.clone(), self.board.clock.now());
-        let change = self.board.db.write(move |tx| {
-            let (team, session) = (team.clone(), session.clone());
-            Box::pin(async move { db::imports::touch(tx, &team, &session, now).await })
+        let session = self.session.clone();
+        let change = self.board.change(self.team, self.by, move |tx| {
+            let session = session.clone();
+            Box::pin(async move { db::imports::touch(tx, &session).await })
         });
         Ok(change.await?)
     }
 
     /// Writes down that somebody waits for it, or that nobody does any more.
     async fn want(&self, on: bool, lines: u64) -> Result<()> {
-        let (team, session, now) = (self.team.clone(), self.session.clone(), self.board.clock.now());
-        let by = on.then(|| self.by.actor.id().to_owned());
-        let change = self.board.db.write(move |tx| {
-            let (team, session, by) = (team.clone(), session.clone(), by.clone());
-            Box::pin(async move { db::imports::want(tx, &team, &session, by.as_deref(), lines, now).await })
+        let session = self.session.clone();
+        let change = self.board.change(self.team, self.by, move |tx| {
+            let session = session.clone();
+            Box::pin(async move {
+                let by = on.then(|| tx.by.actor.id().to_owned());
+                db::imports::want(tx, &session, by.as_deref(), lines).await
+            })
         });
         change.await?;
         let mut after = crate::actions::After::default();

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use protocol::{Instant, LogPlace, MessageId, SessionId, SessionPiece, Stream, TaskId, TeamId, ViberId};
+use protocol::{LogPlace, MessageId, SessionId, SessionPiece, Stream, TaskId, TeamId, ViberId};
 use serde_json::json;
 
 use crate::{
     actions::{After, tasks::question},
-    db::{self, Tx},
+    db::{self, Change, TeamTx, audit::Entry},
     domain::{
         By, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState,
         logbook::{Ending, LoggedAttempt, LoggedTask},
@@ -79,15 +79,13 @@ impl Batch {
 
     /// Takes it over, and adds to what was taken before.
     pub async fn take(self, board: &Board, team: &TeamId, by: &By, took: &mut Took) -> Result<()> {
-        let now = board.clock.now();
         let (batch, mut next) = (Arc::new(self), Some(0));
         while let Some(from) = next {
-            let (batch, team_id, by, before) = (batch.clone(), team.clone(), by.clone(), took.clone());
+            let (batch, before) = (batch.clone(), took.clone());
             let (after_it, so_far, after) = board
-                .db
-                .piece(move |tx| {
-                    let (batch, team, by, before) = (batch.clone(), team_id.clone(), by.clone(), before.clone());
-                    Box::pin(async move { batch.run(tx, &team, &by, from, before, now).await })
+                .piece(team, by, move |tx| {
+                    let (batch, before) = (batch.clone(), before.clone());
+                    Box::pin(async move { batch.run(tx, from, before).await })
                 })
                 .await?;
             after.tell(board, team);
@@ -98,12 +96,11 @@ impl Batch {
 
     /// Makes the session, and writes down that somebody waits for its log: the first task takes long to read.
     pub async fn announce(self, board: &Board, team: &TeamId, by: &By, took: &mut Took) -> Result<()> {
-        let (batch, team_id, by, now, begun) =
-            (Arc::new(self), team.clone(), by.clone(), board.clock.now(), took.begun);
+        let (batch, begun) = (Arc::new(self), took.begun);
         let said = batch.clone();
-        let change = board.db.piece(move |tx| {
-            let (batch, team, by) = (batch.clone(), team_id.clone(), by.clone());
-            Box::pin(async move { batch.begin(tx, &team, &by, begun, now).await })
+        let change = board.piece(team, by, move |tx| {
+            let batch = batch.clone();
+            Box::pin(async move { batch.begin(tx, begun).await })
         });
         change.await?;
         took.begun = true;
@@ -115,24 +112,16 @@ impl Batch {
     }
 
     /// Takes tasks over from one on, as many as fit: where it goes on, what was taken, and what is to be told.
-    async fn run(
-        &self,
-        tx: &mut Tx,
-        team: &TeamId,
-        by: &By,
-        from: usize,
-        mut took: Took,
-        now: Instant,
-    ) -> Result<(Option<usize>, Took, After)> {
+    async fn run(&self, tx: &mut Change<'_>, from: usize, mut took: Took) -> Result<(Option<usize>, Took, After)> {
         let (mut after, id) = (After::default(), &self.session);
-        if self.tasks.is_empty() && db::sessions::load(tx, team, id).await?.is_none() {
+        if self.tasks.is_empty() && db::sessions::load(tx, id).await?.is_none() {
             return Ok((None, took, after));
         }
-        self.begin(tx, team, by, took.begun, now).await?;
+        self.begin(tx, took.begun).await?;
         took.begun = true;
         let mut next = None;
         for (place, logged) in self.tasks.iter().enumerate().skip(from) {
-            let (added, whole) = match self.one(tx, team, logged, now).await? {
+            let (added, whole) = match self.one(tx, logged).await? {
                 One::Added(added) => (added, true),
                 One::More(added) => (added, false),
                 One::Refused => {
@@ -151,12 +140,12 @@ impl Batch {
             }
         }
         if next.is_none() {
-            db::imports::take(tx, team, id, &self.agent, self.to, now).await?;
+            db::imports::take(tx, id, &self.agent, self.to).await?;
         }
         if took.tasks > 0 && !took.told {
             took.told = true;
             let detail = format!("from the log of {}", self.viber);
-            db::audit::append(tx, team, now, by, "session.import", id.as_str(), &detail, None, None).await?;
+            db::audit::append(tx, Entry::new("session.import", id.as_str()).detail(&detail)).await?;
         }
         after.session(id);
         after.viber(&self.viber);
@@ -164,7 +153,7 @@ impl Batch {
     }
 
     /// The session, locked: made when it is new and was not `begun`. One that belongs to others does not exist.
-    async fn begin(&self, tx: &mut Tx, team: &TeamId, by: &By, begun: bool, now: Instant) -> Result<()> {
+    async fn begin(&self, tx: &mut Change<'_>, begun: bool) -> Result<()> {
         let first = self.tasks.first();
         let goal = first.map_or("", |first| first.goal.as_str());
         let title = if self.title.trim().is_empty() { goal } else { &self.title };
@@ -179,48 +168,49 @@ impl Batch {
             last_seq: 0,
             // It began on the machine.
             created_by: self.viber.to_string(),
-            created_at: first.map_or(now, |first| first.at),
-            active_at: now,
+            created_at: first.map_or(tx.now, |first| first.at),
+            active_at: tx.now,
             policies: Policies::default(),
         };
-        if db::sessions::load(tx, team, &self.session).await?.is_none() {
-            if db::purge::is_session_going(tx, team, &self.session).await? {
+        if db::sessions::load(tx, &self.session).await?.is_none() {
+            if db::purge::is_session_going(tx, &self.session).await? {
                 let why = "the session was deleted here a moment ago; try again shortly";
                 return Err(Error::conflict("being_deleted", why));
             }
             if begun {
                 return Err(Error::NotFound);
             }
-            db::sessions::insert(tx, team, &fresh).await?;
+            db::sessions::insert(tx, &fresh).await?;
         }
-        db::sessions::lock(tx, team, &self.session).await?;
-        let session = db::sessions::load(tx, team, &self.session).await?;
+        db::sessions::lock(tx, &self.session).await?;
+        let session = db::sessions::load(tx, &self.session).await?;
         let session = session.filter(|session| session.viber_id == self.viber).ok_or(Error::NotFound)?;
         if session.agent_id != self.agent {
             return Err(Error::conflict("other_agent", "the session is with another agent here"));
         }
         // Its place, and that somebody waits for the rest, is written down from the beginning on.
-        db::imports::take(tx, team, &self.session, &self.agent, LogPlace::default(), now).await?;
-        db::imports::claim(tx, team, &self.session, by.actor.id()).await?;
+        db::imports::take(tx, &self.session, &self.agent, LogPlace::default()).await?;
+        let by = tx.by.actor.id().to_owned();
+        db::imports::claim(tx, &self.session, &by).await?;
         Ok(())
     }
 
     /// A task: its attempts that were not here, as far as they fit.
-    async fn one(&self, tx: &mut Tx, team: &TeamId, logged: &LoggedTask, now: Instant) -> Result<One> {
-        let known = db::tasks::load(tx, team, &logged.id).await?;
+    async fn one(&self, tx: &mut Change<'_>, logged: &LoggedTask) -> Result<One> {
+        let known = db::tasks::load(tx, &logged.id).await?;
         if known.as_ref().is_some_and(|known| known.session_id != self.session) {
             return Ok(One::Refused);
         }
-        if known.is_none() && db::tasks::is_taken(tx, &logged.id).await? {
+        if known.is_none() && db::tasks::is_taken(tx.board(), &logged.id).await? {
             return Ok(One::Refused);
         }
-        let filling = self.filling(tx, team, &logged.id).await?;
+        let filling = self.filling(tx, &logged.id).await?;
         let mut newest = known.as_ref().map(|known| known.attempt);
         let here = newest.map_or(0, |newest| logged.attempts.partition_point(|attempt| attempt.number <= newest));
         let (told, fresh) = logged.attempts.split_at(here);
         // What is here was told before: of one attempt at most not all that it said.
         if let Some(attempt) = told.iter().find(|attempt| filling == Some(attempt.number)) {
-            let whole = self.go_on(tx, team, &logged.id, attempt, now).await?;
+            let whole = self.go_on(tx, &logged.id, attempt).await?;
             if !whole || (tx.is_full() && !fresh.is_empty()) {
                 return Ok(One::More(0));
             }
@@ -228,29 +218,29 @@ impl Batch {
         let (agent, viber) = (self.agent.as_str(), self.viber.as_str());
         for (added, attempt) in (1..).zip(fresh) {
             let seq = if newest.is_some() {
-                if !db::imports::again(tx, team, &logged.id, attempt.number, attempt.from).await? {
+                if !db::imports::again(tx, &logged.id, attempt.number, attempt.from).await? {
                     // It is at work, or done.
                     return Ok(One::Added(added - 1));
                 }
-                let seq = self.seqs(tx, team, 1, now).await?;
+                let seq = self.seqs(tx, 1).await?;
                 let of = (&logged.id, attempt.number);
-                db::attempts::insert(tx, team, of, &self.viber, seq, attempt.from).await?;
+                db::attempts::insert(&mut tx.at(attempt.from), of, &self.viber, seq).await?;
                 seq
             } else {
-                let seq = self.seqs(tx, team, 2, now).await?;
+                let seq = self.seqs(tx, 2).await?;
                 let asked = logged.question(&self.session, viber, seq);
-                if !question(tx, team, &asked, &self.task(logged, attempt, &asked), now).await? {
+                if !question(tx, &asked, &self.task(logged, attempt, &asked)).await? {
                     return Ok(One::Refused);
                 }
                 seq + 1
             };
             newest = Some(attempt.number);
             let answer = logged.answer(attempt, &self.session, agent, seq);
-            self.end(tx, team, &logged.id, attempt, answer.as_ref(), now).await?;
+            self.end(tx, &logged.id, attempt, answer.as_ref()).await?;
             let whole = match &answer {
                 Some(answer) => {
                     let there = attempt.parts.len().min(PARTS);
-                    self.fill(tx, team, (&logged.id, attempt), (&answer.id, there), now).await?
+                    self.fill(tx, (&logged.id, attempt), (&answer.id, there)).await?
                 }
                 None => true,
             };
@@ -263,28 +253,21 @@ impl Batch {
     }
 
     /// The attempt of a task of which parts are missing.
-    async fn filling(&self, tx: &mut Tx, team: &TeamId, task: &TaskId) -> Result<Option<u32>> {
-        let noted = db::imports::filling(tx, team, &self.session).await?;
+    async fn filling(&self, tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Option<u32>> {
+        let noted = db::imports::filling(tx, &self.session).await?;
         Ok(noted.and_then(|noted| noted.strip_prefix(task.as_str())?.strip_prefix(':')?.parse().ok()))
     }
 
     /// Writes what is missing of the answer of an attempt that is here. `false`: there is more.
-    async fn go_on(
-        &self,
-        tx: &mut Tx,
-        team: &TeamId,
-        task: &TaskId,
-        attempt: &LoggedAttempt,
-        now: Instant,
-    ) -> Result<bool> {
-        let held = db::attempts::held(tx, team, task, attempt.number).await?;
+    async fn go_on(&self, tx: &mut Change<'_>, task: &TaskId, attempt: &LoggedAttempt) -> Result<bool> {
+        let held = db::attempts::held(tx, task, attempt.number).await?;
         if let Some(id) = held.and_then(|held| held.message_id) {
-            let there = usize::try_from(db::messages::count(tx, team, &id).await?).unwrap_or(usize::MAX);
-            if !self.fill(tx, team, (task, attempt), (&id, there), now).await? {
+            let there = usize::try_from(db::messages::count(tx, &id).await?).unwrap_or(usize::MAX);
+            if !self.fill(tx, (task, attempt), (&id, there)).await? {
                 return Ok(false);
             }
         }
-        db::imports::fill(tx, team, &self.session, None).await?;
+        db::imports::fill(tx, &self.session, None).await?;
         Ok(true)
     }
 
@@ -292,29 +275,27 @@ impl Batch {
     /// is more, and that is noted.
     async fn fill(
         &self,
-        tx: &mut Tx,
-        team: &TeamId,
+        tx: &mut Change<'_>,
         (task, attempt): (&TaskId, &LoggedAttempt),
         (id, mut there): (&MessageId, usize),
-        now: Instant,
     ) -> Result<bool> {
         while let Some(rest) = attempt.parts.get(there..).filter(|rest| !rest.is_empty()) {
             let some = &rest[..rest.len().min(PARTS)];
             // Complete since now: what is asked next is told all of it.
-            db::messages::append(tx, team, id, some, now).await?;
+            db::messages::append(tx, id, some).await?;
             there += some.len();
             // Some of it was written: however slow that is, the next change goes on behind it.
             if tx.is_full() && there < attempt.parts.len() {
                 let at = Some(format!("{task}:{}", attempt.number));
-                db::imports::fill(tx, team, &self.session, at).await?;
+                db::imports::fill(tx, &self.session, at).await?;
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    async fn seqs(&self, tx: &mut Tx, team: &TeamId, count: u64, now: Instant) -> Result<u64> {
-        db::sessions::give_seqs(tx, team, &self.session, count, now).await?.ok_or(Error::NotFound)
+    async fn seqs(&self, tx: &mut Change<'_>, count: u64) -> Result<u64> {
+        db::sessions::give_seqs(tx, &self.session, count).await?.ok_or(Error::NotFound)
     }
 
     fn task(&self, logged: &LoggedTask, attempt: &LoggedAttempt, asked: &Message) -> Task {
@@ -353,17 +334,15 @@ impl Batch {
     /// The beginning of what the attempt said, and its end.
     async fn end(
         &self,
-        tx: &mut Tx,
-        team: &TeamId,
+        tx: &mut Change<'_>,
         task: &TaskId,
         attempt: &LoggedAttempt,
         said: Option<&Message>,
-        now: Instant,
     ) -> Result<()> {
         let number = attempt.number;
         if let Some(said) = said {
-            db::messages::insert(tx, team, said).await?;
-            db::messages::append(tx, team, &said.id, &attempt.parts[..attempt.parts.len().min(PARTS)], now).await?;
+            db::messages::insert(tx, said).await?;
+            db::messages::append(tx, &said.id, &attempt.parts[..attempt.parts.len().min(PARTS)]).await?;
         }
         let advance = db::attempts::Advance {
             from: 1,
@@ -372,27 +351,27 @@ impl Batch {
             message_id: said.map(|said| &said.id),
             started_at: Some(attempt.from),
         };
-        db::attempts::advance(tx, team, task, number, &advance).await?;
-        db::imports::began(tx, team, task, attempt.model.as_deref(), attempt.from).await?;
+        db::attempts::advance(tx, task, number, &advance).await?;
+        db::imports::began(tx, task, attempt.model.as_deref(), attempt.from).await?;
         let (outcome, report) = match attempt.end() {
             Ending::Completed(result) => {
-                db::tasks::spend(tx, team, task, number, &result.usage).await?;
-                db::tasks::complete(tx, team, task, number, &result, false, attempt.to).await?;
+                db::tasks::spend(tx, task, number, &result.usage).await?;
+                db::tasks::complete(&mut tx.at(attempt.to), task, number, &result, false).await?;
                 ("completed", json!(result))
             }
             Ending::Failed(error) => {
-                db::tasks::fail(tx, team, task, number, &error, false, attempt.to).await?;
+                db::tasks::fail(&mut tx.at(attempt.to), task, number, &error, false).await?;
                 ("error", json!(error))
             }
             Ending::Stopped => {
                 let stop =
                     db::tasks::Stop { by: self.viber.as_str(), reason: "stopped on the machine", confirmed: true };
-                db::tasks::stop(tx, team, task, number, stop, attempt.to).await?;
+                db::tasks::stop(&mut tx.at(attempt.to), task, number, stop).await?;
                 ("stopped", json!({ "reason": "stopped on the machine", "killed": 0 }))
             }
         };
         let end = db::attempts::End { outcome, superseded: false, report: Some(report.to_string()) };
-        db::attempts::end(tx, team, task, number, end, attempt.to).await?;
+        db::attempts::end(&mut tx.at(attempt.to), task, number, end).await?;
         Ok(())
     }
 }

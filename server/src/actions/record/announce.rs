@@ -1,59 +1,60 @@
 //! Tasks that began on the machine: a job, the CLI. Their first event makes the session, the question and the task.
 
-use protocol::{EventBody, Events, Instant, MessageId, TaskId, limits::MAX_GOAL};
+use protocol::{EventBody, MessageId, limits::MAX_GOAL};
 use serde_json::json;
 
-use super::{super::tasks::question, Book, Speaker};
+use super::{super::tasks::question, AttemptFrames, Recorded};
 use crate::{
-    db::{self, Tx, attempts::Held},
-    domain::{Author, Contact, ContactState, Delivery, Message, Part, Policies, Report, Session, Task, TaskState},
+    db::{self, Change, attempts::Held},
+    domain::{
+        Author, Connection, Contact, ContactState, Delivery, Message, Part, Policies, Report, Session, Task, TaskState,
+    },
     error::Result,
 };
 
 /// The attempt of an announced task. `None` when the frames announce nothing, or under ids that belong to others.
 pub(super) async fn announced(
-    tx: &mut Tx,
-    who: &Speaker,
-    id: &TaskId,
-    frames: &[&Events],
-    now: Instant,
-    book: &mut Book,
+    tx: &mut Change<'_>,
+    connection: &Connection,
+    of_attempt: &AttemptFrames<'_>,
+    book: &mut Recorded,
 ) -> Result<Option<Held>> {
-    let first = frames.iter().find(|frame| frame.from == 1).and_then(|frame| frame.items.first());
+    let (id, now) = (of_attempt.task, tx.now);
+    let first = of_attempt.frames.iter().find(|frame| frame.from == 1).and_then(|frame| frame.items.first());
     let Some(report) = first.and_then(|raw| Report::read(raw.get()).ok()).filter(|report| report.seq == 1) else {
         return Ok(None);
     };
     let Some(EventBody::Announce { origin, agent_id, session_id, goal }) = report.body else { return Ok(None) };
-    if goal.trim().is_empty() || goal.len() > MAX_GOAL || db::tasks::is_taken(tx, id).await? {
+    if goal.trim().is_empty() || goal.len() > MAX_GOAL || db::tasks::is_taken(tx.board(), id).await? {
         return Ok(None);
     }
     let goal = db::clean(&goal);
     let agent_id = db::clean(protocol::text::head(&agent_id, 100));
     let fresh = Session {
         id: session_id.clone(),
-        viber_id: who.viber.clone(),
+        viber_id: connection.viber.clone(),
         agent_id: agent_id.clone(),
         title: protocol::text::title(&goal),
         renamed_at: None,
         pinned_at: None,
         archived_at: None,
         last_seq: 0,
-        created_by: who.viber.to_string(),
+        created_by: connection.viber.to_string(),
         created_at: now,
         active_at: now,
         policies: Policies::default(),
     };
-    let known = db::sessions::load(tx, &who.team, &session_id).await?;
+    let known = db::sessions::load(tx, &session_id).await?;
     let ours = match known {
-        Some(session) => session.viber_id == who.viber,
-        None => db::sessions::insert(tx, &who.team, &fresh).await?,
+        Some(session) => session.viber_id == connection.viber,
+        None => db::sessions::insert(tx, &fresh).await?,
     };
-    let seq = if ours { db::sessions::give_seqs(tx, &who.team, &session_id, 2, now).await? } else { None };
+    let seq = if ours { db::sessions::give_seqs(tx, &session_id, 2).await? } else { None };
     let Some(seq) = seq else { return Ok(None) };
     let task = Task {
         id: id.clone(),
         session_id,
-        viber_id: who.viber.clone(),
+        viber_id: connection.viber.clone(),
         agent_id,
         message_id: MessageId::new(now.0),
         message_seq: seq,
@@ -72,7 +73,7 @@ pub(super) async fn announced(
         error: None,
         usage: protocol::Usage::default(),
         origin: db::clean(protocol::text::head(&origin, 100)),
-        created_by: who.viber.to_string(),
+        created_by: connection.viber.to_string(),
         created_at: now,
         offered_at: Some(now),
         started_at: None,
@@ -91,10 +92,10 @@ pub(super) async fn announced(
         parts: vec![Part::Text { text: task.goal.clone() }],
         created_at: now,
     };
-    if !question(tx, &who.team, &message, &task, now).await? {
+    if !question(tx, &message, &task).await? {
         return Ok(None);
     }
     book.after.task(&task.session_id, id);
-    book.after.viber(&who.viber);
-    Ok(db::attempts::held(tx, &who.team, id, 1).await?)
+    book.after.viber(&connection.viber);
+    Ok(db::attempts::held(tx, id, 1).await?)
 }

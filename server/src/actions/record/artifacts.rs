@@ -1,10 +1,10 @@
 //! Artifacts that a viber tells of become rows: inert words, bounded, of the task that told them and no other.
 
-use protocol::{AgentStreamEvent, ArtifactId, ArtifactRef, EventBody, Instant, TaskId};
+use protocol::{AgentStreamEvent, ArtifactId, ArtifactRef, EventBody};
 
-use super::{Book, Run, Speaker};
+use super::Recording;
 use crate::{
-    db::{self, Tx, attempts::Held},
+    db,
     domain::{Artifact, Contact, ContactState, Origin, name},
     error::Result,
 };
@@ -18,29 +18,54 @@ const MAX_TYPE: usize = 100;
 /// Longest reference, bytes.
 const MAX_REFERENCE: usize = 1024;
 
-/// Keeps what the run tells of.
-pub(super) async fn keep(
-    tx: &mut Tx,
-    who: &Speaker,
-    at: (&TaskId, u32),
-    held: &Held,
-    run: &Run,
-    now: Instant,
-    book: &mut Book,
-) -> Result<()> {
-    let mut kept = false;
-    for told in run.reports.iter().flat_map(|report| of(report.body.as_ref())) {
-        let Some(new) = artifact(who, at, held, told, now) else { continue };
-        let (count, known) = db::artifacts::told(tx, &who.team, at.0, &new).await?;
-        // An id that exists under another owner makes no row.
-        if count < MOST && !known {
-            kept |= db::artifacts::insert(tx, &who.team, &new).await?;
+impl Recording<'_, '_> {
+    /// Keeps what the run tells of.
+    pub(super) async fn keep_artifacts(&mut self) -> Result<()> {
+        let run = self.run;
+        let mut kept = false;
+        for told in run.reports.iter().flat_map(|report| of(report.body.as_ref())) {
+            let Some(new) = self.artifact(told) else { continue };
+            let (count, known) = db::artifacts::told(self.tx, self.task, &new).await?;
+            // An id that exists under another owner makes no row.
+            if count < MOST && !known {
+                kept |= db::artifacts::insert(self.tx, &new).await?;
+            }
         }
+        if kept {
+            self.book.after.session(&self.held.session_id);
+        }
+        Ok(())
     }
-    if kept {
-        book.after.session(&held.session_id);
+
+    /// `None` for what has no name, or a reference that is none.
+    fn artifact(&self, told: &ArtifactRef) -> Option<Artifact> {
+        let words = |text: Option<&String>, max| text.and_then(|text| name::clean(text, max));
+        let called = name::clean(&told.id, MAX_NAME)?;
+        let reference = told.reference.clone().unwrap_or_default();
+        if reference.len() > MAX_REFERENCE || reference.chars().any(char::is_control) {
+            return None;
+        }
+        Some(Artifact {
+            id: told.artifact_id.clone().unwrap_or_else(|| ArtifactId::new(self.tx.now.0)),
+            viber_id: self.connection.viber.clone(),
+            session_id: self.held.session_id.clone(),
+            task_id: Some(self.task.clone()),
+            attempt: Some(self.attempt),
+            title: words(told.title.as_ref(), MAX_TITLE).unwrap_or_else(|| called.clone()),
+            name: called,
+            claimed: words(told.kind.as_ref(), MAX_TYPE).unwrap_or_default(),
+            sniffed: words(told.sniffed.as_ref(), MAX_TYPE).unwrap_or_default(),
+            reference,
+            size: told.size.filter(|size| i64::try_from(*size).is_ok()),
+            sha256: told.sha256.clone().filter(|hash| crate::actions::artifacts::is_sha256(hash)),
+            origin: Origin::Agent,
+            created_by: self.held.agent_id.clone(),
+            created_at: self.tx.now,
+            gone_at: None,
+            stored_at: None,
+            contact: Contact { state: ContactState::Connected, since: self.tx.now },
+        })
     }
-    Ok(())
 }
 
 fn of(body: Option<&EventBody>) -> &[ArtifactRef] {
@@ -52,34 +77,4 @@ fn of(body: Option<&EventBody>) -> &[ArtifactRef] {
         Some(EventBody::Completed { result }) => &result.artifact_refs,
         _ => &[],
     }
-}
-
-/// `None` for what has no name, or a reference that is none.
-fn artifact(who: &Speaker, at: (&TaskId, u32), held: &Held, told: &ArtifactRef, now: Instant) -> Option<Artifact> {
-    let words = |text: Option<&String>, max| text.and_then(|text| name::clean(text, max));
-    let called = name::clean(&told.id, MAX_NAME)?;
-    let reference = told.reference.clone().unwrap_or_default();
-    if reference.len() > MAX_REFERENCE || reference.chars().any(char::is_control) {
-        return None;
-    }
-    Some(Artifact {
-        id: told.artifact_id.clone().unwrap_or_else(|| ArtifactId::new(now.0)),
-        viber_id: who.viber.clone(),
-        session_id: held.session_id.clone(),
-        task_id: Some(at.0.clone()),
-        attempt: Some(at.1),
-        title: words(told.title.as_ref(), MAX_TITLE).unwrap_or_else(|| called.clone()),
-        name: called,
-        claimed: words(told.kind.as_ref(), MAX_TYPE).unwrap_or_default(),
-        sniffed: words(told.sniffed.as_ref(), MAX_TYPE).unwrap_or_default(),
-        reference,
-        size: told.size.filter(|size| i64::try_from(*size).is_ok()),
-        sha256: told.sha256.clone().filter(|hash| crate::actions::artifacts::is_sha256(hash)),
-        origin: Origin::Agent,
-        created_by: held.agent_id.clone(),
-        created_at: now,
-        gone_at: None,
-        stored_at: None,
-        contact: Contact { state: ContactState::Connected, since: now },
-    })
 }

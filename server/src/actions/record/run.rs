@@ -1,9 +1,9 @@
 //! A run: the new events that a change's frames bring to one attempt, checked for gaps, repeats and lies.
 
-use protocol::{AgentStreamEvent, EventBody, Events, TeamId};
+use protocol::{AgentStreamEvent, EventBody, Events, TaskId};
 
 use crate::{
-    db::{self, Tx},
+    db::{self, TeamTx},
     domain::{Committed, Item, Report},
 };
 
@@ -13,7 +13,7 @@ const MAX_SEQ: u64 = 1 << 53;
 const MAX_ROW: usize = 256 * 1024;
 
 /// New events, contiguous after what is durable.
-pub(super) struct Run {
+pub(super) struct EventRun {
     /// The first new seq.
     pub from: u64,
     next: u64,
@@ -28,7 +28,7 @@ pub(super) struct Run {
     conflict: bool,
 }
 
-impl Run {
+impl EventRun {
     /// Nothing new after `last_seq` yet.
     pub fn after(last_seq: u64) -> Self {
         let from = last_seq + 1;
@@ -101,12 +101,12 @@ impl Run {
     }
 
     /// The rows to keep.
-    pub fn rows(&self, frame: (&protocol::TaskId, u32)) -> Vec<Committed> {
+    pub fn rows(&self, task: &TaskId, attempt: u32) -> Vec<Committed> {
         let mut rows = Vec::new();
         let (mut items, mut bytes, mut from) = (Vec::new(), 0, self.from);
         for item in &self.items {
             if bytes + item.json.len() > MAX_ROW && !items.is_empty() {
-                let row = Committed::new(frame.0.clone(), frame.1, from, std::mem::take(&mut items));
+                let row = Committed::new(task.clone(), attempt, from, std::mem::take(&mut items));
                 (bytes, from) = (0, row.to + 1);
                 rows.push(row);
             }
@@ -114,7 +114,7 @@ impl Run {
             items.push(item.clone());
         }
         if !items.is_empty() {
-            rows.push(Committed::new(frame.0.clone(), frame.1, from, items));
+            rows.push(Committed::new(task.clone(), attempt, from, items));
         }
         rows
     }
@@ -147,22 +147,16 @@ pub(super) fn last_seq(frame: &Events) -> Option<u64> {
 }
 
 /// What is durable of the seqs that a frame repeats. Nothing when retention took it away.
-pub(super) async fn stored(
-    tx: &mut Tx,
-    team: &TeamId,
-    frame: &Events,
-    last_seq: u64,
-) -> Result<Vec<Committed>, db::Error> {
+pub(super) async fn stored(tx: &mut TeamTx<'_>, frame: &Events, last_seq: u64) -> Result<Vec<Committed>, db::Error> {
     if frame.from == 0 || frame.from > last_seq {
         return Ok(Vec::new());
     }
     let rows = frame.items.len() as u64 + 1;
-    db::events::after(tx, team, &frame.task_id, frame.attempt, frame.from - 1, rows).await
+    db::events::after(tx, &frame.task_id, frame.attempt, frame.from - 1, rows).await
 }
 
 #[cfg(test)]
 mod tests {
-    use protocol::TaskId;
     use serde_json::value::RawValue;
 
     use super::*;
@@ -175,19 +169,19 @@ mod tests {
 
     #[test]
     fn what_follows_is_taken_once_and_a_hole_is_named() {
-        let mut run = Run::after(2);
+        let mut run = EventRun::after(2);
         run.take(&frame(3, &[3, 4]));
         run.take(&frame(4, &[4, 5]));
         run.take(&frame(8, &[8]));
         assert_eq!((run.next(), run.items.len(), run.missing), (6, 3, true));
-        let rows = run.rows((&TaskId::new(1), 1));
+        let rows = run.rows(&TaskId::new(1), 1);
         assert_eq!((rows.len(), rows[0].from, rows[0].to), (1, 3, 5));
     }
 
     #[test]
     fn nonsense_is_not_taken() {
         for (from, seqs) in [(3, &[4][..]), (3, &[3, 5]), (0, &[0]), (3, &[]), (u64::MAX, &[u64::MAX])] {
-            let mut run = Run::after(2);
+            let mut run = EventRun::after(2);
             run.take(&frame(from, seqs));
             assert!(!run.is_new() && run.missing && !run.heard, "{from} {seqs:?}");
         }
@@ -196,7 +190,7 @@ mod tests {
     #[test]
     fn other_words_for_the_same_seq_are_a_conflict() {
         let stored = Committed::parse(TaskId::new(1), 1, 1, r#"[{"seq":1,"type":"other"}]"#, 0).expect("a run");
-        let mut run = Run::after(1);
+        let mut run = EventRun::after(1);
         let lie = frame(1, &[1, 2]);
         run.check(&lie, &[stored]);
         run.take(&lie);

@@ -7,7 +7,7 @@ use protocol::{SessionId, TeamId, ViberId};
 use super::MAX_GIVEN_TITLE;
 use crate::{
     actions::{After, tasks::choose},
-    db,
+    db::{self, audit::Entry},
     domain::{By, Policies, PolicyChange, Session, name},
     error::{Error, Result},
     state::Board,
@@ -18,7 +18,7 @@ const UNTITLED: &str = "New session";
 
 /// What somebody asks for.
 #[derive(Clone, Debug, Default)]
-pub struct Start {
+pub struct NewSession {
     pub viber: Option<ViberId>,
     /// What the viber must have, when none is named.
     pub labels: BTreeMap<String, String>,
@@ -37,20 +37,18 @@ fn about(goal: &str) -> String {
 }
 
 /// Starts a session.
-pub async fn create(board: &Board, team: &TeamId, by: &By, start: Start) -> Result<Session> {
+pub async fn create(board: &Board, team: &TeamId, by: &By, start: NewSession) -> Result<Session> {
     let refused = || Error::unacceptable("bad_title", "a title needs at least one visible character");
     let title = start.title.as_deref().map(|title| name::clean(title, MAX_GIVEN_TITLE).ok_or_else(refused));
     let title = title.transpose()?;
-    let now = board.clock.now();
-    let (team_id, by, id) = (team.clone(), by.clone(), SessionId::new(now.0));
     let session = board
-        .db
-        .write(move |tx| {
-            let (team, by, id, start, title) = (team_id.clone(), by.clone(), id.clone(), start.clone(), title.clone());
+        .change(team, by, move |tx| {
+            let (start, title) = (start.clone(), title.clone());
             Box::pin(async move {
-                let viber = choose::viber(tx, &team, start.viber.as_ref(), &start.labels).await?;
+                let now = tx.now;
+                let viber = choose::viber(tx, start.viber.as_ref(), &start.labels).await?;
                 let session = Session {
-                    id,
+                    id: SessionId::new(now.0),
                     agent_id: choose::agent(&viber, start.agent.as_deref())?,
                     viber_id: viber.id,
                     title: title.clone().unwrap_or_else(|| about(&start.about)),
@@ -58,19 +56,19 @@ pub async fn create(board: &Board, team: &TeamId, by: &By, start: Start) -> Resu
                     pinned_at: None,
                     archived_at: None,
                     last_seq: 0,
-                    created_by: by.actor.id().to_owned(),
+                    created_by: tx.by.actor.id().to_owned(),
                     created_at: now,
                     active_at: now,
                     policies: Policies::default().with(start.policies),
                 };
-                if !db::sessions::insert(tx, &team, &session).await? {
+                if !db::sessions::insert(tx, &session).await? {
                     return Err(Error::Internal("a new session's id is taken".into()));
                 }
                 if let Some(title) = &title {
-                    db::sessions::rename(tx, &team, &session.id, title, now).await?;
+                    db::sessions::rename(tx, &session.id, title).await?;
                 }
-                let (object, after) = (session.id.as_str(), Some(session.title.as_str()));
-                db::audit::append(tx, &team, now, &by, "session.create", object, "", None, after).await?;
+                let created = Entry::new("session.create", session.id.as_str()).after(session.title.as_str());
+                db::audit::append(tx, created).await?;
                 Ok(session)
             })
         })

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{TeamId, ViberId};
+use protocol::ViberId;
 
 use crate::{
-    db::{self, Tx, vibers::Candidate},
+    db::{self, TeamTx, vibers::Candidate},
     error::{Error, Result},
 };
 
@@ -15,12 +15,11 @@ const DEFAULT_AGENT: &str = "default";
 /// The viber a submit names, or the best one with the labels: connected before not, then the least busy, then the one
 /// heard last. A drained viber is chosen only by name.
 pub(in crate::actions) async fn viber(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     named: Option<&ViberId>,
     labels: &BTreeMap<String, String>,
 ) -> Result<Candidate> {
-    let all = db::vibers::candidates(tx, team, named).await?;
+    let all = db::vibers::candidates(tx, named).await?;
     if let Some(named) = named {
         // Unknown and foreign look alike; as part of a body it is not the page that is missing.
         let missing = || Error::unacceptable("viber_not_found", format!("there is no viber {named} in this team"));

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use protocol::{
-    ArtifactId, CommentId, Instant, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId,
-    limits::MAX_GOAL,
+    ArtifactId, CommentId, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +12,7 @@ use super::{
     choose, offer,
 };
 use crate::{
-    db::{self, Tx},
+    db::{self, Change, audit::Entry},
     domain::{
         Author, By, Contact, ContactState, Delivery, Message, Part, Policies, PolicyChange, Session, Task, TaskState,
         once::{Earlier, Kept, Once},
@@ -51,34 +50,13 @@ pub struct Submit {
     pub takes: Option<Vec<CommentId>>,
 }
 
-struct Job {
-    team: TeamId,
-    by: By,
-    submit: Submit,
-    now: Instant,
-    session: SessionId,
-    task: TaskId,
-    message: MessageId,
-}
-
 /// Gives a task to a viber. An answer means that it is kept, whatever happens to the Board or the viber.
 pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Result<Task> {
-    let submit = check(submit)?;
-    let now = board.clock.now();
-    let job = Arc::new(Job {
-        team: team.clone(),
-        by: by.clone(),
-        submit,
-        now,
-        session: SessionId::new(now.0),
-        task: TaskId::new(now.0),
-        message: MessageId::new(now.0),
-    });
+    let submit = Arc::new(check(submit)?);
     let (task, after) = board
-        .db
-        .write(move |tx| {
-            let job = job.clone();
-            Box::pin(async move { job.run(tx).await })
+        .change(team, by, move |tx| {
+            let submit = submit.clone();
+            Box::pin(async move { submit.run(tx).await })
         })
         .await?;
     crate::fault::at("submit::before_wake");
@@ -109,52 +87,53 @@ fn check(mut submit: Submit) -> Result<Submit> {
     Ok(submit)
 }
 
-impl Job {
-    async fn run(&self, tx: &mut Tx) -> Result<(Task, After)> {
+impl Submit {
+    async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, After)> {
         if let Some(task) = self.answered_before(tx).await? {
             return Ok((task, After::default()));
         }
-        if let (Some(takes), Some(session)) = (&self.submit.takes, &self.submit.session) {
-            comments::take(tx, &self.team, (session, self.by.actor.id()), takes).await?;
+        if let (Some(takes), Some(session)) = (&self.takes, &self.session) {
+            comments::take(tx, session, takes).await?;
         }
         let mut after = After::default();
-        let (session, seq, busy) = match &self.submit.session {
+        let (session, seq, busy) = match &self.session {
             Some(id) => self.known_session(tx, id).await?,
             None => (self.new_session(tx).await?, 1, false),
         };
-        let mut task = self.task(&session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        let mut task = self.task(tx, &session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
         // The contact of its viber is part of the answer.
-        db::audit::lock(tx, &self.team).await?;
-        let head = db::audit::head_ask(&self.team);
+        db::audit::lock(tx).await?;
+        let head = db::audit::head_ask();
         let head = if busy {
-            let (head, told) = tx.both(head, db::tasks::load_ask(&self.team, &task.id)).await?;
+            let (head, told) = tx.both(head, db::tasks::load_ask(&task.id)).await?;
             task = told.ok_or(Error::NotFound)?;
             head
         } else {
-            let number = db::vibers::next_cmd_seq_ask(&self.team, &task.viber_id);
+            let number = db::vibers::next_cmd_seq_ask(&task.viber_id);
             let (given, head) = tx.both(number, head).await?;
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
             let number;
             (number, task.contact) = given.ok_or_else(revoked)?;
-            let begun = self.submit.session.is_none().then_some(session.policies);
-            offer::numbered(tx, &self.team, &task, (task.attempt, number), begun, self.now, &mut after).await?;
+            let begun = self.session.is_none().then_some(session.policies);
+            offer::numbered(tx, &task, (task.attempt, number), begun, &mut after).await?;
             head
         };
-        let (id, goal) = (task.id.as_str(), Some(task.goal.as_str()));
-        db::audit::add(tx, &self.team, head, self.now, &self.by, "task.submit", id, "", None, goal).await?;
-        if let Some(once) = &self.submit.once {
-            let kept = Kept { status: 201, answer: json!({ "id": task.id }).to_string(), at: self.now };
-            db::idempotency::keep(tx, &self.team, self.by.actor.id(), once, &kept).await?;
+        db::audit::add(tx, head, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
+        if let Some(once) = &self.once {
+            let kept = Kept { status: 201, answer: json!({ "id": task.id }).to_string(), at: tx.now };
+            let actor = tx.by.actor.id().to_owned();
+            db::idempotency::keep(tx, &actor, once, &kept).await?;
         }
         after.task(&session.id, &task.id);
         Ok((task, after))
     }
 
-    async fn answered_before(&self, tx: &mut Tx) -> Result<Option<Task>> {
-        let Some(once) = &self.submit.once else { return Ok(None) };
-        let kept = match db::idempotency::find(tx, &self.team, self.by.actor.id(), once, self.now).await? {
+    async fn answered_before(&self, tx: &mut Change<'_>) -> Result<Option<Task>> {
+        let Some(once) = &self.once else { return Ok(None) };
+        let (actor, now) = (tx.by.actor.id().to_owned(), tx.now);
+        let kept = match db::idempotency::find(tx, &actor, once, now).await? {
             Earlier::No => return Ok(None),
             Earlier::Other => {
                 let message = "this Idempotency-Key was used for another call";
@@ -166,85 +145,85 @@ impl Job {
         let id = answer["id"].as_str().and_then(|id| id.parse().ok());
         let id: TaskId = id.ok_or_else(|| Error::Internal("a kept answer names no task".into()))?;
         // Its session may have been deleted meanwhile.
-        db::tasks::load(tx, &self.team, &id).await?.ok_or(Error::NotFound).map(Some)
+        db::tasks::load(tx, &id).await?.ok_or(Error::NotFound).map(Some)
     }
 
     /// The session, the question's seq in it, and whether something of it is at work.
-    async fn known_session(&self, tx: &mut Tx, id: &SessionId) -> Result<(Session, u64, bool)> {
-        let session = db::sessions::load(tx, &self.team, id).await?.ok_or(Error::NotFound)?;
-        if self.submit.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
+    async fn known_session(&self, tx: &mut Change<'_>, id: &SessionId) -> Result<(Session, u64, bool)> {
+        let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
+        if self.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
             return Err(Error::unacceptable("other_viber", "the session belongs to another viber"));
         }
-        if self.submit.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
+        if self.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
             return Err(Error::unacceptable("other_agent", "the session is with another agent"));
         }
         // A seq for the question, one kept free for its answer. From here on the session is locked.
-        let seqs = db::sessions::give_seqs_ask(&self.team, id, 2, self.now);
-        let (last, busy) = tx.both(seqs, db::tasks::is_busy_ask(&self.team, id)).await?;
+        let seqs = db::sessions::give_seqs_ask(id, 2, tx.now);
+        let (last, busy) = tx.both(seqs, db::tasks::is_busy_ask(id)).await?;
         let last = last.ok_or(Error::NotFound)?;
         if session.last_seq == 0 {
-            let title = protocol::text::title(&self.submit.goal);
-            db::sessions::entitle(tx, &self.team, id, &title).await?;
+            let title = protocol::text::title(&self.goal);
+            db::sessions::entitle(tx, id, &title).await?;
         }
-        let policies = session.policies.with(self.submit.policies);
+        let policies = session.policies.with(self.policies);
         if policies != session.policies {
-            db::sessions::set_policies(tx, &self.team, id, policies).await?;
+            db::sessions::set_policies(tx, id, policies).await?;
         }
         if session.archived_at.is_some() {
-            db::sessions::set_archived(tx, &self.team, id, None).await?;
+            db::sessions::set_archived(tx, id, None).await?;
         }
         Ok((session, last - 1, busy))
     }
 
-    async fn new_session(&self, tx: &mut Tx) -> Result<Session> {
-        let viber = choose::viber(tx, &self.team, self.submit.viber.as_ref(), &self.submit.labels).await?;
+    async fn new_session(&self, tx: &mut Change<'_>) -> Result<Session> {
+        let viber = choose::viber(tx, self.viber.as_ref(), &self.labels).await?;
         let session = Session {
-            id: self.session.clone(),
-            agent_id: choose::agent(&viber, self.submit.agent.as_deref())?,
+            id: SessionId::new(tx.now.0),
+            agent_id: choose::agent(&viber, self.agent.as_deref())?,
             viber_id: viber.id,
-            title: protocol::text::title(&self.submit.goal),
+            title: protocol::text::title(&self.goal),
             renamed_at: None,
             pinned_at: None,
             archived_at: None,
             // One for the question, one kept free for its answer.
             last_seq: 2,
-            created_by: self.by.actor.id().to_owned(),
-            created_at: self.now,
-            active_at: self.now,
-            policies: Policies::default().with(self.submit.policies),
+            created_by: tx.by.actor.id().to_owned(),
+            created_at: tx.now,
+            active_at: tx.now,
+            policies: Policies::default().with(self.policies),
         };
-        if !db::sessions::insert(tx, &self.team, &session).await? {
+        if !db::sessions::insert(tx, &session).await? {
             return Err(Error::Internal("a new session's id is taken".into()));
         }
         Ok(session)
     }
 
-    fn task(&self, session: &Session, seq: u64, delivery: Delivery) -> Task {
+    fn task(&self, tx: &Change<'_>, session: &Session, seq: u64, delivery: Delivery) -> Task {
         Task {
-            id: self.task.clone(),
+            id: TaskId::new(tx.now.0),
             session_id: session.id.clone(),
             viber_id: session.viber_id.clone(),
             agent_id: session.agent_id.clone(),
-            message_id: self.message.clone(),
+            message_id: MessageId::new(tx.now.0),
             message_seq: seq,
-            goal: self.submit.goal.clone(),
+            goal: self.goal.clone(),
             state: TaskState::Pending,
             delivery: Some(delivery),
             waiting: None,
-            contact: Contact { state: ContactState::Disconnected, since: self.now },
+            contact: Contact { state: ContactState::Disconnected, since: tx.now },
             attempt: 1,
-            stream: self.submit.stream,
-            mode: self.submit.mode,
-            limits: self.submit.limits.clone(),
-            payload: self.submit.payload.clone().unwrap_or_else(|| json!({})),
+            stream: self.stream,
+            mode: self.mode,
+            limits: self.limits.clone(),
+            payload: self.payload.clone().unwrap_or_else(|| json!({})),
             model: None,
             result: None,
             error: None,
             usage: protocol::Usage::default(),
             origin: "board".to_owned(),
-            created_by: self.by.actor.id().to_owned(),
-            created_at: self.now,
-            offered_at: (delivery == Delivery::Offered).then_some(self.now),
+            created_by: tx.by.actor.id().to_owned(),
+            created_at: tx.now,
+            offered_at: (delivery == Delivery::Offered).then_some(tx.now),
             started_at: None,
             ended_at: None,
             stopped_by: None,
@@ -253,24 +232,24 @@ impl Job {
     }
 
     /// The files that were named, else all that wait for the session's next task, go with it.
-    async fn attach(&self, tx: &mut Tx, task: &mut Task) -> Result<()> {
+    async fn attach(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
         let named = task.payload.get("attachments").and_then(Value::as_array).map(|named| {
             let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
             named.iter().map(id).collect::<Option<Vec<ArtifactId>>>()
         });
         let unknown = || Error::unacceptable("attachment_not_found", "name attachments by their ids, or as {id}");
         let named = named.map(|named| named.ok_or_else(unknown)).transpose()?;
-        if self.submit.session.is_none() && named.as_ref().is_none_or(Vec::is_empty) {
+        if self.session.is_none() && named.as_ref().is_none_or(Vec::is_empty) {
             return Ok(());
         }
-        let attached = artifacts::with_task(tx, &self.team, &task.session_id, &task.id, named.as_deref()).await?;
+        let attached = artifacts::with_task(tx, &task.session_id, &task.id, named.as_deref()).await?;
         if !attached.is_empty() {
             task.payload["attachments"] = json!(attached);
         }
         Ok(())
     }
 
-    async fn keep(&self, tx: &mut Tx, task: &Task) -> Result<()> {
+    async fn keep(&self, tx: &mut Change<'_>, task: &Task) -> Result<()> {
         let message = Message {
             id: task.message_id.clone(),
             session_id: task.session_id.clone(),
@@ -280,9 +259,9 @@ impl Job {
             task_id: task.id.clone(),
             attempt: 0,
             parts: vec![Part::Text { text: task.goal.clone() }],
-            created_at: self.now,
+            created_at: tx.now,
         };
-        if !question(tx, &self.team, &message, task, self.now).await? {
+        if !question(tx, &message, task).await? {
             return Err(Error::Internal("a new task's id is taken".into()));
         }
         Ok(())
@@ -291,17 +270,15 @@ impl Job {
 
 /// A question with its task and first attempt, whose answer takes the next seq. `false` when the task's id is taken.
 pub(in crate::actions) async fn question(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut Change<'_>,
     message: &Message,
     task: &Task,
-    now: Instant,
 ) -> Result<bool, db::Error> {
-    if !db::tasks::insert(tx, team, task, now).await? {
+    if !db::tasks::insert(tx, task).await? {
         return Ok(false);
     }
-    db::messages::insert(tx, team, message).await?;
-    db::messages::append(tx, team, &message.id, &message.parts, now).await?;
-    db::attempts::insert(tx, team, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1, now).await?;
+    db::messages::insert(tx, message).await?;
+    db::messages::append(tx, &message.id, &message.parts).await?;
+    db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1).await?;
     Ok(true)
 }

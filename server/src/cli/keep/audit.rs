@@ -70,9 +70,8 @@ pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         }
     }
     for team in heads.iter().flat_map(|heads| heads.0.keys()).filter(|team| !all.contains_key(team)) {
-        let (id, keys) = (team.clone(), keys.clone());
-        let read = db.read(move |tx| Box::pin(async move { db::audit::is_buried(tx, &id, &keys).await }));
-        if !read.await? {
+        let buried = db::audit::is_buried(&mut db.reader_of(team).await?, &keys).await?;
+        if !buried {
             found.bad(
                 "audit",
                 format_args!("of team {team}: the team is gone with its audit, and this Board did not delete it"),
@@ -139,18 +138,12 @@ async fn read(
     keys: Option<&AuditKeys>,
     heads: Option<&Heads>,
 ) -> Result<BTreeMap<TeamId, (String, ChainReport)>, db::Error> {
-    let teams = db.read(|tx| Box::pin(async move { db::teams::all(tx, TEAMS).await })).await?;
+    let teams = db::teams::all(&mut *db.reader().await?, TEAMS).await?;
     let mut all = BTreeMap::new();
     for team in teams {
-        let head = heads.and_then(|heads| heads.0.get(&team.id)).map(|head| (head.seq, head.hash.clone()));
-        let (id, keys) = (team.id.clone(), keys.cloned());
-        let report = db.read(move |tx| {
-            Box::pin(async move {
-                let head = head.as_ref().map(|(seq, hash)| (*seq, hash.as_str()));
-                db::audit::verify(tx, &id, keys.as_ref(), head).await
-            })
-        });
-        all.insert(team.id, (team.slug, report.await?));
+        let head = heads.and_then(|heads| heads.0.get(&team.id)).map(|head| (head.seq, head.hash.as_str()));
+        let report = db::audit::verify(&mut db.reader_of(&team.id).await?, keys, head).await?;
+        all.insert(team.id, (team.slug, report));
     }
     Ok(all)
 }

@@ -136,8 +136,9 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         v if v < newest => found.odd("schema", format_args!("version {v}; serve or migrate brings it to {newest}")),
         v => found.good("schema", format_args!("version {v}")),
     }
-    let size = db.read(|tx| Box::pin(async move { db::board::size(tx).await })).await?;
-    match db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await? {
+    let size = db::board::size(&mut *db.reader().await?).await?;
+    let wrong = db::board::check(&mut *db.reader().await?).await?;
+    match wrong {
         None => found.good("database", format_args!("whole, {} KiB", size / 1024)),
         Some(wrong) => found.bad("database", wrong),
     }
@@ -148,7 +149,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         storage(db, found).await?;
     }
     let here = Clock::System.now();
-    let there = db.read(|tx| Box::pin(async move { db::board::newest_instant(tx).await })).await?;
+    let there = db::board::newest_instant(&mut *db.reader().await?).await?;
     match there {
         Some(there) if there.0 - here.0 > SKEW => {
             found.bad("clock", format_args!("it is {here} here, but the database knows {there}"));
@@ -160,11 +161,11 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
 
 /// Whether what teams use is what is counted.
 async fn storage(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
-    let teams = db.read(|tx| Box::pin(async move { db::teams::all(tx, 100_000).await })).await?;
+    let teams = db::teams::all(&mut *db.reader().await?, 100_000).await?;
     let mut wrong = 0;
     for team in teams {
-        let id = team.id.clone();
-        match db.read(move |tx| Box::pin(async move { db::usage::drift(tx, &id).await })).await {
+        let drift = async { db::usage::drift(&mut db.reader_of(&team.id).await?).await };
+        match drift.await {
             Ok(0) => {}
             Ok(drift) => {
                 wrong += 1;

@@ -208,8 +208,7 @@ fn walk_blobs(backup: &Path, db: &Db, store: &Store) -> Result<Brought, Failure>
     let walked = tokio::task::block_in_place(|| {
         archive::parts(backup, |part| {
             let Part::Blob(BlobEntry { team, sha256, bytes, .. }) = part else { return Ok(true) };
-            let (of, hash) = (team.clone(), sha256.clone());
-            let named = db.read(move |tx| Box::pin(async move { db::blobs::size(tx, &of, &hash).await }));
+            let named = async { db::blobs::size(&mut db.reader_of(&team).await?, &sha256).await };
             if runtime.block_on(named).map_err(|error| error.to_string())?.is_none() {
                 brought.unnamed += 1;
                 return Ok(true);
@@ -247,7 +246,7 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, F
     let db = Db::connect(&url).await?;
     let checked = async {
         known_schema(db::version(&db).await?)?;
-        let wrong = db.read(|tx| Box::pin(async move { db::board::check(tx).await })).await?;
+        let wrong = db::board::check(&mut *db.reader().await?).await?;
         match wrong.or(audit::broken(config, &db).await?) {
             Some(wrong) => Err(Failure::Failed(wrong)),
             None => Ok(()),
@@ -259,7 +258,8 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, F
     let db = Db::open(&url).await?;
     let marked = async {
         // A limit that no Board wrote would be an error on every page that shows it.
-        if let Some(team) = db.read(|tx| Box::pin(async move { db::usage::impossible(tx).await })).await? {
+        let impossible = db::usage::impossible(&mut *db.reader().await?).await?;
+        if let Some(team) = impossible {
             return Err(Failure::Failed(format!("a limit of team {team} is below nothing")));
         }
         let clock = Clock::System;

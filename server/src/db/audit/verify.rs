@@ -4,7 +4,7 @@ use std::fmt;
 
 use protocol::{Instant, TeamId};
 
-use super::{Entry, Error, START, Tx, entry};
+use super::{Error, START, SealedEntry, TeamTx, entry};
 use crate::{
     args,
     secret::mac::{AuditKeys, SealCheck},
@@ -79,12 +79,11 @@ enum Stretch {
 /// Reads a team's chain. `head` is the newest row that it is known to have had, read before. `keys` may be absent where
 /// a database is only looked at: then the hashes are compared with each other.
 pub async fn verify(
-    tx: &mut Tx,
-    team: &TeamId,
+    tx: &mut TeamTx<'_>,
     keys: Option<&AuditKeys>,
     head: Option<(u64, &str)>,
 ) -> Result<ChainReport, Error> {
-    if let Some(seq) = below(tx, team).await? {
+    if let Some(seq) = below(tx).await? {
         return Ok(ChainReport { fault: Some(ChainFault::Below { seq }), ..ChainReport::default() });
     }
     let mut chain = Reading { report: ChainReport::default(), prev: START.to_owned(), stretch: Stretch::Unsealed };
@@ -92,14 +91,14 @@ pub async fn verify(
     loop {
         let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, \
                    prev_hash, hash FROM audit WHERE team_id = $1 AND seq > $2 ORDER BY seq LIMIT 500";
-        let rows = tx.rows(sql, args![team, chain.report.rows]).await?;
+        let rows = tx.rows(sql, args![chain.report.rows]).await?;
         if rows.is_empty() {
             break;
         }
         for row in &rows {
             let entry = entry(row)?;
             let seq = entry.seq;
-            let found = chain.next(team, entry, keys, &mut last_key);
+            let found = chain.next(&tx.team, entry, keys, &mut last_key);
             let replaced = head.is_some_and(|(at, hash)| at == seq && hash != chain.prev);
             let fault = found.or(replaced.then_some(ChainFault::Replaced { seq }));
             if fault.is_some() {
@@ -120,9 +119,9 @@ pub async fn verify(
 }
 
 /// The lowest number of a row that stands below the first one.
-async fn below(tx: &mut Tx, team: &TeamId) -> Result<Option<i64>, Error> {
+async fn below(tx: &mut TeamTx<'_>) -> Result<Option<i64>, Error> {
     let sql = "SELECT seq FROM audit WHERE team_id = $1 AND seq < 1 ORDER BY seq LIMIT 1";
-    tx.row(sql, args![team]).await?.map(|row| row.int("seq")).transpose()
+    tx.row(sql, &[]).await?.map(|row| row.int("seq")).transpose()
 }
 
 struct Reading {
@@ -136,7 +135,7 @@ impl Reading {
     fn next(
         &mut self,
         team: &TeamId,
-        entry: Entry,
+        entry: SealedEntry,
         keys: Option<&AuditKeys>,
         last_key: &mut Option<String>,
     ) -> Option<ChainFault> {

@@ -2,7 +2,7 @@
 
 use protocol::{Instant, TeamId, ViberId};
 
-use super::super::{Error, Row, Tx};
+use super::super::{Error, Row, TeamTx, Tx};
 use crate::args;
 
 /// That everything is to be stopped which a viber was given.
@@ -15,24 +15,24 @@ pub struct Stop {
 }
 
 /// Writes down that everything is to be stopped which the viber was given up to now.
-pub async fn set_stop(tx: &mut Tx, team: &TeamId, id: &ViberId, stop: &Stop) -> Result<(), Error> {
+pub async fn set_stop(tx: &mut TeamTx<'_>, id: &ViberId, stop: &Stop) -> Result<(), Error> {
     let sql = "UPDATE vibers SET stop_at = $3, stop_by = $4, stop_reason = $5 WHERE team_id = $1 AND viber_id = $2";
-    tx.execute(sql, args![team, id, stop.at, &stop.by, &stop.reason]).await.map(drop)
+    tx.execute(sql, args![id, stop.at, &stop.by, &stop.reason]).await.map(drop)
 }
 
 /// What is still to be stopped.
-pub async fn stop(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<Option<Stop>, Error> {
+pub async fn stop(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Stop>, Error> {
     let sql = "SELECT stop_at, stop_by, stop_reason FROM vibers WHERE team_id = $1 AND viber_id = $2 \
                AND stop_at IS NOT NULL";
-    let Some(row) = tx.row(sql, args![team, id]).await? else { return Ok(None) };
+    let Some(row) = tx.row(sql, args![id]).await? else { return Ok(None) };
     Ok(Some(Stop { at: row.instant("stop_at")?, by: row.text("stop_by")?, reason: row.text("stop_reason")? }))
 }
 
 /// Everything was stopped.
-pub async fn stopped(tx: &mut Tx, team: &TeamId, id: &ViberId) -> Result<(), Error> {
+pub async fn stopped(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<(), Error> {
     let sql =
         "UPDATE vibers SET stop_at = NULL, stop_by = NULL, stop_reason = NULL WHERE team_id = $1 AND viber_id = $2";
-    tx.execute(sql, args![team, id]).await.map(drop)
+    tx.execute(sql, args![id]).await.map(drop)
 }
 
 /// The vibers of any team of which something is still to be stopped.

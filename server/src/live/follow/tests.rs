@@ -8,14 +8,11 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::*;
 use crate::{
-    actions::{
-        record::{Speaker, record},
-        tasks,
-    },
+    actions::{record::record, tasks},
     clock::Clock,
     config::Config,
     db::Db,
-    domain::{By, Team},
+    domain::{By, Connection, Team},
     guard::Keys,
     live::Ended,
 };
@@ -64,9 +61,10 @@ impl Stage {
                         version: "1",
                         credential_hash: "hash",
                     };
-                    db::vibers::insert(tx, &team, joining, now).await?;
+                    let tx = &mut tx.change(&team, &By::console(), now);
+                    db::vibers::insert(tx, joining).await?;
                     let sql = "UPDATE vibers SET contact = 'connected' WHERE team_id = $1 AND viber_id = $2";
-                    tx.execute(sql, crate::args![&team, &viber]).await.map(drop)
+                    tx.execute(sql, crate::args![&viber]).await.map(drop)
                 })
             })
             .await;
@@ -84,7 +82,7 @@ impl Stage {
             RawValue::from_string(event.to_string()).expect("JSON")
         });
         let frame = Events { task_id: self.task.id.clone(), attempt, from, items: items.collect() };
-        let speaker = Speaker {
+        let connection = Connection {
             team: self.team.clone(),
             viber: self.viber.clone(),
             name: "lab".into(),
@@ -92,7 +90,7 @@ impl Stage {
             epoch: 0,
         };
         let answers =
-            record(&self.board, &speaker, Arc::from([frame]), None).await.expect("recorded").expect("the newest");
+            record(&self.board, &connection, Arc::from([frame]), None).await.expect("recorded").expect("the newest");
         answers.acks.iter().map(|ack| ack.seq).max().unwrap_or(0)
     }
 

@@ -3,10 +3,11 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, State},
+    extract::State,
     http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
+use protocol::LoginId;
 use serde::Deserialize;
 
 use crate::{
@@ -16,7 +17,9 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Rejection, SignedIn, html_with, links, respond,
+        Rejection, SignedIn,
+        extract::Id,
+        html_with, links, respond,
         view::{Place, Shell, filters},
     },
 };
@@ -51,16 +54,11 @@ async fn show(
     name: Option<String>,
     error: Option<(&'static str, Error)>,
 ) -> Result<Response, Rejection> {
-    let (id, now) = (signed_in.operator.id.clone(), board.clock.now());
-    let (teams, devices) = board
-        .db
-        .read(|tx| {
-            Box::pin(async move {
-                let teams = db::teams::of_operator(tx, &id).await?;
-                Ok::<_, db::Error>((teams, db::logins::of_operator(tx, &id, now).await?))
-            })
-        })
-        .await?;
+    let (teams, devices) = {
+        let (mut tx, id) = (board.db.reader().await?, &signed_in.operator.id);
+        let teams = db::teams::of_operator(&mut tx, id).await?;
+        (teams, db::logins::of_operator(&mut tx, id, board.clock.now()).await?)
+    };
     let status = error.as_ref().map_or(StatusCode::OK, |(_, error)| respond::status(error));
     let page = Page {
         shell: Shell::load_alone(board, &signed_in).await?,
@@ -130,9 +128,8 @@ pub(super) async fn password(
 pub(super) async fn end_device(
     State(board): State<Board>,
     signed_in: SignedIn,
-    Path(id): Path<String>,
+    Id(id): Id<LoginId>,
 ) -> Result<Response, Rejection> {
-    let id = id.parse().map_err(|_| Error::NotFound)?;
     accounts::end_login(&board, &signed_in.operator.id, &id).await?;
     Ok(back())
 }

@@ -29,8 +29,7 @@ impl Page {
 
 /// The second and third step of the first run.
 pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Html<String>, Rejection> {
-    let team = caller.team.id.clone();
-    let vibers = board.db.read(move |tx| Box::pin(async move { db::vibers::list(tx, &team, None, 20).await })).await?;
+    let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, 20).await?;
     html(&Page {
         host: host(&board),
         slug: caller.team.slug.clone(),

@@ -7,14 +7,14 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Answers, json::Body, page::Page, path::Id, query::StrictQuery, shapes::List};
+use super::{Answers, json::Body, page::Page, query::StrictQuery, shapes::List};
 use crate::{
-    actions::approvals::{self, Word},
+    actions::approvals::{self, ApprovalWord},
     db,
     domain::{self, ApprovalState},
     error::Error,
     state::Board,
-    web::{Operating, Rejection, Viewing},
+    web::{Operating, Rejection, Viewing, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -90,13 +90,10 @@ async fn list(
 ) -> Result<Json<List<Approval>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = page.after_id::<ApprovalId>("approvals")?;
-    let (team, limit) = (caller.team.id.clone(), page.fetch());
-    let rows = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move { db::approvals::list(tx, &team, which.state, after.as_ref(), limit).await })
-        })
-        .await?;
+    let rows = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        db::approvals::list(&mut tx, which.state, after.as_ref(), page.fetch()).await?
+    };
     Ok(Json(page.list("approvals", rows, |row: &domain::Approval| vec![row.id.to_string()])))
 }
 
@@ -108,8 +105,7 @@ async fn read(
     caller: Viewing,
     Id(id): Id<ApprovalId>,
 ) -> Result<Json<Approval>, Rejection> {
-    let team = caller.team.id.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::approvals::load(tx, &team, &id).await })).await?;
+    let found = db::approvals::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
@@ -146,7 +142,7 @@ async fn decide(
     Id(id): Id<ApprovalId>,
     Body(said): Body<DecideApproval>,
 ) -> Result<Json<Approval>, Rejection> {
-    let word = Word {
+    let word = ApprovalWord {
         decision: said.decision,
         digest: said.digest,
         scope: said.scope.map(|scope| scope.as_str().to_owned()),

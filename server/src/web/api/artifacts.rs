@@ -3,7 +3,7 @@
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Redirect, Response},
 };
@@ -15,7 +15,6 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers, PREFIX,
     page::{Page, PageQuery},
-    path::Id,
     query::StrictQuery,
     shapes::{self, List},
 };
@@ -27,6 +26,7 @@ use crate::{
     web::{
         Operating, Rejection, Viewing,
         content::{self, As},
+        extract::{Id, Ids},
     },
 };
 
@@ -54,19 +54,9 @@ async fn list(
     page: Page,
 ) -> Result<Json<List<shapes::Artifact>>, Rejection> {
     let after = page.after_id::<ArtifactId>("artifacts")?;
-    let (team, limit) = (caller.team.id.clone(), page.fetch());
-    let rows = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                if db::sessions::load(tx, &team, &id).await?.is_none() {
-                    return Ok::<_, db::Error>(None);
-                }
-                db::artifacts::of_session(tx, &team, &id, after.as_ref(), limit).await.map(Some)
-            })
-        })
-        .await?;
-    let rows = rows.ok_or(Error::NotFound)?;
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    let rows = db::artifacts::of_session(&mut tx, &id, after.as_ref(), page.fetch()).await?;
     Ok(Json(page.list("artifacts", rows, |artifact| vec![artifact.id.to_string()])))
 }
 
@@ -149,11 +139,9 @@ pub struct FinishUpload {
 async fn uploaded(
     State(board): State<Board>,
     caller: Operating,
-    Path((session, id)): Path<(String, String)>,
+    Ids((session, id)): Ids<(SessionId, ArtifactId)>,
     super::json::Body(done): super::json::Body<FinishUpload>,
 ) -> Result<Response, Rejection> {
-    let id: ArtifactId = id.parse().map_err(|_| Error::NotFound)?;
-    let session = session.parse().map_err(|_| Error::NotFound)?;
     let upload = Upload { session, name: done.name, claimed: done.kind };
     let kept = artifacts::attach_uploaded(&board, &caller.team.id, &caller.by, &id, upload).await?;
     let place = format!("{PREFIX}/artifacts/{}", kept.id);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json,
-    extract::State,
-    http::{HeaderMap, header},
+    Json,
+    extract::{FromRequestParts, State},
+    http::{HeaderMap, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use protocol::{TaskId, TeamId};
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Answers, page, path::Id, query::StrictQuery, tasks};
+use super::{Answers, page, query::StrictQuery, tasks};
 use crate::{
     db,
     domain::Task,
     error::{Error, Result},
     live::{self, Cursor},
     state::Board,
-    web::{Rejection, Viewing, pace::Pace, stream},
+    web::{Rejection, Viewing, api_limits::ApiLimits, extract::Id, stream},
 };
 
 /// Where to start.
@@ -34,6 +34,27 @@ pub struct ListEventsQuery {
     /// Events of a page; a stream has no limit.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
+}
+
+/// What a request says about a stream.
+pub struct StreamAsked {
+    /// Whether it wants one.
+    wanted: bool,
+    /// The last event that is known; an `EventSource` sends an empty one when it has none yet.
+    last: Option<String>,
+    limits: Arc<ApiLimits>,
+}
+
+impl FromRequestParts<Board> for StreamAsked {
+    type Rejection = Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Board) -> std::result::Result<Self, Rejection> {
+        let last = parts.headers.get("last-event-id");
+        let last = last.map(|value| value.to_str().unwrap_or("?").trim().to_owned()).filter(|text| !text.is_empty());
+        let limits = parts.extensions.get::<Arc<ApiLimits>>().cloned();
+        let limits = limits.ok_or_else(|| Error::Internal("a call that did not pass the gate".to_owned()))?;
+        Ok(Self { wanted: wants_stream(&parts.headers), last, limits })
+    }
 }
 
 /// A page of one attempt's events, byte for byte as the viber wrote them.
@@ -58,20 +79,17 @@ pub async fn events(
     caller: Viewing,
     Id(id): Id<TaskId>,
     StrictQuery(asked): StrictQuery<ListEventsQuery>,
-    Extension(pace): Extension<Arc<Pace>>,
-    headers: HeaderMap,
+    how: StreamAsked,
 ) -> Result<Response, Rejection> {
-    if !wants_stream(&headers) {
+    if !how.wanted {
         let task = tasks::load(&board, &caller, id).await?;
         let cursor = asked.after.as_deref().filter(|text| !text.is_empty()).map(str::parse::<Cursor>);
         let cursor = cursor.transpose().map_err(|_| page::bad_cursor())?.unwrap_or(Cursor::START);
         let limit = page::limit_of(asked.limit.as_deref())?;
         return Ok(Json(read(&board, &caller.team.id, &task, cursor, limit as usize).await?).into_response());
     }
-    let place = pace.open(caller.by.actor.id()).ok_or(Error::Throttled { retry_after: 5 })?;
-    // An `EventSource` sends an empty one when it has none yet.
-    let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?").trim().to_owned());
-    let from = last.filter(|text| !text.is_empty()).or(asked.after.filter(|text| !text.is_empty()));
+    let place = how.limits.open_stream(caller.by.actor.id()).ok_or(Error::Throttled { retry_after: 5 })?;
+    let from = how.last.or(asked.after.filter(|text| !text.is_empty()));
     let frames = live::open(&board, &caller.team.id, &id, from.map(|text| text.parse())).await?;
     let frames = frames.ok_or(Error::NotFound)?;
     let revoked = crate::web::revoked(board, caller.0);
@@ -95,13 +113,10 @@ async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: 
     }
     let mut items = Vec::new();
     loop {
-        let (team, id, from) = (team.clone(), task.id.clone(), at);
-        let runs = board
-            .db
-            .read(move |tx| {
-                Box::pin(async move { db::events::after(tx, &team, &id, from.attempt, from.seq, RUNS).await })
-            })
-            .await?;
+        let runs = {
+            let mut tx = board.db.reader_of(team).await?;
+            db::events::after(&mut tx, &task.id, at.attempt, at.seq, RUNS).await?
+        };
         if runs.is_empty() {
             if !items.is_empty() || at.attempt == task.attempt {
                 let next = (at.attempt < task.attempt).then(|| at.to_string());

@@ -25,7 +25,7 @@ use crate::{
     guard::seal,
     secret,
     state::Board,
-    web::{Rejection, extract::Viewing, layers::bodies, pace::Pace},
+    web::{Rejection, api_limits::ApiLimits, extract::Viewing, layers::bodies},
 };
 
 /// The header that names a call which may be sent again.
@@ -37,7 +37,7 @@ const MAX_KEY: usize = 255;
 #[derive(Clone)]
 pub struct Gate {
     board: Board,
-    pace: Arc<Pace>,
+    limits: Arc<ApiLimits>,
     /// Calls under way by team, actor and key: a second one waits for the first one's answer.
     under_way: Arc<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>>,
 }
@@ -45,7 +45,7 @@ pub struct Gate {
 impl Gate {
     /// A gate that has seen nobody.
     pub fn new(board: &Board) -> Self {
-        Self { board: board.clone(), pace: Arc::default(), under_way: Arc::default() }
+        Self { board: board.clone(), limits: Arc::default(), under_way: Arc::default() }
     }
 
     fn turn(&self, name: String) -> Arc<tokio::sync::Mutex<()>> {
@@ -60,15 +60,15 @@ impl Gate {
     }
 }
 
-/// The layer. Handlers find the `Arc<Pace>` among the request's extensions; submit also finds the `Once`, so that a Board
-/// which is killed between the change and the keeping of its answer still does not do it twice.
+/// The layer. Handlers find the `Arc<ApiLimits>` among the request's extensions; submit also finds the `Once`, so that a
+/// Board which is killed between the change and the keeping of its answer still does not do it twice.
 pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Result<Response, Rejection> {
     let (mut parts, body) = request.into_parts();
     let caller = Viewing::from_request_parts(&mut parts, &gate.board).await?;
     let actor = caller.by.actor.id();
     let now = gate.board.clock.monotonic();
-    gate.pace.take(actor, now).map_err(|retry_after| Error::Throttled { retry_after })?;
-    parts.extensions.insert(gate.pace.clone());
+    gate.limits.call(actor, now).map_err(|retry_after| Error::Throttled { retry_after })?;
+    parts.extensions.insert(gate.limits.clone());
     let key = key(&parts.method, &parts.headers)?;
     let Some(key) = key else { return Ok(next.run(Request::from_parts(parts, body)).await) };
     let bytes = bodies::read(body, MAX_BODY).await?;
@@ -79,14 +79,14 @@ pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Res
     }
     // Beside the rows that submit itself keeps under the actor's own name.
     let actor = format!("{actor} answer");
-    let team = caller.team.id.clone();
+    let team = &caller.team.id;
     let turn = gate.turn(format!("{team} {actor} {}", once.key));
     let _turn = turn.lock().await;
-    if let Some(answer) = before(&gate.board, &team, &actor, &once).await? {
+    if let Some(answer) = before(&gate.board, team, &actor, &once).await? {
         return Ok(answer);
     }
     let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
-    Ok(keep(&gate.board, &team, &actor, &once, response).await?)
+    Ok(keep(&gate.board, team, &actor, &once, response).await?)
 }
 
 /// The key of an unsafe call.
@@ -114,11 +114,7 @@ fn asks(method: &Method, place: &str, body: &[u8]) -> String {
 /// The answer to an earlier call with this key.
 async fn before(board: &Board, team: &TeamId, actor: &str, once: &Once) -> Result<Option<Response>> {
     let now = board.clock.now();
-    let args = (team.clone(), actor.to_owned(), once.clone());
-    let earlier = board
-        .db
-        .read(move |tx| Box::pin(async move { db::idempotency::find(tx, &args.0, &args.1, &args.2, now).await }))
-        .await?;
+    let earlier = db::idempotency::find(&mut board.db.reader_of(team).await?, actor, once, now).await?;
     match earlier {
         Earlier::No => Ok(None),
         Earlier::Other => Err(mismatch()),

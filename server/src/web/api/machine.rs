@@ -1,9 +1,6 @@
 //! Sessions that a machine remembers and the Board does not.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use protocol::{Instant, SessionId, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -13,15 +10,16 @@ use super::{
     Answers,
     json::MaybeBody,
     page,
-    path::Id,
     query::StrictQuery,
     shapes::{self, EmptyBody, List},
 };
 use crate::{
     actions::machine::{self, OnMachine},
-    error::Error,
     state::Board,
-    web::{Operating, Rejection, Viewing},
+    web::{
+        Operating, Rejection, Viewing,
+        extract::{Id, Ids},
+    },
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -102,11 +100,9 @@ pub struct ImportedSession {
 async fn import(
     State(board): State<Board>,
     caller: Operating,
-    Path((id, session)): Path<(String, String)>,
+    Ids((id, session)): Ids<(ViberId, SessionId)>,
     MaybeBody(EmptyBody {}): MaybeBody<EmptyBody>,
 ) -> Result<Json<ImportedSession>, Rejection> {
-    let id: ViberId = id.parse().map_err(|_| Error::NotFound)?;
-    let session: SessionId = session.parse().map_err(|_| Error::NotFound)?;
     let taken = machine::import(&board, &caller.team.id, &caller.by, &id, &session).await?;
     let machine::Taken { session, tasks, refused, more } = taken;
     Ok(Json(ImportedSession { session: session.into(), tasks, refused, more }))

@@ -1,17 +1,17 @@
 //! What a viber remembers.
 
 use axum::{Json, extract::State};
-use protocol::{Instant, MemoryFound, SessionId, ViberId};
+use protocol::{Instant, MemoryFound, MemorySearch, SessionId, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Answers, page::limit_of, path::Id, query::StrictQuery};
+use super::{Answers, page::limit_of, query::StrictQuery};
 use crate::{
     actions::memory,
     error::Error,
     state::Board,
-    web::{Rejection, Viewing},
+    web::{Rejection, Viewing, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -75,8 +75,9 @@ async fn search(
     if limit > memory::MOST {
         return Err(Error::unacceptable("bad_limit", "limit is a number from 1 to 100").into());
     }
-    let agent = wanted.agent_id.as_deref().unwrap_or("default");
-    let found = memory::search(&board, &caller.team.id, &id, agent, &wanted.q, limit).await?;
+    let agent_id = wanted.agent_id.unwrap_or_else(|| "default".to_owned());
+    let asked = MemorySearch { agent_id, query: wanted.q, limit: Some(limit) };
+    let found = memory::search(&board, &caller.team.id, &id, asked).await?;
     let MemoryFound { items, ranking, known } = found;
     let passage = |one: protocol::Remembered| MemoryPassage {
         source: one.source,

@@ -15,7 +15,6 @@ use super::{
     Answers,
     json::Body,
     page::{self, Page, PageQuery},
-    path::Id,
     shapes::{self, List},
 };
 use crate::{
@@ -23,7 +22,7 @@ use crate::{
     domain::Role,
     error::Error,
     state::Board,
-    web::{Administering, Rejection, Viewing, links},
+    web::{Administering, Rejection, Viewing, extract::Id, links},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -45,8 +44,7 @@ async fn members(
     caller: Viewing,
     page: Page,
 ) -> Result<Json<List<shapes::Member>>, Rejection> {
-    let team = caller.team.id.clone();
-    let all = board.db.read(move |tx| Box::pin(async move { db::members::list(tx, &team).await })).await?;
+    let all = db::members::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let place = |member: &domain::Member| (member.since.0, member.operator.id.to_string());
     let after = page.after("members")?.map(|after| two(&after)).transpose()?;
     let rows = all.into_iter().filter(|member| after.as_ref().is_none_or(|after| place(member) > *after));
@@ -125,11 +123,11 @@ async fn change_member(
     Id(id): Id<OperatorId>,
     Body(change): Body<ChangeMember>,
 ) -> Result<Json<shapes::Member>, Rejection> {
-    let team = caller.team.id.clone();
+    let team = &caller.team.id;
     if let Some(role) = change.role {
-        actions::members::set_role(&board, &team, &caller.by, caller.role, &id, role).await?;
+        actions::members::set_role(&board, team, caller.maker(), &id, role).await?;
     }
-    let found = board.db.read(move |tx| Box::pin(async move { db::members::load(tx, &team, &id).await })).await?;
+    let found = db::members::load(&mut board.db.reader_of(team).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
@@ -141,7 +139,7 @@ async fn remove_member(
     caller: Administering,
     Id(id): Id<OperatorId>,
 ) -> Result<StatusCode, Rejection> {
-    actions::members::remove(&board, &caller.team.id, &caller.by, caller.role, &id).await?;
+    actions::members::remove(&board, &caller.team.id, caller.maker(), &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -153,9 +151,8 @@ async fn invitations(
     caller: Administering,
     page: Page,
 ) -> Result<Json<List<shapes::Invitation>>, Rejection> {
-    let team = caller.team.id.clone();
     let after = page.after_id::<InvitationId>("invitations")?;
-    let mut all = board.db.read(move |tx| Box::pin(async move { db::invitations::list(tx, &team).await })).await?;
+    let mut all = db::invitations::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     all.sort_by(|a, b| b.id.cmp(&a.id));
     let rows = all.into_iter().filter(|one| after.as_ref().is_none_or(|after| one.id < *after));
     let rows = rows.take(page.fetch() as usize).collect();
@@ -170,9 +167,8 @@ async fn invite(
     caller: Administering,
     Body(asked): Body<MakeInvitation>,
 ) -> Result<Response, Rejection> {
-    let (team, by) = (&caller.team.id, &caller.by);
-    let (secret, invitation) =
-        actions::invitations::invite(&board, team, by, caller.role, &asked.email, asked.role).await?;
+    let (team, maker) = (&caller.team.id, caller.maker());
+    let (secret, invitation) = actions::invitations::invite(&board, team, maker, &asked.email, asked.role).await?;
     let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
     let made = MadeInvitation { invitation: invitation.into(), link };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
@@ -198,9 +194,8 @@ async fn tokens(
     caller: Administering,
     page: Page,
 ) -> Result<Json<List<shapes::Token>>, Rejection> {
-    let team = caller.team.id.clone();
     let after = page.after_id::<TokenId>("tokens")?;
-    let mut all = board.db.read(move |tx| Box::pin(async move { db::tokens::list(tx, &team).await })).await?;
+    let mut all = db::tokens::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     all.sort_by(|a, b| b.id.cmp(&a.id));
     let rows = all.into_iter().filter(|one| after.as_ref().is_none_or(|after| one.id < *after));
     let rows = rows.take(page.fetch() as usize).collect();
@@ -237,8 +232,8 @@ async fn make_token(
     caller: Administering,
     Body(asked): Body<MakeToken>,
 ) -> Result<Response, Rejection> {
-    let (team, by) = (&caller.team.id, &caller.by);
-    let (secret, token) = actions::tokens::create(&board, team, by, caller.role, &asked.name, asked.role).await?;
+    let (team, maker) = (&caller.team.id, caller.maker());
+    let (secret, token) = actions::tokens::create(&board, team, maker, &asked.name, asked.role).await?;
     let made = MadeToken { about: token.into(), token: secret.reveal().to_owned() };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
 }
@@ -264,8 +259,6 @@ async fn audit(
     page: Page,
 ) -> Result<Json<List<shapes::AuditEntry>>, Rejection> {
     let before = page.after_id::<u64>("audit")?;
-    let (team, limit) = (caller.team.id.clone(), page.fetch());
-    let rows =
-        board.db.read(move |tx| Box::pin(async move { db::audit::page(tx, &team, before, limit).await })).await?;
+    let rows = db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, before, page.fetch()).await?;
     Ok(Json(page.list("audit", rows, |entry| vec![entry.seq.to_string()])))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use axum::{
-    Extension, Json,
+    Json,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -26,16 +26,15 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     json::Body,
-    path::Id,
     shapes::{WriteOutcome, WriteState},
-    versions::{Base, IfChanged, IfVersion, base, stale},
+    versions::{Base, IfChanged, IfVersion, NamedVersion, stale},
 };
 use crate::{
     actions::{files, plan},
     domain::{EditState, plan::Source},
     error::{Error, Result},
     state::Board,
-    web::{Operating, Rejection, Viewing, layers::RequestId},
+    web::{Operating, Rejection, Viewing, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -200,11 +199,9 @@ async fn write(
     State(board): State<Board>,
     caller: Operating,
     Id(id): Id<SessionId>,
-    headers: HeaderMap,
-    Extension(number): Extension<RequestId>,
+    NamedVersion { base, number }: NamedVersion,
     Body(wanted): Body<WritePlan>,
 ) -> Result<Response, Rejection> {
-    let base = base(&headers)?;
     let now = plan::now(&board, &caller.team.id, &id).await?;
     let there = now.as_ref().map(|now| now.hash.clone());
     let seen = match &base {
@@ -215,7 +212,7 @@ async fn write(
         return Ok(stale(&base, there, &number));
     }
     let text = wanted.text(now.as_ref().map_or("", |now| now.markdown.as_str()))?;
-    let edit = plan::put(&board, &caller.team.id, &caller.by, &id, seen, text).await?;
+    let edit = plan::put(&board, &caller.team.id, &caller.by, &id, plan::Draft { base: seen, text }).await?;
     if matches!(edit.state, EditState::Conflict | EditState::Settled) {
         // Whoever asked is told: nobody else has to decide.
         files::settle(&board, &caller.team.id, &caller.by, &edit, None).await?;

@@ -1,9 +1,6 @@
 //! What a session's agent proposes, for its plan and for `MEMORY.md`: one shape, one way to decide.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use protocol::{Instant, ProposalId, SessionId, TaskId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -12,7 +9,6 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     json::Body,
-    path::Id,
     query::StrictQuery,
     shapes::{List, WriteState},
 };
@@ -22,7 +18,10 @@ use crate::{
     domain::{self, Edit, EditState, ProposalState, plan::ProposalKind},
     error::Error,
     state::Board,
-    web::{Operating, Rejection, Viewing},
+    web::{
+        Operating, Rejection, Viewing,
+        extract::{Id, Ids},
+    },
 };
 
 /// Proposals of a session in one answer.
@@ -138,16 +137,9 @@ async fn list(
     kind: ProposalKind,
     state: Option<ProposalState>,
 ) -> Result<Json<List<Proposal>>, Rejection> {
-    let team = caller.team.id.clone();
-    let found = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                db::sessions::load(tx, &team, &id).await?.ok_or(Error::NotFound)?;
-                Ok::<_, Error>(db::proposals::list(tx, &team, &id, kind, state, MAX_PROPOSALS).await?)
-            })
-        })
-        .await?;
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    let found = db::proposals::list(&mut tx, &id, kind, state, MAX_PROPOSALS).await?;
     let items = found.into_iter().map(|proposal| Proposal::of(proposal, None)).collect();
     Ok(Json(List { items, next: None }))
 }
@@ -159,7 +151,7 @@ async fn list(
 async fn decide_of_plan(
     State(board): State<Board>,
     caller: Operating,
-    Path(place): Path<(String, String)>,
+    Ids(place): Ids<(SessionId, ProposalId)>,
     Body(verdict): Body<DecideProposal>,
 ) -> Result<Json<Proposal>, Rejection> {
     decide(&board, &caller, ProposalKind::Plan, place, verdict).await
@@ -173,7 +165,7 @@ async fn decide_of_plan(
 async fn decide_of_memory(
     State(board): State<Board>,
     caller: Operating,
-    Path(place): Path<(String, String)>,
+    Ids(place): Ids<(SessionId, ProposalId)>,
     Body(verdict): Body<DecideProposal>,
 ) -> Result<Json<Proposal>, Rejection> {
     decide(&board, &caller, ProposalKind::Memory, place, verdict).await
@@ -183,18 +175,17 @@ async fn decide(
     board: &Board,
     caller: &Operating,
     kind: ProposalKind,
-    (id, proposal): (String, String),
+    (id, proposal): (SessionId, ProposalId),
     verdict: DecideProposal,
 ) -> Result<Json<Proposal>, Rejection> {
-    let id: SessionId = id.parse().map_err(|_| Error::NotFound)?;
-    let proposal: ProposalId = proposal.parse().map_err(|_| Error::NotFound)?;
     let verdict = match (verdict.decision, verdict.content) {
         (ProposalDecision::Accept, None) => proposals::Verdict::Accept,
         (ProposalDecision::Accept, Some(text)) => proposals::Verdict::Rewrite { text, of: verdict.base },
         (ProposalDecision::Reject, _) => proposals::Verdict::Reject,
     };
     let (team, by) = (&caller.team.id, &caller.by);
-    let (proposal, edit) = proposals::decide(board, team, by, kind, (&id, &proposal), verdict).await?;
+    let proposed = proposals::Proposed { kind, session: &id, id: &proposal };
+    let (proposal, edit) = proposals::decide(board, team, by, proposed, verdict).await?;
     if let Some(edit) = edit.as_ref().filter(|edit| edit.state == EditState::Conflict) {
         files::settle(board, team, by, edit, None).await?;
         return Err(match kind {

@@ -17,7 +17,6 @@ use super::{
     Answers, PREFIX,
     json::Body,
     page::{Page, limit_of},
-    path::Id,
     query::StrictQuery,
     shapes::{self, Labels, List},
 };
@@ -26,7 +25,7 @@ use crate::{
     domain::PolicyChange,
     error::Error,
     state::Board,
-    web::{Operating, Rejection, Viewing},
+    web::{Operating, Rejection, Viewing, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -75,17 +74,11 @@ async fn list(
         viber: which.viber_id,
         title: which.title.filter(|title| !title.is_empty()),
     };
-    let (team, limit) = (caller.team.id.clone(), page.fetch());
-    let reader = caller.operator.as_ref().map(|operator| operator.id.clone());
-    let rows = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let after = after.as_ref().map(|(at, id)| (*at, id));
-                db::sessions::list(tx, &team, reader.as_ref(), &filter, after, limit).await
-            })
-        })
-        .await?;
+    let after = after.as_ref().map(|(at, id)| (*at, id));
+    let rows = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        db::sessions::list(&mut tx, caller.reader(), &filter, after, page.fetch()).await?
+    };
     let rows = rows.into_iter().map(|line| line.session).collect();
     let place = |session: &crate::domain::Session| vec![session.active_at.0.to_string(), session.id.to_string()];
     Ok(Json(page.list("sessions", rows, place)))
@@ -120,7 +113,7 @@ async fn create(
     caller: Operating,
     Body(start): Body<StartSession>,
 ) -> Result<Response, Rejection> {
-    let start = actions::sessions::Start {
+    let start = actions::sessions::NewSession {
         viber: start.viber_id,
         labels: start.labels,
         agent: start.agent_id,
@@ -146,8 +139,7 @@ async fn read(
     caller: Viewing,
     Id(id): Id<SessionId>,
 ) -> Result<Json<shapes::Session>, Rejection> {
-    let team = caller.team.id.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::sessions::load(tx, &team, &id).await })).await?;
+    let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
@@ -234,20 +226,10 @@ async fn messages(
         None => None,
         Some(text) => Some(super::page::number(text).ok_or_else(super::page::bad_cursor)?),
     };
-    let team = caller.team.id.clone();
-    let found = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                if db::sessions::load(tx, &team, &id).await?.is_none() {
-                    return Ok::<_, db::Error>(None);
-                }
-                // One more than the page, the oldest, says that there are older ones.
-                db::messages::page(tx, &team, &id, before, u64::from(limit) + 1).await.map(Some)
-            })
-        })
-        .await?;
-    let mut rows = found.ok_or(Error::NotFound)?;
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    // One more than the page, the oldest, says that there are older ones.
+    let mut rows = db::messages::page(&mut tx, &id, before, u64::from(limit) + 1).await?;
     let older = rows.len() > limit as usize;
     if older {
         rows.remove(0);

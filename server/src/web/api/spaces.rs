@@ -1,12 +1,7 @@
 //! Spaces of a viber's agents: what lies there, what changed, and when. Nothing of them is changed from here, and nothing is
 //! shown while the viber is away.
 
-use axum::{
-    Json, RequestPartsExt,
-    extract::{FromRequestParts, RawPathParams, State},
-    http::{HeaderMap, request::Parts},
-    response::Response,
-};
+use axum::{Json, extract::State, http::HeaderMap, response::Response};
 use protocol::{Change, ChangeKind, Commit, Instant, SessionId, Since, SpaceStatus, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -15,7 +10,6 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answers,
     page::{limit_of, number_of},
-    path::Id,
     query::StrictQuery,
     shapes::List,
     versions::IfChanged,
@@ -27,7 +21,10 @@ use crate::{
     domain::Space,
     error::{Error, Result},
     state::Board,
-    web::{Rejection, Viewing, extract::Caller},
+    web::{
+        Rejection, Viewing,
+        extract::{Caller, Id, Ids},
+    },
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -38,24 +35,6 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(log))
         .routes(routes!(tree))
         .routes(routes!(file))
-}
-
-/// The `{id}` and the `{space}` of an address.
-#[derive(Debug)]
-pub struct InSpace {
-    pub id: ViberId,
-    pub space: String,
-}
-
-impl FromRequestParts<Board> for InSpace {
-    type Rejection = Rejection;
-
-    async fn from_request_parts(parts: &mut Parts, board: &Board) -> std::result::Result<Self, Rejection> {
-        let Id(id) = Id::from_request_parts(parts, board).await?;
-        let path = parts.extract::<RawPathParams>().await.map_err(|_| Error::NotFound)?;
-        let space = path.iter().find(|(name, _)| *name == "space").map(|(_, text)| text.to_owned());
-        Ok(Self { id, space: space.ok_or(Error::NotFound)? })
-    }
 }
 
 /// A working directory that agents declare.
@@ -191,8 +170,7 @@ pub(in crate::web) async fn session(
 ) -> Result<Option<SessionId>> {
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(None) };
     let id: SessionId = asked.parse().map_err(|_| Error::NotFound)?;
-    let (team, key) = (caller.team.id.clone(), id.clone());
-    let found = board.db.read(|tx| Box::pin(async move { db::sessions::load(tx, &team, &key).await })).await?;
+    let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     found.filter(|session| session.viber_id == *viber).ok_or(Error::NotFound)?;
     Ok(Some(id))
 }
@@ -277,7 +255,7 @@ async fn list(
 async fn status(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<SpaceChangesQuery>,
 ) -> Result<Json<SpaceChanges>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
@@ -292,7 +270,7 @@ async fn status(
 async fn diff(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<FileDiffQuery>,
 ) -> Result<Json<FileDiff>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
@@ -308,7 +286,7 @@ async fn diff(
 async fn log(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<ListCommitsQuery>,
 ) -> Result<Json<SpaceCommits>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
@@ -328,7 +306,7 @@ async fn log(
 async fn tree(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<ListSpaceFolderQuery>,
 ) -> Result<Json<Folder>, Rejection> {
     let at = At::find(&board, &caller.team.id, &id, &space).await?;
@@ -345,7 +323,7 @@ async fn tree(
 async fn file(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<SpaceFileQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {

@@ -18,7 +18,6 @@ use super::{
     Answers, PREFIX,
     json::{Body, MaybeBody},
     page::Page,
-    path::Id,
     plan::SentPlan,
     query::StrictQuery,
     shapes::{self, EmptyBody, Labels, List},
@@ -28,7 +27,7 @@ use crate::{
     domain::{self, TaskState, once::Once},
     error::{Error, Result},
     state::Board,
-    web::{Operating, Rejection, Viewing},
+    web::{Operating, Rejection, Viewing, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -161,11 +160,8 @@ async fn list(
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = page.after_id::<TaskId>("tasks")?;
     let filter = db::tasks::Filter { state: which.state, session: which.session_id, viber: which.viber_id };
-    let (team, limit) = (caller.team.id.clone(), page.fetch());
-    let rows = board
-        .db
-        .read(move |tx| Box::pin(async move { db::tasks::list(tx, &team, &filter, after.as_ref(), limit).await }))
-        .await?;
+    let team = &caller.team.id;
+    let rows = db::tasks::list(&mut board.db.reader_of(team).await?, &filter, after.as_ref(), page.fetch()).await?;
     Ok(Json(page.list("tasks", rows, |task| vec![task.id.to_string()])))
 }
 
@@ -182,8 +178,7 @@ async fn read(
 
 /// A task of the caller's team.
 pub async fn load(board: &Board, caller: &Viewing, id: TaskId) -> Result<domain::Task> {
-    let team = caller.team.id.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::tasks::load(tx, &team, &id).await })).await?;
+    let found = db::tasks::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     found.ok_or(Error::NotFound)
 }
 

@@ -49,7 +49,7 @@ pub enum Base {
     Unsaid,
 }
 
-pub fn base(headers: &HeaderMap) -> Result<Base> {
+fn base(headers: &HeaderMap) -> Result<Base> {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
         (Some(tag), None) => {

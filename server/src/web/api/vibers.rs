@@ -17,14 +17,13 @@ use super::{
     Answers,
     json::{Body, MaybeBody},
     page::{Page, PageQuery},
-    path::Id,
     shapes::{self, Labels, List},
 };
 use crate::{
     actions, db,
     error::Error,
     state::Board,
-    web::{Administering, Operating, Rejection, Viewing, install},
+    web::{Administering, Operating, Rejection, Viewing, extract::Id, install},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -36,11 +35,8 @@ pub fn routes() -> OpenApiRouter<Board> {
     (status = 200, body = List<shapes::Viber>), Answers))]
 async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result<Json<List<shapes::Viber>>, Rejection> {
     let after = page.after_id::<ViberId>("vibers")?;
-    let (team, limit) = (caller.team.id.clone(), page.fetch());
-    let rows = board
-        .db
-        .read(move |tx| Box::pin(async move { db::vibers::list(tx, &team, after.as_ref(), limit).await }))
-        .await?;
+    let team = &caller.team.id;
+    let rows = db::vibers::list(&mut board.db.reader_of(team).await?, after.as_ref(), page.fetch()).await?;
     Ok(Json(page.list("vibers", rows, |viber| vec![viber.id.to_string()])))
 }
 
@@ -52,8 +48,7 @@ async fn read(
     caller: Viewing,
     Id(id): Id<ViberId>,
 ) -> Result<Json<shapes::Viber>, Rejection> {
-    let team = caller.team.id.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await })).await?;
+    let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 

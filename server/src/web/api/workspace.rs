@@ -1,10 +1,10 @@
 //! Files of a viber's workspace: through its daemon while it is there, as they were read last while it is not.
 
 use axum::{
-    Extension, Json, RequestPartsExt,
+    Json,
     body::Bytes,
-    extract::{FromRequestParts, RawPathParams, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use protocol::{Entry, EntryKind, FOLDER, Hit, Instant, Listing, ViberId};
@@ -16,19 +16,19 @@ use super::{
     Answers,
     json::{Body, MAX_BODY},
     page,
-    path::Id,
     query::StrictQuery,
     shapes::WriteOutcome,
-    versions::{Base, IfChanged, IfVersion, NamedVersion, base, refusal, stale},
+    versions::{Base, IfChanged, IfVersion, NamedVersion, refusal, stale},
 };
 use crate::{
-    actions::files::{self, Change, Op, Shown},
+    actions::files::{self, FileChange, FileOp, Shown},
     domain::EditState,
     error::{Error, Result},
     state::Board,
     web::{
         Operating, Rejection, Viewing,
-        layers::{RequestId, bodies},
+        extract::{Id, Ids},
+        layers::bodies,
     },
 };
 
@@ -40,23 +40,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 }
 
 /// Which file of which viber an address names: its path decoded once, whatever it says then.
-#[derive(Debug)]
-pub struct At {
-    pub id: ViberId,
-    pub path: String,
-}
-
-impl FromRequestParts<Board> for At {
-    type Rejection = Rejection;
-
-    async fn from_request_parts(parts: &mut Parts, board: &Board) -> std::result::Result<Self, Rejection> {
-        let Id(id) = Id::from_request_parts(parts, board).await?;
-        let refused = || Error::unacceptable("forbidden_path", "this is no path of a workspace");
-        let path = parts.extract::<RawPathParams>().await.map_err(|_| refused())?;
-        let path = path.iter().find(|(name, _)| *name == "path").map(|(_, text)| text.to_owned());
-        Ok(Self { id, path: path.ok_or(Error::NotFound)? })
-    }
-}
+type At = (ViberId, String);
 
 /// The rest of an address: a file of the workspace.
 #[derive(IntoParams)]
@@ -193,8 +177,13 @@ async fn search(
     responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
         (status = 206, content_type = "application/octet-stream", description = "A part of it"),
         (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
-async fn read(State(board): State<Board>, caller: Viewing, at: At, headers: HeaderMap) -> Result<Response, Rejection> {
-    let file = files::read(&board, &caller.team.id, &at.id, &at.path, range(&headers)).await?;
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Ids((id, path)): Ids<At>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let file = files::read(&board, &caller.team.id, &id, &path, range(&headers)).await?;
     Ok(answer(file, &headers))
 }
 
@@ -243,16 +232,15 @@ pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
 async fn write(
     State(board): State<Board>,
     caller: Operating,
-    at: At,
-    Extension(number): Extension<RequestId>,
+    Ids(at): Ids<At>,
+    named: NamedVersion,
     request: axum::extract::Request,
 ) -> Result<Response, Rejection> {
-    let base = base(request.headers())?;
     let bytes: Bytes = bodies::read(request.into_body(), MAX_BODY).await?;
     let content = String::from_utf8(bytes.into());
     let content = content.map_err(|_| Error::unacceptable("not_text", "a file is written as UTF-8 text"))?;
-    let op = Op::Put { content, seen: None };
-    change(&board, &caller, at, base, op, &number).await
+    let op = FileOp::Put { content, seen: None };
+    change(&board, &caller, at, named, op).await
 }
 
 /// A new name.
@@ -272,11 +260,11 @@ pub struct RenameFile {
 async fn rename(
     State(board): State<Board>,
     caller: Operating,
-    at: At,
+    Ids(at): Ids<At>,
     named: NamedVersion,
     Body(asked): Body<RenameFile>,
 ) -> Result<Response, Rejection> {
-    change(&board, &caller, at, named.base, Op::Rename { to: asked.path }, &named.number).await
+    change(&board, &caller, at, named, FileOp::Rename { to: asked.path }).await
 }
 
 /// Moves a file to the trash of its workspace: the version that `If-Match` names. A path that ends in `/` is a folder's,
@@ -287,22 +275,20 @@ async fn rename(
 async fn remove(
     State(board): State<Board>,
     caller: Operating,
-    at: At,
-    Extension(number): Extension<RequestId>,
-    headers: HeaderMap,
+    Ids(at): Ids<At>,
+    named: NamedVersion,
 ) -> Result<Response, Rejection> {
-    change(&board, &caller, at, base(&headers)?, Op::Delete, &number).await
+    change(&board, &caller, at, named, FileOp::Delete).await
 }
 
 async fn change(
     board: &Board,
     caller: &Operating,
-    At { id, path }: At,
-    base: Base,
-    op: Op,
-    number: &RequestId,
+    (id, path): At,
+    NamedVersion { base, number }: NamedVersion,
+    op: FileOp,
 ) -> Result<Response, Rejection> {
-    let moves = !matches!(op, Op::Put { .. });
+    let moves = !matches!(op, FileOp::Put { .. });
     let (path, folder) = match path.strip_suffix('/') {
         Some(folder) if moves => (folder.to_owned(), true),
         _ => (path, false),
@@ -315,19 +301,19 @@ async fn change(
             if let Err(error @ Error::NotFound) = files::read(board, &caller.team.id, &id, &path, None).await {
                 return Err(error.into());
             }
-            return Ok(refusal(StatusCode::PRECONDITION_REQUIRED, None, number));
+            return Ok(refusal(StatusCode::PRECONDITION_REQUIRED, None, &number));
         }
         Base::Unsaid => None,
     };
     if base_hash.is_none() && !board.hub.is_connected(&id) {
         // It would become a conflict later: that it is there is known now.
         match files::read(board, &caller.team.id, &id, &path, None).await {
-            Ok(there) => return Ok(stale(&base, Some(there.hash), number)),
+            Ok(there) => return Ok(stale(&base, Some(there.hash), &number)),
             Err(Error::NotFound | Error::Conflict { code: files::AWAY, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let edit = files::edit(board, &caller.team.id, &caller.by, &id, Change { path, base_hash, op }).await?;
+    let edit = files::edit(board, &caller.team.id, &caller.by, &id, FileChange { path, base_hash, op }).await?;
     match edit.state {
         EditState::Queued | EditState::Applied => Ok(Json(WriteOutcome::of(edit)).into_response()),
         EditState::Conflict | EditState::Settled => {
@@ -337,7 +323,7 @@ async fn change(
                 // There is no such folder: that is all that can be wrong with its version.
                 return Err(Error::NotFound.into());
             }
-            Ok(stale(&base, edit.theirs_hash, number))
+            Ok(stale(&base, edit.theirs_hash, &number))
         }
         EditState::Refused => {
             let why = edit.reason.unwrap_or_default();

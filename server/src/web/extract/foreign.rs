@@ -27,7 +27,7 @@ pub async fn note(board: &Board, headers: &HeaderMap, route: &str, address: &str
 
 async fn noted(board: &Board, headers: &HeaderMap, route: &str, address: &str) -> Result<()> {
     let Some((actor, teams)) = concerned(board, headers).await? else { return Ok(()) };
-    if !board.guard.throttle.may_note(actor.id(), board.clock.monotonic()) {
+    if !board.guard.login_limits.may_note(actor.id(), board.clock.monotonic()) {
         return Ok(());
     }
     let origins = headers.get_all(header::ORIGIN).iter().map(|origin| String::from_utf8_lossy(origin.as_bytes()));
@@ -44,12 +44,8 @@ async fn noted(board: &Board, headers: &HeaderMap, route: &str, address: &str) -
 async fn concerned(board: &Board, headers: &HeaderMap) -> Result<Option<(Actor, Vec<TeamId>)>> {
     if let Some(secret) = identity::bearer(headers).ok().flatten() {
         let hash = crate::secret::hash(secret);
-        let key = hash.clone();
-        let read = board.db.read(move |tx| {
-            let hash = key.clone();
-            Box::pin(async move { db::vibers::by_credential(tx, &hash).await })
-        });
-        if let Some((team, id, name)) = read.await? {
+        let found = db::vibers::by_credential(&mut *board.db.reader().await?, &hash).await?;
+        if let Some((team, id, name)) = found {
             return Ok(Some((Actor::Viber { id, name }, vec![team])));
         }
         if let Some(found) = identity::token(board, &hash).await? {
@@ -63,11 +59,7 @@ async fn concerned(board: &Board, headers: &HeaderMap) -> Result<Option<(Actor, 
         return Ok(None);
     };
     let Some(login) = identity::login(board, &said.login).await? else { return Ok(None) };
-    let id = login.1.id.clone();
-    let teams = board.db.read(move |tx| {
-        let id = id.clone();
-        Box::pin(async move { db::teams::of_operator(tx, &id).await })
-    });
-    let teams = teams.await?.into_iter().map(|(team, _)| team.id).collect();
+    let teams = db::teams::of_operator(&mut *board.db.reader().await?, &login.1.id).await?;
+    let teams = teams.into_iter().map(|(team, _)| team.id).collect();
     Ok(Some((super::actor(&login), teams)))
 }

@@ -54,8 +54,7 @@ pub async fn why_ended(board: &Board, headers: &HeaderMap) -> Result<Option<Stri
     let said = Cookie::Login.read(headers, &board.config);
     let said = said.and_then(|token| jwt::read(&board.guard.keys(), token, board.clock.now()));
     let Some(said) = said else { return Ok(None) };
-    let read = board.db.read(move |tx| Box::pin(async move { db::logins::end_reason(tx, &said.login).await }));
-    Ok(read.await?)
+    Ok(db::logins::end_reason(&mut *board.db.reader().await?, &said.login).await?)
 }
 
 /// A login that stands. Notes its use, at most once a minute.
@@ -67,15 +66,13 @@ pub async fn login(board: &Board, id: &LoginId) -> Result<Option<Arc<(Login, Ope
         Ok(found) => return Ok(found.filter(|found| found.0.stands(now))),
         Err(begun) => begun,
     };
-    let key = id.clone();
-    let found = board.db.read(move |tx| Box::pin(async move { db::logins::standing(tx, &key, now).await })).await?;
+    let found = db::logins::standing(&mut *board.db.reader().await?, id, now).await?;
     let found = found.map(Arc::new);
     cache.keep(begun, id.clone(), board.clock.monotonic(), found.clone());
     if let Some(found) = &found
         && now.0 - found.0.seen_at.0 >= NOTE_MS
     {
-        let (board, id) = (board.clone(), id.clone());
-        let note = board.clone();
+        let (note, id) = (board.clone(), id.clone());
         board.shutdown.spawn(async move {
             if let Err(error) = accounts::seen(&note, &id, Instant(now.0 - NOTE_MS)).await {
                 tracing::warn!(%error, "the use of a login could not be noted");
@@ -93,9 +90,8 @@ pub async fn member(board: &Board, operator: &OperatorId, slug: &str) -> Result<
         Ok(found) => return Ok(found),
         Err(begun) => begun,
     };
-    let (operator, slug) = key.clone();
-    let read = board.db.read(move |tx| Box::pin(async move { db::members::of_slug(tx, &operator, &slug).await }));
-    let found = read.await?.map(Arc::new);
+    let found = db::members::of_slug(&mut *board.db.reader().await?, operator, slug).await?;
+    let found = found.map(Arc::new);
     cache.keep(begun, key, board.clock.monotonic(), found.clone());
     Ok(found)
 }
@@ -108,11 +104,8 @@ pub async fn token(board: &Board, hash: &str) -> Result<Option<Arc<(Team, Token)
         Ok(found) => return Ok(found),
         Err(begun) => begun,
     };
-    let read = board.db.read(|tx| {
-        let hash = key.clone();
-        Box::pin(async move { db::tokens::by_hash(tx, &hash).await })
-    });
-    let found = read.await?.map(Arc::new);
+    let found = db::tokens::by_hash(&mut *board.db.reader().await?, hash).await?;
+    let found = found.map(Arc::new);
     cache.keep(begun, key, board.clock.monotonic(), found.clone());
     let now = board.clock.now();
     if let Some(found) = found.as_deref()

@@ -6,14 +6,13 @@ mod upload;
 
 use axum::{
     Router,
-    extract::{Path, State},
+    extract::State,
     http::HeaderMap,
     response::Response,
     routing::{get, post},
 };
 use protocol::ArtifactId;
 
-use super::parse;
 use crate::{
     actions::artifacts,
     domain::Kind,
@@ -22,7 +21,7 @@ use crate::{
     web::{
         Rejection, Viewing,
         content::{self, As},
-        extract::Caller,
+        extract::{Caller, Id},
     },
 };
 
@@ -47,7 +46,7 @@ pub fn uploads() -> Router<Board> {
 async fn download(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     Ok(bytes(&board, &caller, &id, &headers, |_| Some(As::Download)).await?)
@@ -57,7 +56,7 @@ async fn download(
 async fn view(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let media = |kind| match kind {
@@ -72,7 +71,7 @@ async fn view(
 async fn sandbox(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let page = |kind| match kind {
@@ -85,13 +84,12 @@ async fn sandbox(
 async fn bytes(
     board: &Board,
     caller: &Caller,
-    id: &str,
+    id: &ArtifactId,
     headers: &HeaderMap,
     form: impl Fn(Kind) -> Option<As>,
 ) -> Result<Response> {
-    let id: ArtifactId = parse(id)?;
-    let artifact = artifacts::load(board, &caller.team.id, &id).await?;
+    let artifact = artifacts::load(board, &caller.team.id, id).await?;
     let form = form(artifact.kind()).ok_or(Error::NotFound)?;
     let wanted = content::resumed(headers, artifact.sha256.as_deref());
-    Ok(content::answer(artifacts::open(board, &caller.team.id, &id, wanted).await?, form))
+    Ok(content::answer(artifacts::open(board, &caller.team.id, id, wanted).await?, form))
 }

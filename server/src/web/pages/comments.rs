@@ -2,14 +2,14 @@
 
 use askama::Template;
 use axum::{
-    extract::{Path, State},
+    extract::State,
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
 use protocol::{CommentId, SessionId};
 use serde::Deserialize;
 
-use super::{nonce, parse};
+use super::nonce;
 use crate::{
     actions::{self, comments},
     db,
@@ -18,7 +18,7 @@ use crate::{
     state::Board,
     web::{
         Operating, Rejection,
-        extract::Caller,
+        extract::{Caller, Id},
         html, links,
         view::{Place, Shell, filters},
     },
@@ -43,8 +43,7 @@ impl Page {
 }
 
 async fn load(board: &Board, caller: &Caller, id: &SessionId) -> Result<Session> {
-    let (team, id) = (caller.team.id.clone(), id.clone());
-    let found = board.db.read(|tx| Box::pin(async move { db::sessions::load(tx, &team, &id).await })).await?;
+    let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
     found.ok_or(Error::NotFound)
 }
 
@@ -52,9 +51,9 @@ async fn load(board: &Board, caller: &Caller, id: &SessionId) -> Result<Session>
 pub async fn list(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
 ) -> Result<Html<String>, Rejection> {
-    let session = load(&board, &caller, &parse(&id)?).await?;
+    let session = load(&board, &caller, &id).await?;
     let comments = comments::of(&board, &caller.team.id, &caller.by, &session.id).await?;
     let shell = Shell::load(&board, &caller).await?.at(Place::Elsewhere);
     html(&Page { shell, slug: caller.team.slug.clone(), session, comments, key: nonce(&board) })
@@ -87,10 +86,10 @@ pub struct Written {
 pub async fn add(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(form): Form<Written>,
 ) -> Result<Redirect, Rejection> {
-    let session = load(&board, &caller, &parse(&id)?).await?;
+    let session = load(&board, &caller, &id).await?;
     let (viber, spaces) = actions::spaces::all(&board, &caller.team.id, &session.viber_id).await?;
     let space = spaces.into_iter().find(|space| space.id == form.space);
     let unknown = || Error::unacceptable("space_not_found", "no agent of this session's viber declares this space");
@@ -105,7 +104,7 @@ pub async fn add(
     let back = links::space(&caller.team.slug, &viber.id, &space.id, back.0, &back.1);
     let back = format!("{back}#{side}{}", form.line);
     let remark = form.remark.replace("\r\n", "\n");
-    let new = comments::New { path: form.path, side, line: form.line, quote: form.quote, remark };
+    let new = comments::NewComment { path: form.path, side, line: form.line, quote: form.quote, remark };
     comments::add(&board, &caller.team.id, &caller.by, &session.id, (&space, new)).await?;
     Ok(Redirect::to(&back))
 }
@@ -121,7 +120,7 @@ pub struct Which {
 
 impl Which {
     fn ids(&self) -> Result<Vec<CommentId>> {
-        self.comment.iter().map(|id| parse(id)).collect()
+        self.comment.iter().map(|id| id.parse().map_err(|_| Error::NotFound)).collect()
     }
 }
 
@@ -129,10 +128,10 @@ impl Which {
 pub async fn withdraw(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(which): Form<Which>,
 ) -> Result<Redirect, Rejection> {
-    let session = load(&board, &caller, &parse(&id)?).await?;
+    let session = load(&board, &caller, &id).await?;
     for comment in which.ids()? {
         comments::remove(&board, &caller.team.id, &caller.by, &session.id, &comment).await?;
     }
@@ -143,10 +142,10 @@ pub async fn withdraw(
 pub async fn send(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(which): Form<Which>,
 ) -> Result<Response, Rejection> {
-    let session = load(&board, &caller, &parse(&id)?).await?;
+    let session = load(&board, &caller, &id).await?;
     let (slug, ids) = (&caller.team.slug, which.ids()?);
     match comments::send(&board, &caller.team.id, &caller.by, &session.id, (&ids, &which.key)).await {
         Ok(task) => Ok(Redirect::to(&links::session(slug, &task.session_id)).into_response()),

@@ -17,21 +17,21 @@ use protocol::{EntryKind, FOLDER, Hit, ViberId};
 use serde::Deserialize;
 
 use crate::{
-    actions::files::{self, Change, Op},
+    actions::files::{self, FileChange, FileOp},
     db,
     domain::{EditState, Role, Space, Viber},
     error::{Error, Result},
     state::Board,
     web::{
         Operating, Rejection, Viewing,
-        api::workspace::{At, answer},
-        extract::Caller,
+        api::workspace::answer,
+        extract::{Caller, Id, Ids},
         html, html_with, links,
         view::{Place, Shell, filters},
     },
 };
 use edits::Line;
-use panes::{Editor, FileView, Tree};
+use panes::{Branch, Editor, FileView, Tree};
 
 /// Changes that wait, as the page lists them.
 const WAITING: u64 = 20;
@@ -104,18 +104,18 @@ pub struct How {
 pub async fn root(
     state: State<Board>,
     caller: Viewing,
-    crate::web::api::path::Id(id): crate::web::api::path::Id<ViberId>,
+    Id(id): Id<ViberId>,
     how: Query<How>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    show(state, caller, At { id, path: "/".to_owned() }, how, headers).await
+    show(state, caller, Ids((id, "/".to_owned())), how, headers).await
 }
 
 /// `GET /t/{team}/vibers/{id}/files/{path}`: a folder's path ends in `/`.
 pub async fn show(
     State(board): State<Board>,
     caller: Viewing,
-    At { id, path }: At,
+    Ids((id, path)): Ids<(ViberId, String)>,
     Query(how): Query<How>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
@@ -127,8 +127,8 @@ pub async fn show(
             protocol::path::file(&path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
             return Ok(Redirect::to(&links::file_edit(slug, &id, &path)).into_response());
         }
-        let page = Page::load(&board, &caller, &id, "", Tree::load(&board, &caller, &id, folder, "", how.from).await?);
-        let mut page = page.await?;
+        let tree = Tree::load(&board, &caller, &id, Branch { folder, from: how.from, ..Branch::default() }).await?;
+        let mut page = Page::load(&board, &caller, &id, "", tree).await?;
         if !how.q.trim().is_empty() {
             page.pane = Pane::Found(Search::run(&board, &caller, &id, how.q.trim()).await?);
             return Ok(html(&page)?.into_response());
@@ -156,16 +156,11 @@ pub async fn show(
 
 impl Page {
     async fn load(board: &Board, caller: &Caller, id: &ViberId, path: &str, tree: Tree) -> Result<Self> {
-        let (team, key) = (caller.team.id.clone(), id.clone());
-        let (viber, open) = board
-            .db
-            .read(|tx| {
-                Box::pin(async move {
-                    let viber = db::vibers::load(tx, &team, &key).await?.ok_or(Error::NotFound)?;
-                    Ok::<_, Error>((viber, db::edits::open(tx, &team, &key, WAITING).await?))
-                })
-            })
-            .await?;
+        let (viber, open) = {
+            let mut tx = board.db.reader_of(&caller.team.id).await?;
+            let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
+            (viber, db::edits::open(&mut tx, id, WAITING).await?)
+        };
         let slug = caller.team.slug.clone();
         Ok(Self {
             shell: Shell::load(board, caller).await?,
@@ -242,7 +237,7 @@ pub struct Asked {
 pub async fn change(
     State(board): State<Board>,
     caller: Operating,
-    At { id, path }: At,
+    Ids((id, path)): Ids<(ViberId, String)>,
     Form(asked): Form<Asked>,
 ) -> Result<Response, Rejection> {
     let slug = &caller.team.slug;
@@ -252,16 +247,18 @@ pub async fn change(
     };
     let base = if folder { FOLDER } else { asked.base.as_str() };
     let base_hash = Some(base.to_owned()).filter(|base| !base.is_empty());
-    let content = as_kept(&asked.content, &asked.eol);
     let op = match asked.verb.as_str() {
-        "save" => Op::Put { content: content.clone(), seen: Some(as_kept(&asked.seen, &asked.eol)) },
-        "delete" => Op::Delete,
-        "rename" => Op::Rename { to: asked.to.trim().to_owned() },
+        "save" => {
+            let (content, seen) = (as_kept(&asked.content, &asked.eol), as_kept(&asked.seen, &asked.eol));
+            FileOp::Put { content, seen: Some(seen) }
+        }
+        "delete" => FileOp::Delete,
+        "rename" => FileOp::Rename { to: asked.to.trim().to_owned() },
         _ => return Err(Error::Malformed("what is to be done is not said".to_owned()).into()),
     };
     let saves = asked.verb == "save";
     let made =
-        files::edit(&board, &caller.team.id, &caller.by, &id, Change { path: path.clone(), base_hash, op }).await;
+        files::edit(&board, &caller.team.id, &caller.by, &id, FileChange { path: path.clone(), base_hash, op }).await;
     let (status, why) = match made {
         Ok(edit) => match edit.state {
             EditState::Conflict | EditState::Settled => {
@@ -288,7 +285,7 @@ pub async fn change(
     };
     let tree = Tree::beside(&board, &caller, &id, &path).await?;
     let mut page = Page::load(&board, &caller, &id, &path, tree).await?;
-    let editor = Editor::again(&caller, &id, &path, &asked, content, why);
+    let editor = Editor::again(&caller, &id, &path, &asked, why);
     page.shell = page.shell.at(Place::Files(id, format!("edit.{}", editor.base), path));
     page.pane = Pane::Edit(editor);
     html_with(status, &page)
@@ -312,7 +309,8 @@ pub async fn regions(
         template.dyn_render().map_err(|error| Error::Internal(format!("a template: {error}")))
     };
     if how == "folder" {
-        return Ok(vec![("file-tree", render(&Tree::load(board, caller, id, path, "", 0).await?)?)]);
+        let tree = Tree::load(board, caller, id, Branch { folder: path, ..Branch::default() }).await?;
+        return Ok(vec![("file-tree", render(&tree)?)]);
     }
     let tree = render(&Tree::beside(board, caller, id, path).await?)?;
     let pane = match how.strip_prefix("edit.") {

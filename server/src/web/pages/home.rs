@@ -12,7 +12,8 @@ use serde::Deserialize;
 
 use super::{busy, join::Joining, nonce, once, preflight::Choice, sessions::Line};
 use crate::{
-    actions, db,
+    actions,
+    db::{self, sessions::Filter},
     domain::{PolicyChange, Role},
     error::{Error, Result},
     state::Board,
@@ -67,15 +68,11 @@ pub async fn show(
 }
 
 async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String>) -> Result<Page> {
-    let (team, reader) = (caller.team.id.clone(), caller.operator.as_ref().map(|operator| operator.id.clone()));
-    let read = board.db.read(|tx| {
-        Box::pin(async move {
-            let vibers = db::vibers::list(tx, &team, None, VIBERS).await?;
-            let filter = db::sessions::Filter::default();
-            Ok::<_, db::Error>((vibers, db::sessions::list(tx, &team, reader.as_ref(), &filter, None, RECENT).await?))
-        })
-    });
-    let (vibers, recent) = read.await?;
+    let (vibers, recent) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let vibers = db::vibers::list(&mut tx, None, VIBERS).await?;
+        (vibers, db::sessions::list(&mut tx, caller.reader(), &Filter::default(), None, RECENT).await?)
+    };
     let shell = Shell::load(board, caller).await?.at(Place::Home);
     let slug = caller.team.slug.clone();
     let choice = Choice::of(&slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), shell.now);
@@ -100,10 +97,9 @@ pub async fn preflight(
     caller: Viewing,
     Query(start): Query<Start>,
 ) -> Result<Html<String>, Rejection> {
-    let team = caller.team.id.clone();
-    let read = board.db.read(|tx| Box::pin(async move { db::vibers::list(tx, &team, None, VIBERS).await }));
+    let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, VIBERS).await?;
     let now = board.clock.now();
-    html(&Choice::of(&caller.team.slug, &read.await?, start.viber.as_deref(), start.agent.as_deref(), now))
+    html(&Choice::of(&caller.team.slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), now))
 }
 
 /// A goal for a viber.
@@ -149,9 +145,9 @@ impl Goal {
     }
 
     /// A session for it, without a task.
-    pub(super) fn start(&self) -> Result<actions::sessions::Start> {
+    pub(super) fn start(&self) -> Result<actions::sessions::NewSession> {
         let (viber, agent, policies) = (self.viber()?, self.agent(), self.policies());
-        Ok(actions::sessions::Start { viber, agent, policies, about: self.goal.clone(), ..Default::default() })
+        Ok(actions::sessions::NewSession { viber, agent, policies, about: self.goal.clone(), ..Default::default() })
     }
 }
 

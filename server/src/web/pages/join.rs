@@ -110,9 +110,8 @@ impl JoinLive {
         let now = board.clock.now();
         let state = match &token.viber_id {
             Some(id) => {
-                let (team, viber) = (caller.team.id.clone(), id.clone());
-                let read = board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &viber).await }));
-                read.await?.map_or(Came::Expired, |viber| Came::Joined {
+                let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
+                found.map_or(Came::Expired, |viber| Came::Joined {
                     viber: viber.id,
                     name: viber.name,
                     connected: viber.contact.state == ContactState::Connected,
@@ -126,9 +125,8 @@ impl JoinLive {
 
     /// By the token's id, for the stream; `None` when it is not there.
     pub async fn load(board: &Board, caller: &Caller, id: &JoinTokenId) -> Result<Option<Self>> {
-        let (team, key) = (caller.team.id.clone(), id.clone());
-        let read = board.db.read(|tx| Box::pin(async move { db::join_tokens::load(tx, &team, &key).await }));
-        match read.await? {
+        let found = db::join_tokens::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
+        match found {
             Some(token) => Ok(Some(Self::of(board, caller, &token).await?)),
             None => Ok(None),
         }

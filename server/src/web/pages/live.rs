@@ -124,11 +124,9 @@ pub async fn watch(
     let mut workspace = None;
     let talk = match &view {
         View::Session(id) => {
-            let (team, id) = (caller.team.id.clone(), id.clone());
-            let key = id.clone();
-            let read = board.db.read(|tx| Box::pin(async move { db::sessions::load(tx, &team, &key).await }));
-            workspace = Some(read.await?.ok_or(Error::NotFound)?.viber_id);
-            Some(talk::Watched::new(id, &cursor, asked.last))
+            let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
+            workspace = Some(found.ok_or(Error::NotFound)?.viber_id);
+            Some(talk::Watched::new(id.clone(), &cursor, asked.last))
         }
         _ => None,
     };
@@ -343,9 +341,8 @@ impl Watcher {
         match self.view.clone() {
             View::Rail | View::Session(_) => {}
             View::Home => {
-                let team = self.caller.team.id.clone();
-                let read = self.board.db.read(|tx| Box::pin(async move { db::vibers::reach(tx, &team).await }));
-                let (all, connected) = read.await?;
+                let (all, connected) =
+                    db::vibers::reach(&mut self.board.db.reader_of(&self.caller.team.id).await?).await?;
                 match self.fleet.replace(all * 1_000_000 + connected) {
                     // The first viber turns the page into another one.
                     Some(before) if before < 1_000_000 && all > 0 => self.ready.push(ops::frame(None, "reset", "")),
@@ -364,9 +361,8 @@ impl Watcher {
                 }
             }
             View::Viber(id) => {
-                let (team, key) = (self.caller.team.id.clone(), id);
-                let read = self.board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &key).await }));
-                let viber = read.await?.ok_or(Error::NotFound)?;
+                let found = db::vibers::load(&mut self.board.db.reader_of(&self.caller.team.id).await?, &id).await?;
+                let viber = found.ok_or(Error::NotFound)?;
                 let html = render(&StateView::of(&self.board, viber))?;
                 self.region("viber", html.clone(), &html);
             }

@@ -2,13 +2,13 @@
 
 use askama::Template;
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Query, State},
     response::{Html, Redirect},
 };
 use protocol::{LogPlace, SessionId, ViberId};
 use serde::Deserialize;
 
-use super::{memory::trouble, parse};
+use super::memory::trouble;
 use crate::{
     actions::machine::{self, Look, OnMachine},
     db,
@@ -20,7 +20,7 @@ use crate::{
     state::Board,
     web::{
         Operating, Rejection, Viewing,
-        extract::Caller,
+        extract::{Caller, Id, Ids},
         html, links,
         view::{
             Place, Shell, filters,
@@ -30,9 +30,8 @@ use crate::{
 };
 
 async fn viber(board: &Board, caller: &Caller, id: &ViberId) -> Result<Viber> {
-    let (team, id) = (caller.team.id.clone(), id.clone());
-    let read = board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await }));
-    read.await?.ok_or(Error::NotFound)
+    let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
+    found.ok_or(Error::NotFound)
 }
 
 /// Which part of the list.
@@ -74,10 +73,9 @@ impl List {
 pub async fn list(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
     Query(from): Query<From>,
 ) -> Result<Html<String>, Rejection> {
-    let id: ViberId = parse(&id)?;
     let viber = viber(&board, &caller, &id).await?;
     let (lines, next, trouble) = match machine::list(&board, &caller.team.id, &id, from.from).await {
         Ok((lines, next)) => (lines, next, None),
@@ -138,10 +136,9 @@ impl Page {
 pub async fn show(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id, session)): Path<(String, String, String)>,
+    Ids((id, session)): Ids<(ViberId, SessionId)>,
     Query(at): Query<At>,
 ) -> Result<Html<String>, Rejection> {
-    let (id, session): (ViberId, SessionId) = (parse(&id)?, parse(&session)?);
     let viber = viber(&board, &caller, &id).await?;
     let from = LogPlace { line: at.line, at: at.at };
     let looked = machine::look(&board, &caller.team.id, &id, &session, from).await;
@@ -224,9 +221,8 @@ impl Page {
 pub async fn import(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id, session)): Path<(String, String, String)>,
+    Ids((id, session)): Ids<(ViberId, SessionId)>,
 ) -> Result<Redirect, Rejection> {
-    let (id, session): (ViberId, SessionId) = (parse(&id)?, parse(&session)?);
     let taken = machine::import(&board, &caller.team.id, &caller.by, &id, &session).await?;
     Ok(Redirect::to(&links::session(&caller.team.slug, &taken.session.id)))
 }

@@ -4,20 +4,23 @@ use std::collections::BTreeSet;
 
 use askama::Template;
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Query, State},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{Instant, MemorySource, ProposalId, Ranking, SessionId, ViberId};
+use protocol::{Instant, MemorySearch, MemorySource, ProposalId, Ranking, SessionId, ViberId};
 use serde::Deserialize;
 
 use super::{
     Wants,
     pane::{Tab, memory::source},
-    parse, plan,
+    plan,
 };
 use crate::{
-    actions::{self, files, memory, proposals::Verdict},
+    actions::{
+        self, files, memory,
+        proposals::{Proposed, Verdict},
+    },
     db,
     domain::{
         ContactState, EditState, Viber,
@@ -28,7 +31,7 @@ use crate::{
     state::Board,
     web::{
         Operating, Rejection, Viewing,
-        extract::Caller,
+        extract::{Caller, Id, Ids},
         html, links,
         view::{Place, Shell, filters},
     },
@@ -53,11 +56,10 @@ pub struct Said {
 pub async fn propose(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id, proposal)): Path<(String, String, String)>,
+    Ids((id, proposal)): Ids<(SessionId, ProposalId)>,
     wants: Wants,
     Form(said): Form<Said>,
 ) -> Result<Response, Rejection> {
-    let (id, proposal): (SessionId, ProposalId) = (parse(&id)?, parse(&proposal)?);
     let verdict = match (said.decision.as_str(), said.content, said.pick) {
         ("accept", Some(text), _) => Verdict::Rewrite { text: text.replace("\r\n", "\n"), of: Some(said.of) },
         ("accept", None, None) => Verdict::Accept,
@@ -68,7 +70,8 @@ pub async fn propose(
         _ => Verdict::Reject,
     };
     let (team, by) = (&caller.team.id, &caller.by);
-    match actions::proposals::decide(&board, team, by, ProposalKind::Memory, (&id, &proposal), verdict).await {
+    let proposed = Proposed { kind: ProposalKind::Memory, session: &id, id: &proposal };
+    match actions::proposals::decide(&board, team, by, proposed, verdict).await {
         Ok((_, Some(edit))) if edit.state == EditState::Conflict => {
             Ok(Redirect::to(&links::edit(&caller.team.slug, &edit.viber_id, &edit.id)).into_response())
         }
@@ -141,13 +144,11 @@ impl Page {
 pub async fn search(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
     Query(asked): Query<Asked>,
 ) -> Result<Html<String>, Rejection> {
-    let (team, id): (_, ViberId) = (caller.team.id.clone(), parse(&id)?);
-    let key = id.clone();
-    let read = board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &key).await }));
-    let viber = read.await?.ok_or(Error::NotFound)?;
+    let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+    let viber = found.ok_or(Error::NotFound)?;
     let agents: Vec<String> = viber.agents.iter().map(|agent| agent.id.clone()).collect();
     let agent = Some(asked.agent).filter(|agent| !agent.is_empty() && agent.len() <= 100);
     let agent = agent.or_else(|| agents.first().cloned()).unwrap_or_else(|| "default".to_owned());
@@ -164,7 +165,8 @@ pub async fn search(
         trouble: None,
     };
     if !page.q.is_empty() {
-        match memory::search(&board, &caller.team.id, &id, &page.agent, &page.q, memory::USUAL).await {
+        let asked = MemorySearch { agent_id: page.agent.clone(), query: page.q.clone(), limit: Some(memory::USUAL) };
+        match memory::search(&board, &caller.team.id, &id, asked).await {
             Ok(found) => {
                 page.of = Some((found.ranking, found.known));
                 for item in found.items {
@@ -197,9 +199,8 @@ async fn passage(
     let slug = &caller.team.slug;
     let href = match item.session_id.as_deref().and_then(|id| id.parse::<SessionId>().ok()) {
         Some(session) => {
-            let (team, key) = (caller.team.id.clone(), session.clone());
-            let read = board.db.read(|tx| Box::pin(async move { db::sessions::load(tx, &team, &key).await }));
-            match read.await?.filter(|found| found.viber_id == *viber) {
+            let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &session).await?;
+            match found.filter(|found| found.viber_id == *viber) {
                 Some(_) => Some(links::session(slug, &session)),
                 None => Some(links::machine_session(slug, viber, &session)),
             }

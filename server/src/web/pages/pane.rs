@@ -118,24 +118,15 @@ struct Counts {
 impl Held {
     /// What the asked tab shows now.
     pub async fn load(board: &Board, team: &TeamId, session: &Session, asked: &Asked) -> Result<Self> {
-        let (team, session, asked) = (team.clone(), session.clone(), asked.clone());
-        board
-            .db
-            .read(|tx| {
-                Box::pin(async move {
-                    let body = match asked.tab {
-                        Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, &team, &session, &asked.at).await?)),
-                        Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, &team, &session).await?),
-                        Tab::Files => Body::Files(files::Held::read(tx, &team, &session, &asked.at).await?),
-                        Tab::Memory => {
-                            Body::Memory(Box::new(memory::Held::read(tx, &team, &session, &asked.at).await?))
-                        }
-                    };
-                    let [proposals, memory] = db::proposals::waiting(tx, &team, &session.id).await?;
-                    Ok(Self { body, counts: Counts { proposals, memory } })
-                })
-            })
-            .await
+        let tx = &mut board.db.reader_of(team).await?;
+        let body = match asked.tab {
+            Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, session, &asked.at).await?)),
+            Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, session).await?),
+            Tab::Files => Body::Files(files::Held::read(tx, session, &asked.at).await?),
+            Tab::Memory => Body::Memory(Box::new(memory::Held::read(tx, session, &asked.at).await?)),
+        };
+        let [proposals, memory] = db::proposals::waiting(tx, &session.id).await?;
+        Ok(Self { body, counts: Counts { proposals, memory } })
     }
 }
 

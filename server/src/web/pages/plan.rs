@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::{
-    extract::{Path, State},
+    extract::State,
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
@@ -13,16 +13,23 @@ use serde::Deserialize;
 use super::{
     Wants,
     pane::{Asked, Held, Pane, Tab},
-    parse,
     talk::Talk,
 };
 use crate::{
-    actions::{self, files, plan, plan::Deed, proposals::Verdict},
+    actions::{
+        self, files,
+        plan::{self, Deed, Draft, StepDeed},
+        proposals::{Proposed, Verdict},
+    },
     db,
     domain::{EditState, PolicyChange, file, plan::ProposalKind},
     error::{Error, Result},
     state::Board,
-    web::{Operating, Rejection, extract::Caller, links},
+    web::{
+        Operating, Rejection,
+        extract::{Caller, Id, Ids},
+        links,
+    },
 };
 
 /// Back to the plan: its front as it is now, or the page with it.
@@ -61,10 +68,9 @@ pub struct Treatment {
 pub async fn policies(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(form): Form<Treatment>,
 ) -> Result<Redirect, Rejection> {
-    let id: SessionId = parse(&id)?;
     // A box that is off is not sent: only the form that has it says so.
     let approve_first = form.memory.is_none().then_some(form.first.is_some());
     let policies = PolicyChange { plan: form.plan, memory: form.memory, approve_first };
@@ -86,13 +92,12 @@ pub struct Text {
 pub async fn write(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(text): Form<Text>,
 ) -> Result<Redirect, Rejection> {
-    let id: SessionId = parse(&id)?;
     let base = (!text.base.is_empty()).then_some(text.base);
     let markdown = text.markdown.replace("\r\n", "\n");
-    plan::put(&board, &caller.team.id, &caller.by, &id, base, markdown).await?;
+    plan::put(&board, &caller.team.id, &caller.by, &id, Draft { base, text: markdown }).await?;
     Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
 }
 
@@ -112,11 +117,10 @@ pub struct StepForm {
 pub async fn step(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     wants: Wants,
     Form(form): Form<StepForm>,
 ) -> Result<Response, Rejection> {
-    let id: SessionId = parse(&id)?;
     let deed = match form.deed.as_str() {
         "title" => Deed::Title(form.title),
         "add" => Deed::Add(form.title),
@@ -128,7 +132,8 @@ pub async fn step(
             Deed::Status(status.ok_or_else(|| Error::Malformed("there is no such thing to do".to_owned()))?)
         }
     };
-    plan::do_step(&board, &caller.team.id, &caller.by, &id, &form.step, &deed).await?;
+    let wanted = StepDeed { step: form.step, deed };
+    plan::do_step(&board, &caller.team.id, &caller.by, &id, &wanted).await?;
     front(&board, &caller, &id, wants).await
 }
 
@@ -142,10 +147,9 @@ pub struct Which {
 pub async fn restore(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(which): Form<Which>,
 ) -> Result<Redirect, Rejection> {
-    let id: SessionId = parse(&id)?;
     plan::restore(&board, &caller.team.id, &caller.by, &id, which.n).await?;
     Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
 }
@@ -168,11 +172,10 @@ pub struct Said {
 pub async fn propose(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id, proposal)): Path<(String, String, String)>,
+    Ids((id, proposal)): Ids<(SessionId, ProposalId)>,
     wants: Wants,
     Form(said): Form<Said>,
 ) -> Result<Response, Rejection> {
-    let (id, proposal): (SessionId, ProposalId) = (parse(&id)?, parse(&proposal)?);
     let verdict = match (said.decision.as_str(), said.markdown, said.of) {
         ("accept", Some(text), _) => Verdict::Rewrite { text: text.replace("\r\n", "\n"), of: None },
         ("accept", None, None) => Verdict::Accept,
@@ -183,7 +186,8 @@ pub async fn propose(
         _ => Verdict::Reject,
     };
     let (team, by) = (&caller.team.id, &caller.by);
-    match actions::proposals::decide(&board, team, by, ProposalKind::Plan, (&id, &proposal), verdict).await {
+    let proposed = Proposed { kind: ProposalKind::Plan, session: &id, id: &proposal };
+    match actions::proposals::decide(&board, team, by, proposed, verdict).await {
         // What was shown is not what is there any more: the page shows what is.
         Ok(_) | Err(Error::Conflict { code: "plan_changed" | "not_pending", .. }) => {
             front(&board, &caller, &id, wants).await
@@ -204,12 +208,11 @@ pub struct Settled {
 pub async fn settle(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(form): Form<Settled>,
 ) -> Result<Redirect, Rejection> {
-    let (id, edit): (SessionId, EditId) = (parse(&id)?, parse(&form.edit)?);
-    let team = caller.team.id.clone();
-    let found = board.db.read(|tx| Box::pin(async move { db::edits::load(tx, &team, &edit).await })).await?;
+    let edit: EditId = form.edit.parse().map_err(|_| Error::NotFound)?;
+    let found = db::edits::load(&mut board.db.reader_of(&caller.team.id).await?, &edit).await?;
     let conflict = found.filter(|edit| edit.path == plan::path(&id)).ok_or(Error::NotFound)?;
     if conflict.state == EditState::Conflict {
         let now = plan::now(&board, &caller.team.id, &id).await?;
@@ -220,10 +223,10 @@ pub async fn settle(
             "merged" => Some(file::merge(conflict.base.as_deref().unwrap_or_default(), theirs, &mine).0),
             _ => None,
         };
-        let change = content.map(|content| files::Change {
+        let change = content.map(|content| files::FileChange {
             path: conflict.path.clone(),
             base_hash: now.as_ref().map(|now| now.hash.clone()),
-            op: files::Op::Put { content, seen: Some(theirs.to_owned()) },
+            op: files::FileOp::Put { content, seen: Some(theirs.to_owned()) },
         });
         files::settle(&board, &caller.team.id, &caller.by, &conflict, change).await?;
     }
@@ -243,16 +246,14 @@ pub struct Word {
 pub async fn approve(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ApprovalId>,
     wants: Wants,
     Form(word): Form<Word>,
 ) -> Result<Response, Rejection> {
-    let id: ApprovalId = parse(&id)?;
-    let (team, key) = (caller.team.id.clone(), id.clone());
-    let found = board.db.read(|tx| Box::pin(async move { db::approvals::load(tx, &team, &key).await })).await?;
+    let found = db::approvals::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     let session = found.ok_or(Error::NotFound)?.session_id;
     let note = word.note.replace("\r\n", "\n");
-    let said = actions::approvals::Word {
+    let said = actions::approvals::ApprovalWord {
         decision: word.decision,
         digest: word.digest,
         scope: None,

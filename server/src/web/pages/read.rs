@@ -86,7 +86,7 @@ impl Read {
             session: id.clone(),
             before,
             pane: pane.clone(),
-            reader: caller.operator.as_ref().map(|operator| operator.id.clone()),
+            reader: caller.reader().cloned(),
             may_send: caller.role >= Role::Operator,
             day: Shell::day(board.clock.now()),
         };

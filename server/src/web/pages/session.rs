@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, Query, State},
+    extract::{Query, State},
     http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
@@ -16,18 +16,17 @@ use super::{
     home::{self, Goal},
     nonce, once,
     pane::{Asked, Pane},
-    parse,
     read::Read,
     talk::{Before, Talk},
 };
 use crate::{
-    actions,
-    domain::Role,
+    actions, db,
+    domain::{Part, Role},
     error::{Error, Result},
     state::Board,
     web::{
         Operating, Rejection, Viewing,
-        extract::Caller,
+        extract::{Caller, Id},
         html, html_with, links,
         view::{Badge, Place, Shell, filters},
     },
@@ -167,10 +166,9 @@ impl Composer {
 pub async fn show(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Query(at): Query<At>,
 ) -> Result<Html<String>, Rejection> {
-    let id = parse(&id)?;
     let read = Read::load(&board, &caller, &id, at.before()?, &at.pane()).await?;
     html(&page(&board, &caller, &id, &at, &read).await?)
 }
@@ -230,13 +228,11 @@ pub async fn prepare(
 
 /// The text of a user's message, to be changed and sent again.
 async fn said(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Result<String> {
-    let (team, id) = (caller.team.id.clone(), id.clone());
-    let read = board.db.read(|tx| {
-        Box::pin(async move { crate::db::messages::page(tx, &team, &id, Some(seq.saturating_add(1)), 1).await })
-    });
-    let message = read.await?.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
+    let before = Some(seq.saturating_add(1));
+    let found = db::messages::page(&mut board.db.reader_of(&caller.team.id).await?, id, before, 1).await?;
+    let message = found.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
     let text = message.parts.iter().filter_map(|part| match part {
-        crate::domain::Part::Text { text } => Some(text.as_str()),
+        Part::Text { text } => Some(text.as_str()),
         _ => None,
     });
     Ok(text.collect::<Vec<_>>().join("\n\n"))
@@ -246,11 +242,10 @@ async fn said(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Resul
 pub async fn say(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     wants: Wants,
     Form(words): Form<Words>,
 ) -> Result<Response, Rejection> {
-    let id: SessionId = parse(&id)?;
     let submit = actions::tasks::Submit {
         goal: words.content.replace("\r\n", "\n"),
         session: Some(id.clone()),
@@ -290,10 +285,9 @@ pub async fn say(
 pub async fn stop(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<TaskId>,
     wants: Wants,
 ) -> Result<Response, Rejection> {
-    let id: TaskId = parse(&id)?;
     let task = actions::tasks::stop(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
     dock(&board, &caller, &task.session_id, wants).await
 }
@@ -302,10 +296,9 @@ pub async fn stop(
 pub async fn retry(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<TaskId>,
     wants: Wants,
 ) -> Result<Response, Rejection> {
-    let id: TaskId = parse(&id)?;
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
     dock(&board, &caller, &task.session_id, wants).await
 }
@@ -328,10 +321,9 @@ pub struct Title {
 pub async fn rename(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
     Form(form): Form<Title>,
 ) -> Result<Redirect, Rejection> {
-    let id = parse(&id)?;
     actions::sessions::rename(&board, &caller.team.id, &caller.by, &id, &form.title).await?;
     Ok(Redirect::to(&links::session(&caller.team.slug, &id)))
 }
@@ -342,9 +334,8 @@ macro_rules! verbs {
         pub async fn $name(
             State(board): State<Board>,
             caller: Operating,
-            Path((_, id)): Path<(String, String)>,
+            Id(id): Id<SessionId>,
         ) -> Result<Redirect, Rejection> {
-            let id: SessionId = parse(&id)?;
             actions::sessions::$name(&board, &caller.team.id, &caller.by, &id).await?;
             let to: fn(&str, &SessionId) -> String = $to;
             Ok(Redirect::to(&to(&caller.team.slug, &id)))
@@ -381,21 +372,17 @@ struct Confirm {
 pub async fn confirm_delete(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
 ) -> Result<Html<String>, Rejection> {
-    let talk = Talk::load(&board, &caller.team.id, &parse(&id)?, Some(BRIEFLY)).await?;
+    let talk = Talk::load(&board, &caller.team.id, &id, Some(BRIEFLY)).await?;
     let shell = Shell::load(&board, &caller).await?;
     html(&Confirm { shell, slug: caller.team.slug.clone(), talk })
 }
 
 /// `POST /t/{team}/sessions/{id}/seen`: the reader has it before their eyes.
-pub async fn seen(
-    State(board): State<Board>,
-    caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
-) -> Result<StatusCode, Rejection> {
+pub async fn seen(State(board): State<Board>, caller: Viewing, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
     if let Some(operator) = &caller.operator {
-        actions::sessions::mark_read(&board, &caller.team.id, &operator.id, &parse(&id)?).await?;
+        actions::sessions::mark_read(&board, &caller.team.id, &caller.by, &operator.id, &id).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -90,17 +90,12 @@ pub async fn list(
     let q = protocol::text::head(asked.q.trim(), 200).to_owned();
     let archived = !asked.archived.is_empty();
     let filter = Filter { archived, title: (!q.is_empty()).then(|| db::clean(&q)), ..Filter::default() };
-    let (team, reader) = (caller.team.id.clone(), caller.operator.as_ref().map(|operator| operator.id.clone()));
     let after = cursor(&asked.after);
-    let mut lines = board
-        .db
-        .read(|tx| {
-            Box::pin(async move {
-                let after = after.as_ref().map(|(at, id)| (*at, id));
-                db::sessions::list(tx, &team, reader.as_ref(), &filter, after, LINES as u64 + 1).await
-            })
-        })
-        .await?;
+    let after = after.as_ref().map(|(at, id)| (*at, id));
+    let mut lines = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        db::sessions::list(&mut tx, caller.reader(), &filter, after, LINES as u64 + 1).await?
+    };
     let more = lines.len() > LINES;
     lines.truncate(LINES);
     let lines: Vec<Line> = lines.into_iter().map(Line::from).collect();

@@ -23,11 +23,8 @@ use crate::{
     state::Board,
     web::{
         Rejection, Viewing,
-        api::{
-            spaces::{InSpace, session},
-            workspace::answer,
-        },
-        extract::Caller,
+        api::{spaces::session, workspace::answer},
+        extract::{Caller, Ids},
         html, links,
         view::{Place, Shell, diff::Diff, filters},
     },
@@ -252,7 +249,7 @@ async fn page(
 pub async fn show(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     wants: Wants,
     Query(says): Query<Says>,
 ) -> Result<Response, Rejection> {
@@ -274,7 +271,7 @@ pub async fn show(
 pub async fn log(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     Query(says): Query<Says>,
 ) -> Result<Response, Rejection> {
     let (here, at) = Here::load(&board, &caller, &id, &space, &says.session).await?;
@@ -291,7 +288,7 @@ pub async fn log(
 pub async fn diff(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     wants: Wants,
     Query(says): Query<Says>,
 ) -> Result<Response, Rejection> {
@@ -323,7 +320,7 @@ pub async fn diff(
 pub async fn files(
     State(board): State<Board>,
     caller: Viewing,
-    InSpace { id, space }: InSpace,
+    Ids((id, space)): Ids<(ViberId, String)>,
     Query(says): Query<Says>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {

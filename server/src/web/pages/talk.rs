@@ -107,15 +107,13 @@ pub struct Growing {
 impl Talk {
     /// The newest page, or the one that ends `before`.
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<Before>) -> Result<Self> {
-        let (team, id) = (team.clone(), id.clone());
-        board.db.read(|tx| Box::pin(async move { read::page(tx, &team, &id, before).await })).await
+        read::page(&mut board.db.reader_of(team).await?, id, before).await
     }
 
     /// What a page lacks or may have old: newer messages, those of the task at work, and those of tasks that ended since it
     /// looked last, however many messages came after them.
     pub async fn news(board: &Board, team: &TeamId, id: &SessionId, shown: Shown) -> Result<Self> {
-        let (team, id) = (team.clone(), id.clone());
-        board.db.read(|tx| Box::pin(async move { read::news(tx, &team, &id, &shown).await })).await
+        read::news(&mut board.db.reader_of(team).await?, id, &shown).await
     }
 
     /// Tasks of which more comes: those that are not final, and one whose message still grows though it was stopped.
@@ -168,7 +166,8 @@ impl Talk {
         // After a stop nothing is awaited, though a late report may still come.
         let works = self.current.as_ref().is_some_and(|task| !task.state.is_final());
         let lanes = message::lanes(&growing.message, place(growing.from), &growing.tail, works);
-        self.dress(caller, &growing.message, lanes, true, growing.from)
+        let view = self.dress(caller, &growing.message, lanes, growing.from);
+        MessageView { open: true, outcome: None, ..view }
     }
 
     /// A message that stands.
@@ -178,10 +177,10 @@ impl Talk {
             Some(later) => message::lanes_between(message, place(from), later),
             None => message::lanes(message, place(from), &[], false),
         };
-        self.dress(caller, message, lanes, false, from)
+        self.dress(caller, message, lanes, from)
     }
 
-    fn dress(&self, caller: &Caller, message: &Message, lanes: Vec<Lane>, open: bool, from: u64) -> MessageView {
+    fn dress(&self, caller: &Caller, message: &Message, lanes: Vec<Lane>, from: u64) -> MessageView {
         let task = self.tasks.iter().find(|task| task.id == message.task_id);
         let task = task.or(self.current.as_ref().filter(|task| task.id == message.task_id));
         let (name, about, delivery) = match message.role {
@@ -200,16 +199,11 @@ impl Talk {
                 .unwrap_or(message.created_at),
             about,
             delivery,
-            open,
+            open: false,
             lanes,
-            outcome: task.filter(|task| !open && self.behind.is_none() && self.breaks_off(message, task)).and_then(
-                |task| {
-                    Ended::of(
-                        task,
-                        &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)),
-                    )
-                },
-            ),
+            outcome: task.filter(|task| self.behind.is_none() && self.breaks_off(message, task)).and_then(|task| {
+                Ended::of(task, &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)))
+            }),
             may_send: caller.role >= crate::domain::Role::Operator,
             kept: true,
             earlier: (from > 0).then(|| links::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use axum::{
-    extract::{Path, State},
+    extract::State,
     http::header,
     response::{IntoResponse, Response},
 };
@@ -11,16 +11,17 @@ use bytes::Bytes;
 use futures_util::stream;
 use protocol::{MessageId, SessionId, TeamId};
 
-use super::{
-    parse,
-    talk::{Before, Talk},
-};
+use super::talk::{Before, Talk};
 use crate::{
-    db::{self, Tx},
+    db::{self, TeamTx},
     domain::{Author, Message, Part},
-    error::Error,
+    error::{Error, Result},
     state::Board,
-    web::{Rejection, Viewing, view::call},
+    web::{
+        Rejection, Viewing,
+        extract::{Id, Ids},
+        view::call,
+    },
 };
 
 /// Parts read at once, where one of many is looked for.
@@ -32,9 +33,8 @@ const PAGE: u64 = 100;
 pub async fn transcript(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<SessionId>,
 ) -> Result<Response, Rejection> {
-    let id: SessionId = parse(&id)?;
     let talk = Talk::load(&board, &caller.team.id, &id, Some(Before { seq: 2, part: None })).await?;
     let mut head = format!("# {}\n\n", talk.session.title.replace('\n', " "));
     let viber = talk.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
@@ -60,12 +60,10 @@ pub async fn transcript(
 }
 
 /// Messages `from…from+PAGE-1`, by seq.
-async fn read(board: &Board, team: &TeamId, id: &SessionId, from: u64) -> Result<Vec<Message>, Error> {
-    let (team, id) = (team.clone(), id.clone());
-    let read = board.db.read(|tx| {
-        Box::pin(async move { db::messages::page(tx, &team, &id, Some(from.saturating_add(PAGE)), PAGE).await })
-    });
-    Ok(read.await?.into_iter().filter(|message| message.seq >= from).collect())
+async fn read(board: &Board, team: &TeamId, id: &SessionId, from: u64) -> Result<Vec<Message>> {
+    let before = Some(from.saturating_add(PAGE));
+    let found = db::messages::page(&mut board.db.reader_of(team).await?, id, before, PAGE).await?;
+    Ok(found.into_iter().filter(|message| message.seq >= from).collect())
 }
 
 fn markdown(message: &Message) -> String {
@@ -109,62 +107,49 @@ fn fenced(text: &str) -> String {
 pub async fn output(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id, seq, call)): Path<(String, String, String, String)>,
+    Ids((id, seq, call)): Ids<(SessionId, u64, String)>,
 ) -> Result<Response, Rejection> {
-    let (id, seq): (SessionId, u64) = (parse(&id)?, parse(&seq)?);
-    let (team, from) = (caller.team.id.clone(), seq);
-    let text = board.db.read(|tx| {
-        Box::pin(async move {
-            let Some((message, count)) = head(tx, &team, &id, from).await? else { return Ok(None) };
-            for at in (0..count).step_by(STEP) {
-                let some = (at, at + STEP as u64);
-                for part in
-                    db::messages::some_parts(tx, &team, &message, Some("tool-result"), some, STEP as u64).await?
-                {
-                    match part {
-                        Part::ToolResult { call_id, result, .. } if call_id == call => {
-                            return Ok(Some(call::output(&result)));
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            Ok::<_, Error>(None)
-        })
-    });
-    plain(text.await?)
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let (message, count) = head(&mut tx, &id, seq).await?;
+    for at in (0..count).step_by(STEP) {
+        let some = (at, at + STEP as u64);
+        let parts = db::messages::some_parts(&mut tx, &message, Some("tool-result"), some, STEP as u64).await?;
+        let found = parts.into_iter().find_map(|part| match part {
+            Part::ToolResult { call_id, result, .. } if call_id == call => Some(call::output(&result)),
+            _ => None,
+        });
+        if let Some(text) = found {
+            return Ok(plain(text));
+        }
+    }
+    Err(Error::NotFound.into())
 }
 
 /// The id of the message with a seq, and how many parts it has.
-async fn head(tx: &mut Tx, team: &TeamId, id: &SessionId, seq: u64) -> Result<Option<(MessageId, u64)>, Error> {
-    let found = db::messages::heads(tx, team, id, Some(seq.saturating_add(1)), 1).await?;
-    Ok(found.into_iter().find(|(message, _)| message.seq == seq).map(|(message, count)| (message.id, count)))
+async fn head(tx: &mut TeamTx<'_>, id: &SessionId, seq: u64) -> Result<(MessageId, u64)> {
+    let found = db::messages::heads(tx, id, Some(seq.saturating_add(1)), 1).await?;
+    let found = found.into_iter().find(|(message, _)| message.seq == seq);
+    found.map(|(message, count)| (message.id, count)).ok_or(Error::NotFound)
 }
 
-fn plain(text: Option<String>) -> Result<Response, Rejection> {
-    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-    Ok((headers, text.ok_or(Error::NotFound)?).into_response())
+fn plain(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
 /// `GET /t/{team}/sessions/{id}/messages/{seq}/parts/{part}`: all that a part says, as text.
 pub async fn part(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id, seq, at)): Path<(String, String, String, String)>,
+    Ids((id, seq, at)): Ids<(SessionId, u64, u64)>,
 ) -> Result<Response, Rejection> {
-    let (id, seq, at): (SessionId, u64, u64) = (parse(&id)?, parse(&seq)?, parse(&at)?);
-    let team = caller.team.id.clone();
-    let found = board.db.read(|tx| {
-        Box::pin(async move {
-            let Some((message, _)) = head(tx, &team, &id, seq).await? else { return Ok(Vec::new()) };
-            let some = (at, at.saturating_add(1));
-            Ok::<_, Error>(db::messages::some_parts(tx, &team, &message, None, some, 1).await?)
-        })
-    });
-    plain(found.await?.into_iter().find_map(|part| match part {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let (message, _) = head(&mut tx, &id, seq).await?;
+    let found = db::messages::some_parts(&mut tx, &message, None, (at, at.saturating_add(1)), 1).await?;
+    let text = found.into_iter().find_map(|part| match part {
         Part::Text { text } | Part::Summary { text } | Part::Reasoning { text, .. } => Some(text),
         _ => None,
-    }))
+    });
+    Ok(plain(text.ok_or(Error::NotFound)?))
 }
 
 #[cfg(test)]

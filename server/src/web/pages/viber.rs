@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, State},
+    extract::State,
     http::StatusCode,
     response::{Html, IntoResponse, Redirect, Response},
 };
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Wants, parse,
+    Wants,
     preflight::{self, Fact},
     vibers::{self, Meter},
 };
@@ -25,7 +25,7 @@ use crate::{
     state::Board,
     web::{
         Administering, Operating, Rejection, Viewing,
-        extract::Caller,
+        extract::{Caller, Id},
         html, html_with, links,
         view::{Badge, Place, Shell, filters},
     },
@@ -156,24 +156,17 @@ struct TaskLine {
 }
 
 /// `GET /t/{team}/vibers/{id}`
-pub async fn show(
-    State(board): State<Board>,
-    caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
-) -> Result<Html<String>, Rejection> {
-    html(&page(&board, &caller, &parse(&id)?).await?)
+pub async fn show(State(board): State<Board>, caller: Viewing, Id(id): Id<ViberId>) -> Result<Html<String>, Rejection> {
+    html(&page(&board, &caller, &id).await?)
 }
 
 async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
-    let (team, viber) = (caller.team.id.clone(), id.clone());
-    let read = board.db.read(|tx| {
-        Box::pin(async move {
-            let found = db::vibers::load(tx, &team, &viber).await?.ok_or(Error::NotFound)?;
-            let filter = db::tasks::Filter { viber: Some(viber), ..Default::default() };
-            Ok::<_, Error>((found, db::tasks::list(tx, &team, &filter, None, TASKS).await?))
-        })
-    });
-    let (viber, tasks) = read.await?;
+    let (viber, tasks) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
+        let filter = db::tasks::Filter { viber: Some(id.clone()), ..Default::default() };
+        (viber, db::tasks::list(&mut tx, &filter, None, TASKS).await?)
+    };
     let slug = caller.team.slug.clone();
     let may_act = caller.role >= Role::Operator;
     let line = |task: Task| TaskLine { badge: Badge::task(&task), title: protocol::text::title(&task.goal), task };
@@ -230,10 +223,9 @@ pub struct Change {
 pub async fn rename(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
     Form(form): Form<Change>,
 ) -> Result<Response, Rejection> {
-    let id: ViberId = parse(&id)?;
     let (team, by) = (&caller.team.id, &caller.by);
     let named = actions::vibers::rename(&board, team, by, &id, &form.name).await;
     let done = match named {
@@ -252,41 +244,27 @@ pub async fn rename(
 }
 
 /// `POST /t/{team}/vibers/{id}/drain`
-pub async fn drain(
-    state: State<Board>,
-    caller: Administering,
-    path: Path<(String, String)>,
-) -> Result<Redirect, Rejection> {
-    set_drained(state, caller, path, true).await
+pub async fn drain(state: State<Board>, caller: Administering, id: Id<ViberId>) -> Result<Redirect, Rejection> {
+    set_drained(state, caller, id, true).await
 }
 
 /// `POST /t/{team}/vibers/{id}/undrain`
-pub async fn undrain(
-    state: State<Board>,
-    caller: Administering,
-    path: Path<(String, String)>,
-) -> Result<Redirect, Rejection> {
-    set_drained(state, caller, path, false).await
+pub async fn undrain(state: State<Board>, caller: Administering, id: Id<ViberId>) -> Result<Redirect, Rejection> {
+    set_drained(state, caller, id, false).await
 }
 
 async fn set_drained(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
     drained: bool,
 ) -> Result<Redirect, Rejection> {
-    let id = parse(&id)?;
     actions::vibers::drain(&board, &caller.team.id, &caller.by, &id, drained).await?;
     Ok(Redirect::to(&links::viber(&caller.team.slug, &id)))
 }
 
 /// `POST /t/{team}/vibers/{id}/stop`: every task of it.
-pub async fn stop(
-    State(board): State<Board>,
-    caller: Operating,
-    Path((_, id)): Path<(String, String)>,
-) -> Result<Redirect, Rejection> {
-    let id = parse(&id)?;
+pub async fn stop(State(board): State<Board>, caller: Operating, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
     actions::vibers::stop(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
     Ok(Redirect::to(&links::viber(&caller.team.slug, &id)))
 }
@@ -304,11 +282,10 @@ struct Confirm {
 pub async fn confirm_revoke(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
 ) -> Result<Html<String>, Rejection> {
-    let (team, id): (_, ViberId) = (caller.team.id.clone(), parse(&id)?);
-    let read = board.db.read(|tx| Box::pin(async move { db::vibers::load(tx, &team, &id).await }));
-    let viber = read.await?.ok_or(Error::NotFound)?;
+    let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+    let viber = found.ok_or(Error::NotFound)?;
     html(&Confirm { shell: Shell::load(&board, &caller).await?, slug: caller.team.slug.clone(), viber })
 }
 
@@ -316,9 +293,9 @@ pub async fn confirm_revoke(
 pub async fn revoke(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
 ) -> Result<Redirect, Rejection> {
-    actions::vibers::revoke(&board, &caller.team.id, &caller.by, &parse(&id)?).await?;
+    actions::vibers::revoke(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Redirect::to(&links::vibers(&caller.team.slug)))
 }
 
@@ -326,11 +303,11 @@ pub async fn revoke(
 pub async fn test(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ViberId>,
     wants: Wants,
     Form(form): Form<Change>,
 ) -> Result<Response, Rejection> {
-    let mut page = page(&board, &caller, &parse(&id)?).await?;
+    let mut page = page(&board, &caller, &id).await?;
     let asked = json!({ "provider": form.provider });
     let answer = board.hub.request(&page.viber.id, "provider.test", asked, TEST).await;
     let provider = page.providers.iter_mut().find(|view| view.provider.id == form.provider).ok_or(Error::NotFound)?;

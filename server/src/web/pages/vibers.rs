@@ -170,9 +170,7 @@ pub async fn list(
 
 /// The team's vibers.
 pub async fn read(board: &Board, caller: &Caller) -> Result<Vec<Viber>> {
-    let team = caller.team.id.clone();
-    let read = board.db.read(|tx| Box::pin(async move { db::vibers::list(tx, &team, None, VIBERS).await }));
-    Ok(read.await?)
+    Ok(db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, VIBERS).await?)
 }
 
 fn fits(viber: &Viber, show: Show, q: &str) -> bool {

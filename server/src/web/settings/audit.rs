@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::Tabs;
 use crate::{
-    db::{self, audit::Entry},
+    db::{self, audit::SealedEntry},
     state::Board,
     web::{
         Administering, Rejection, html, links,
@@ -25,7 +25,7 @@ const PAGE: u64 = 50;
 struct Page {
     shell: Shell,
     tabs: Tabs,
-    rows: Vec<Entry>,
+    rows: Vec<SealedEntry>,
     older: Option<String>,
     first: bool,
 }
@@ -41,10 +41,7 @@ pub(super) async fn page(
     caller: Administering,
     Query(asked): Query<Asked>,
 ) -> Result<Html<String>, Rejection> {
-    let team = caller.team.id.clone();
-    let read =
-        board.db.read(move |tx| Box::pin(async move { db::audit::page(tx, &team, asked.before, PAGE + 1).await }));
-    let mut rows = read.await?;
+    let mut rows = db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, asked.before, PAGE + 1).await?;
     let more = rows.len() as u64 > PAGE;
     rows.truncate(PAGE as usize);
     let older = rows.last().filter(|_| more).map(|row| links::audit_before(&caller.team.slug, row.seq));

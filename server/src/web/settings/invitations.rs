@@ -3,10 +3,10 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Redirect, Response},
 };
-use protocol::Instant;
+use protocol::{Instant, InvitationId};
 use serde::Deserialize;
 
 use super::{Names, Tabs, roles_up_to};
@@ -17,7 +17,9 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Administering, Caller, Rejection, html_with, links, respond,
+        Administering, Caller, Rejection,
+        extract::Id,
+        html_with, links, respond,
         view::{Place, Shell, filters},
     },
 };
@@ -68,8 +70,7 @@ async fn show(
     made: Option<String>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
-    let team = caller.team.id.clone();
-    let all = board.db.read(move |tx| Box::pin(async move { db::invitations::list(tx, &team).await })).await?;
+    let all = db::invitations::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let names = Names::load(board, caller).await?;
     let Typed { email, role } = typed.unwrap_or(Typed { email: String::new(), role: Role::Operator });
     let page = Page {
@@ -96,8 +97,7 @@ pub(super) async fn invite(
     caller: Administering,
     Form(typed): Form<Typed>,
 ) -> Result<Response, Rejection> {
-    let (team, by) = (&caller.team.id, &caller.by);
-    match invitations::invite(&board, team, by, caller.role, &typed.email, typed.role).await {
+    match invitations::invite(&board, &caller.team.id, caller.maker(), &typed.email, typed.role).await {
         Ok((secret, _)) => {
             let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
             show(&board, &caller, None, Some(link), None).await
@@ -111,9 +111,8 @@ pub(super) async fn invite(
 pub(super) async fn revoke(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<InvitationId>,
 ) -> Result<Response, Rejection> {
-    let id = id.parse().map_err(|_| Error::NotFound)?;
     invitations::revoke(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Redirect::to(&links::settings_page(&caller.team.slug, "invitations")).into_response())
 }

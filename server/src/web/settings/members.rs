@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use protocol::OperatorId;
@@ -17,7 +17,9 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Administering, Caller, Rejection, Viewing, html_with, links, respond,
+        Administering, Caller, Rejection, Viewing,
+        extract::Id,
+        html_with, links, respond,
         view::{Place, Shell, filters},
     },
 };
@@ -49,13 +51,12 @@ impl Page {
 }
 
 async fn show(board: &Board, caller: &Caller, error: Option<Error>) -> Result<Response, Rejection> {
-    let team = caller.team.id.clone();
-    let members = board.db.read(move |tx| Box::pin(async move { db::members::list(tx, &team).await })).await?;
+    let members = db::members::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let page = Page {
         shell: Shell::load(board, caller).await?.at(Place::Settings),
         tabs: Tabs::new(caller, "members"),
         members,
-        you: caller.operator.as_ref().map(|operator| operator.id.clone()),
+        you: caller.reader().cloned(),
         role: caller.role,
         error: error.as_ref().map(ToString::to_string),
     };
@@ -76,11 +77,10 @@ pub(super) struct NewRole {
 pub(super) async fn set_role(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(who): Id<OperatorId>,
     Form(NewRole { role }): Form<NewRole>,
 ) -> Result<Response, Rejection> {
-    let who = id.parse().map_err(|_| Error::NotFound)?;
-    let outcome = members::set_role(&board, &caller.team.id, &caller.by, caller.role, &who, role).await;
+    let outcome = members::set_role(&board, &caller.team.id, caller.maker(), &who, role).await;
     after(&board, &caller, outcome).await
 }
 
@@ -88,17 +88,16 @@ pub(super) async fn set_role(
 pub(super) async fn remove(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(who): Id<OperatorId>,
 ) -> Result<Response, Rejection> {
-    let who = id.parse().map_err(|_| Error::NotFound)?;
-    let outcome = members::remove(&board, &caller.team.id, &caller.by, caller.role, &who).await;
+    let outcome = members::remove(&board, &caller.team.id, caller.maker(), &who).await;
     after(&board, &caller, outcome).await
 }
 
 /// Everybody may leave, but for the last owner.
 pub(super) async fn leave(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
     let you = caller.operator.as_ref().ok_or(Error::NotFound)?;
-    match members::remove(&board, &caller.team.id, &caller.by, caller.role, &you.id).await {
+    match members::remove(&board, &caller.team.id, caller.maker(), &you.id).await {
         Ok(()) => Ok(Redirect::to("/").into_response()),
         outcome => after(&board, &caller, outcome).await,
     }

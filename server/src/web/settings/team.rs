@@ -56,15 +56,10 @@ async fn show(
     bounds: Option<Bounds>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
-    let team = caller.team.id.clone();
-    let (storage, kept) = board
-        .db
-        .read(|tx| {
-            Box::pin(async move {
-                Ok::<_, db::Error>((db::usage::load(tx, &team).await?, db::blobs::bounds(tx, &team).await?))
-            })
-        })
-        .await?;
+    let (storage, kept) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        (db::usage::load(&mut tx).await?, db::blobs::bounds(&mut tx).await?)
+    };
     let kept = kept.ok_or(Error::NotFound)?;
     let kept =
         || Bounds { artifact_days: kept.days.to_string(), artifact_mib: (kept.bytes / (1024 * 1024)).to_string() };
@@ -131,7 +126,7 @@ pub(super) async fn update(
     Form(typed): Form<Typed>,
 ) -> Result<Response, Rejection> {
     let change = |typed: &Typed| {
-        Ok(teams::Change {
+        Ok(teams::TeamSettings {
             slug: typed.slug.trim().to_owned(),
             name: typed.name.clone(),
             lost_after_minutes: number(&typed.lost_after_minutes, "The time of silence")?,

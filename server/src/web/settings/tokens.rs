@@ -3,9 +3,10 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Redirect, Response},
 };
+use protocol::TokenId;
 use serde::Deserialize;
 
 use super::{Names, Tabs, roles_up_to};
@@ -16,7 +17,9 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Administering, Caller, Rejection, html_with, links, respond,
+        Administering, Caller, Rejection,
+        extract::Id,
+        html_with, links, respond,
         view::{Place, Shell, filters},
     },
 };
@@ -55,8 +58,7 @@ async fn show(
     made: Option<String>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
-    let team = caller.team.id.clone();
-    let all = board.db.read(move |tx| Box::pin(async move { db::tokens::list(tx, &team).await })).await?;
+    let all = db::tokens::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let names = Names::load(board, caller).await?;
     let Typed { name, role } = typed.unwrap_or(Typed { name: String::new(), role: Role::Operator });
     let page = Page {
@@ -84,7 +86,7 @@ pub(super) async fn create(
     caller: Administering,
     Form(typed): Form<Typed>,
 ) -> Result<Response, Rejection> {
-    match tokens::create(&board, &caller.team.id, &caller.by, caller.role, &typed.name, typed.role).await {
+    match tokens::create(&board, &caller.team.id, caller.maker(), &typed.name, typed.role).await {
         Ok((secret, _)) => show(&board, &caller, None, Some(secret.reveal().to_owned()), None).await,
         Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
         Err(error) => Err(error.into()),
@@ -95,9 +97,8 @@ pub(super) async fn create(
 pub(super) async fn revoke(
     State(board): State<Board>,
     caller: Administering,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<TokenId>,
 ) -> Result<Response, Rejection> {
-    let id = id.parse().map_err(|_| Error::NotFound)?;
     tokens::revoke(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Redirect::to(&links::settings_page(&caller.team.slug, "tokens")).into_response())
 }

@@ -253,7 +253,9 @@ impl Builder {
             }
             Part::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
             Part::ToolResult { call_id, tool, result, ok, duration_ms } => {
-                self.result(call_id, tool, result, *ok, *duration_ms);
+                if let Some(call) = self.answered(call_id, tool) {
+                    call.answer(result, *ok, *duration_ms);
+                }
             }
             Part::Notice { level, text, folded } => self.push(match folded {
                 Some(said) => Body::Withdrawn { reason: head(text, SHORT).to_owned(), said: head_and_tail(said, CUT) },
@@ -290,7 +292,9 @@ impl Builder {
                 }
             }
             AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {
-                self.result(call_id, tool, result, *ok, *duration_ms);
+                if let Some(call) = self.answered(call_id, tool) {
+                    call.answer(result, *ok, *duration_ms);
+                }
             }
             AgentStreamEvent::Step { state: StepState::Discarded, .. } => {
                 self.lanes.truncate(self.step);
@@ -354,13 +358,12 @@ impl Builder {
         }
     }
 
-    fn result(&mut self, id: &str, tool: &str, result: &serde_json::Value, ok: bool, duration_ms: u64) {
+    /// The call that a result is of, whether or not it was told.
+    fn answered(&mut self, id: &str, tool: &str) -> Option<&mut Call> {
         if self.find(id).is_none() && !self.cut {
             self.call(id, tool, &serde_json::Value::Null);
         }
-        if let Some(call) = self.find(id) {
-            call.answer(result, ok, duration_ms);
-        }
+        self.find(id)
     }
 
     fn find(&mut self, id: &str) -> Option<&mut Call> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use protocol::{Instant, JoinTokenId, OperatorId, SessionId, TeamId, ViberId};
+use protocol::{Instant, JoinTokenId, OperatorId, SessionId, ViberId};
 
 use super::{Badge, cut::cut, filters};
 use crate::{
-    db,
+    db::{self, TeamTx},
     domain::{Operator, SessionLine, Team},
     error::Result,
     state::Board,
@@ -136,20 +136,12 @@ pub struct Frame {
 impl Frame {
     /// As it is now.
     pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
-        let now = board.clock.now();
-        let (team, reader) = (caller.team.id.clone(), caller.operator.as_ref().map(|operator| operator.id.clone()));
-        let (teams, rail) = board
-            .db
-            .read(|tx| {
-                Box::pin(async move {
-                    let teams = match &reader {
-                        Some(reader) => db::teams::of_operator(tx, reader).await?,
-                        None => Vec::new(),
-                    };
-                    Ok::<_, db::Error>((teams, Rail::read(tx, &team, reader.as_ref(), now).await?))
-                })
-            })
-            .await?;
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let teams = match caller.reader() {
+            Some(reader) => db::teams::of_operator(tx.board(), reader).await?,
+            None => Vec::new(),
+        };
+        let rail = Rail::read(&mut tx, caller.reader(), board.clock.now()).await?;
         Ok(Self { teams: teams.iter().map(|(team, _)| TeamLink::new(team)).collect(), rail: Arc::new(rail) })
     }
 }
@@ -188,14 +180,13 @@ impl Shell {
 
     /// The frame of a page outside every team.
     pub async fn load_alone(board: &Board, signed_in: &SignedIn) -> Result<Self> {
-        let id = signed_in.operator.id.clone();
-        let read = board.db.read(|tx| Box::pin(async move { db::teams::of_operator(tx, &id).await }));
+        let teams = db::teams::of_operator(&mut *board.db.reader().await?, &signed_in.operator.id).await?;
         Ok(Self {
             now: board.clock.now(),
             theme: theme(Some(&signed_in.operator)),
             here: Place::Account,
             team: None,
-            teams: read.await?.iter().map(|(team, _)| TeamLink::new(team)).collect(),
+            teams: teams.iter().map(|(team, _)| TeamLink::new(team)).collect(),
             operator: Some(Person::new(&signed_in.operator.name)),
             rail: Arc::default(),
             live: None,
@@ -270,15 +261,10 @@ fn theme(operator: Option<&Operator>) -> String {
 
 impl Rail {
     /// What the rail shows to this reader.
-    pub async fn read(
-        tx: &mut db::Tx,
-        team: &TeamId,
-        reader: Option<&OperatorId>,
-        now: Instant,
-    ) -> Result<Self, db::Error> {
+    pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, db::Error> {
         let filter = db::sessions::Filter::default();
-        let lines = db::sessions::list(tx, team, reader, &filter, None, SESSIONS).await?;
-        let (all, connected) = db::vibers::reach(tx, team).await?;
+        let lines = db::sessions::list(tx, reader, &filter, None, SESSIONS).await?;
+        let (all, connected) = db::vibers::reach(tx).await?;
         let unread = lines.iter().filter(|line| line.unread && ended(line)).count();
         Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread })
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use board_tests::{Board, Raw, bench::proc};
+use board_tests::{Fixture, Board, Raw, bench::proc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Instant, sleep, timeout},
 };
 
-use super::{ANY, scene};
+use super::{ANY, served};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -101,7 +101,7 @@ type Flood<'a> = (&'a str, Vec<u8>, Box<dyn FnMut(u32) -> Vec<u8> + 'a>);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a89_floods_of_http2_are_ended() {
-    let (board, operator, host) = scene(ANY).await;
+    let (Fixture { board, operator, .. }, host) = served(ANY).await;
     let block = get(&host);
     let open = |stream: u32| frame(HEADERS, END_STREAM | END_HEADERS, stream, &block);
     let limit = Duration::from_secs(4);

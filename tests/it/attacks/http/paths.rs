@@ -1,10 +1,10 @@
 //! A95, A96: addresses that are not what they seem, and files that are not there.
 
-use board_tests::{Engine, Raw, board::HOME, tasks::id};
+use board_tests::{Fixture, Engine, Raw, board::HOME, tasks::id};
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{ANY, SOON, scene};
+use super::{ANY, SOON, served};
 
 crate::on_both_databases!(a95_no_spelling_of_an_address_gets_round_its_guard);
 
@@ -54,7 +54,7 @@ fn spellings(task: &str) -> Vec<String> {
 }
 
 async fn a95_no_spelling_of_an_address_gets_round_its_guard(engine: Engine) {
-    let (board, operator, host) = scene(engine).await;
+    let (Fixture { board, operator, .. }, host) = served(engine).await;
     let viber = board_tests::FakeDaemon::connected(&board, "lab").await;
     let task = operator.submit(viber.id.as_str(), "a secret goal").await;
     let viewer = board.token(HOME, "viewer").await;
@@ -93,7 +93,7 @@ async fn a95_no_spelling_of_an_address_gets_round_its_guard(engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a96_there_are_no_files_but_the_listed_ones() {
-    let (board, operator, host) = scene(ANY).await;
+    let (Fixture { board, operator, .. }, host) = served(ANY).await;
     let page = board.anon().page("/login").await.expect(200).body;
     let at = page.find("href=\"/static/").expect("a style sheet") + 6;
     let sheet = page[at..].split('"').next().expect("an address").to_owned();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use board_tests::{
+    Fixture,
     FakeDaemon, Raw,
     bench::proc,
     raw::{End, frame},
@@ -10,12 +11,12 @@ use board_tests::{
 use protocol::limits::close;
 use reqwest::{Method, header};
 
-use super::{ANY, SOON, scene};
+use super::{ANY, SOON, served};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a90_heads_have_a_measure() {
     const TIMES: u32 = 10;
-    let (board, _, host) = scene(ANY).await;
+    let (Fixture { board, .. }, host) = served(ANY).await;
     let get = |path: &str, headers: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
     for (what, request, statuses) in [
         ("a header of 100 KB", get("/login", &format!("X-Long: {}\r\n", "x".repeat(100_000))), &[431][..]),
@@ -49,7 +50,7 @@ fn bomb() -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a91_nothing_is_unpacked() {
-    let (board, operator, _) = scene(ANY).await;
+    let (Fixture { board, operator, .. }, _) = served(ANY).await;
     let (before, _) = proc::memory(board.pid());
     for coding in ["gzip", "deflate", "br", "zstd", "x-gzip", "identity, gzip", "GZIP"] {
         for (path, kind) in [

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use board_tests::{
+    Fixture,
     FakeDaemon, Raw,
     bench::proc,
     raw::{End, frame, upgrade},
@@ -10,7 +11,7 @@ use board_tests::{
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{ANY, scene};
+use super::{ANY, served};
 
 /// Nobody may take longer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -31,7 +32,7 @@ async fn dribble(mut raw: Raw, bytes: &[u8]) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a87_whoever_dribbles_is_hung_up_on() {
-    let (board, operator, host) = scene(ANY).await;
+    let (Fixture { board, operator, .. }, host) = served(ANY).await;
     let fake = FakeDaemon::enrol(&board, "lab").await;
     let token = operator.bearer().expect("a token");
     let post = format!(
@@ -102,7 +103,7 @@ async fn calls(person: &board_tests::Person, many: usize) -> Vec<Duration> {
 }
 
 async fn silence(many: usize) -> (Duration, Vec<Duration>, Vec<Duration>, f64) {
-    let (board, operator, _) = scene(ANY).await;
+    let (Fixture { board, operator, .. }, _) = served(ANY).await;
     let quiet = calls(&operator, 200).await;
     let (before, _) = proc::memory(board.pid());
     let began = Instant::now();

@@ -1,8 +1,8 @@
 //! A88: requests that two readers could take apart in two ways.
 
-use board_tests::{Raw, bench::proc};
+use board_tests::{Fixture, Raw, bench::proc};
 
-use super::{ANY, SOON, scene};
+use super::{ANY, SOON, served};
 
 /// What is wrong, the headers about the body, and what follows the head. `X` stands for a smuggled request.
 fn cases() -> Vec<(&'static str, String, String)> {
@@ -56,7 +56,7 @@ fn cases() -> Vec<(&'static str, String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection() {
-    let (board, operator, host) = scene(ANY).await;
+    let (Fixture { board, operator, .. }, host) = served(ANY).await;
     let token = operator.bearer().expect("a token");
     let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let post = |headers: &str, rest: &str| {

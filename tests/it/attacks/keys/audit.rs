@@ -121,7 +121,7 @@ async fn a154_doctor_finds_what_was_done_to_the_audit(engine: Engine) {
 /// The whole table is made anew by somebody who knows how rows were hashed when there was no key.
 async fn replaced_by_rows_without_a_key(board: &Board) {
     let db = server::db::Db::connect(&board.database_url).await.expect("the database");
-    let team = db.read(|tx| Box::pin(async move { server::db::teams::by_slug(tx, HOME).await })).await;
+    let team = server::db::teams::by_slug(&mut db.reader().await.expect("a reader"), HOME).await;
     let team = team.expect("an answer").expect("a team").id;
     db.close().await;
     board.sql_text(format!("DELETE FROM audit WHERE {OURS}")).await;

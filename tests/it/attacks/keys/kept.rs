@@ -28,14 +28,10 @@ async fn makes_tokens(program: &Person, count: u32) {
 /// The number of the newest row of `home`, and that which its head names.
 async fn ends(board: &Board) -> (u64, u64) {
     let db = server::db::Db::connect(&board.database_url).await.expect("the database");
-    let read = db.read(|tx| {
-        Box::pin(async move {
-            let team = server::db::teams::by_slug(tx, HOME).await?.expect("the team").id;
-            let newest = server::db::audit::newest(tx, &team).await?.expect("a row").seq;
-            Ok::<_, server::db::Error>((team, newest))
-        })
-    });
-    let (team, newest) = read.await.expect("an answer");
+    let team = server::db::teams::by_slug(&mut db.reader().await.expect("a reader"), HOME).await;
+    let team = team.expect("an answer").expect("the team").id;
+    let newest = server::db::audit::newest(&mut db.reader_of(&team).await.expect("a reader")).await;
+    let newest = newest.expect("an answer").expect("a row").seq;
     db.close().await;
     let heads = std::fs::read_to_string(board.data().join("audit/head")).expect("the heads");
     let line = heads.lines().find(|line| line.starts_with(team.as_str())).expect("a head of home");
@@ -130,7 +126,7 @@ async fn a155_an_audit_of_before_is_sealed_at_the_first_start(engine: Engine) {
     let mut board = Board::start(engine).await;
     board.stop().await;
     let db = server::db::Db::connect(&board.database_url).await.expect("the database");
-    let team = db.read(|tx| Box::pin(async move { server::db::teams::by_slug(tx, HOME).await })).await;
+    let team = server::db::teams::by_slug(&mut db.reader().await.expect("a reader"), HOME).await;
     let team = team.expect("an answer").expect("a team").id;
     db.close().await;
     board.sql("DELETE FROM audit").await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, Engine, FakeDaemon, Viber,
+    Board, Engine, FakeDaemon, Fixture, Neighbour, Viber,
     board::HOME,
     canary::Canary,
     fake_daemon::{accepted, completed, started, text},
@@ -15,7 +15,7 @@ use board_tests::{
 use protocol::{FromDaemon, limits::close};
 use serde_json::json;
 
-use super::Stage;
+use super::audited;
 
 crate::on_both_databases!(
     a46_a_hello_of_another_viber_is_closed,
@@ -24,12 +24,11 @@ crate::on_both_databases!(
 );
 
 async fn a46_a_hello_of_another_viber_is_closed(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    stage.board.make_operator("elsewhere", "far@example.org", "owner").await;
-    let other = FakeDaemon::connected(&stage.board, "other").await;
-    let far = FakeDaemon::enrol_in(&stage.board, "elsewhere", "far").await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let other = FakeDaemon::connected(&fixture.board, "other").await;
+    let far = Neighbour::of(&fixture.board).await.viber;
     let nobody = protocol::ViberId::new(1);
-    let mut thief = FakeDaemon::enrol(&stage.board, "thief").await;
+    let mut thief = FakeDaemon::enrol(&fixture.board, "thief").await;
     let bearer = format!("Bearer {}", thief.credential);
     for id in [&other.id, &far.id, &nobody] {
         // A header decides nothing, and the hello has to be that of the credential.
@@ -41,7 +40,7 @@ async fn a46_a_hello_of_another_viber_is_closed(engine: Engine) {
         assert_eq!(thief.closed().await.0, close::FORBIDDEN);
     }
     let state = |name: &'static str| {
-        let operator = &stage.operator;
+        let operator = &fixture.operator;
         async move {
             let all = operator.get("/api/v1/vibers").await.expect(200).json();
             let all = all["items"].as_array().expect("vibers");
@@ -50,14 +49,14 @@ async fn a46_a_hello_of_another_viber_is_closed(engine: Engine) {
     };
     assert_eq!((state("other").await, state("thief").await), (json!("connected"), json!("disconnected")));
     // The one that was named goes on undisturbed, on the connection that it has.
-    let task = stage.operator.submit(other.id.as_str(), "still there?").await;
+    let task = fixture.operator.submit(other.id.as_str(), "still there?").await;
     let mut other = other;
     let submit = other.submitted().await;
     other.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("yes")]).await;
-    assert_eq!(stage.operator.task(id(&task, "id")).await["state"], "completed");
+    assert_eq!(fixture.operator.task(id(&task, "id")).await["state"], "completed");
     assert_eq!(thief.connect().await.conn_epoch, 1, "nothing was connected meanwhile");
-    stage.viber.cut();
-    stage.board.sound().await;
+    fixture.viber.cut();
+    fixture.board.sound().await;
 }
 
 async fn a47_a_join_token_that_was_used_is_old_or_taken_back_opens_nothing(engine: Engine) {
@@ -123,47 +122,42 @@ async fn a47_a_join_token_that_was_used_is_old_or_taken_back_opens_nothing(engin
 /// The stored form of all join tokens.
 async fn hashes(board: &Board) -> Vec<String> {
     let db = server::db::Db::connect(&board.database_url).await.expect("the Board's database");
-    let rows = db.read(|tx| {
-        Box::pin(async move {
-            let rows = tx.rows("SELECT token_hash, labels, created_by FROM join_tokens", &[]).await?;
-            rows.iter().map(|row| row.text("token_hash")).collect::<Result<Vec<_>, server::db::Error>>()
-        })
-    });
-    let rows = rows.await.expect("rows");
+    let sql = "SELECT token_hash, labels, created_by FROM join_tokens";
+    let rows = db.reader().await.expect("a reader").rows(sql, &[]).await.expect("rows");
     db.close().await;
-    rows
+    rows.iter().map(|row| row.text("token_hash").expect("a hash")).collect()
 }
 
 async fn a49_a_revoked_viber_is_out_within_two_seconds(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(stage.viber.id.as_str(), "run").await;
-    let waiting = stage.operator.follow_up(&task, "and wait").await;
-    let task_id = stage.viber.submitted().await.task_id;
-    stage.viber.report(&task_id, 1, 1, vec![accepted(), started(), text("so far")]).await;
-    let path = format!("/api/v1/vibers/{}", stage.viber.id);
-    stage.operator.delete(&path).await.expect(403);
-    let twin = stage.viber.twin();
-    stage.admin.delete(&path).await.expect(204);
-    let closed = tokio::time::timeout(Duration::from_secs(2), stage.viber.closed()).await.expect("within 2 s");
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("run").await;
+    let waiting = fixture.operator.follow_up(&task, "and wait").await;
+    let task_id = fixture.viber.submitted().await.task_id;
+    fixture.viber.report(&task_id, 1, 1, vec![accepted(), started(), text("so far")]).await;
+    let path = format!("/api/v1/vibers/{}", fixture.viber.id);
+    fixture.operator.delete(&path).await.expect(403);
+    let twin = fixture.viber.twin();
+    fixture.board.token(HOME, "admin").await.delete(&path).await.expect(204);
+    let closed = tokio::time::timeout(Duration::from_secs(2), fixture.viber.closed()).await.expect("within 2 s");
     assert_eq!(closed.0, close::AUTH);
-    for mut again in [twin, stage.viber.twin()] {
+    for mut again in [twin, fixture.viber.twin()] {
         let refused = again.dial().await.expect_err("its credential is no longer good");
         assert!(refused.to_string().contains("401"), "{refused}");
     }
-    let daemon = board_tests::Person::with_token(&stage.board.url, &stage.viber.credential);
+    let daemon = board_tests::Person::with_token(&fixture.board.url, &fixture.viber.credential);
     daemon.get(&format!("/api/daemon/tasks/{task_id}/1")).await.expect(401);
     // Its leases are over: nobody waits for what will not come.
     for task in [&task, &waiting] {
-        let now = stage.operator.task(id(task, "id")).await;
+        let now = fixture.operator.task(id(task, "id")).await;
         assert_eq!((&now["state"], &now["error"]["code"]), (&json!("error"), &json!("lost")), "{now:#}");
     }
-    stage.operator.get(&path).await.expect(404);
-    stage.operator.post("/api/v1/tasks", &json!({"goal": "anybody?", "viberId": stage.viber.id})).await.expect(404);
+    fixture.operator.get(&path).await.expect(404);
+    fixture.operator.post("/api/v1/tasks", &json!({"goal": "anybody?", "viberId": fixture.viber.id})).await.expect(404);
     let more = json!({"goal": "go on", "sessionId": id(&task, "sessionId")});
-    let refused = stage.operator.post("/api/v1/tasks", &more).await;
+    let refused = fixture.operator.post("/api/v1/tasks", &more).await;
     assert!([404, 409, 422].contains(&refused.status), "{refused:?}");
-    assert_eq!(stage.audited("viber.revoke").await.len(), 1);
-    stage.board.sound().await;
+    assert_eq!(audited(&fixture.board, "viber.revoke").await.len(), 1);
+    fixture.board.sound().await;
 }
 
 #[tokio::test]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use board_tests::{
-    Engine, FakeDaemon, Person,
+    Engine, FakeDaemon, Fixture, Neighbour, Person,
     fake_daemon::{accepted, completed, started, text},
     tasks::id,
 };
 use protocol::{EventBody, FromDaemon, Running, SessionId, TaskId, limits::close};
 use serde_json::{Value, json};
 
-use super::{Stage, answered};
+use super::{answered, audited};
 use crate::attacks::without_contact;
 
 crate::on_both_databases!(
@@ -19,13 +19,6 @@ crate::on_both_databases!(
     a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one,
     a55_a_claim_is_written_down_and_an_omission_is_settled,
 );
-
-/// A second team with somebody who submits there and a viber.
-async fn elsewhere(stage: &Stage) -> (Person, FakeDaemon) {
-    let board = &stage.board;
-    board.make_operator("elsewhere", "far@example.org", "owner").await;
-    (board.token("elsewhere", "owner").await, FakeDaemon::connected_in(board, "elsewhere", "far").await)
-}
 
 /// Everything that somebody sees of a task.
 async fn whole(person: &Person, task: &Value) -> (Value, Vec<Value>, Vec<Value>) {
@@ -38,15 +31,16 @@ async fn whole(person: &Person, task: &Value) -> (Value, Vec<Value>, Vec<Value>)
 }
 
 async fn a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let mut thief = FakeDaemon::connected(&stage.board, "thief").await;
-    let (far_operator, mut far_viber) = elsewhere(&stage).await;
-    let near = stage.operator.submit(stage.viber.id.as_str(), "mine alone").await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let mut thief = FakeDaemon::connected(&fixture.board, "thief").await;
+    let Neighbour { operator: far_operator, viber: mut far_viber } = Neighbour::of(&fixture.board).await;
+    far_viber.connect().await;
+    let near = fixture.submit("mine alone").await;
     let far = far_operator.submit(far_viber.id.as_str(), "in another team").await;
-    let near_task = stage.viber.submitted().await.task_id;
+    let near_task = fixture.viber.submitted().await.task_id;
     let far_task = far_viber.submitted().await.task_id;
-    stage.viber.report(&near_task, 1, 1, vec![accepted(), started(), text("mine")]).await;
-    let before = (whole(&stage.operator, &near).await, whole(&far_operator, &far).await);
+    fixture.viber.report(&near_task, 1, 1, vec![accepted(), started(), text("mine")]).await;
+    let before = (whole(&fixture.operator, &near).await, whole(&far_operator, &far).await);
 
     for (n, task) in [&near_task, &far_task].into_iter().enumerate() {
         // Whatever is reported, from the first seq on or where the owner stands.
@@ -57,7 +51,7 @@ async fn a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it
             assert_eq!(answered(&mut thief).await, "forbidden_task");
         }
         assert_eq!(thief.closed().await.0, close::FORBIDDEN);
-        let rows = stage.audited("link.forbidden_task").await;
+        let rows = audited(&fixture.board, "link.forbidden_task").await;
         assert_eq!(rows.len(), (n + 1) * 3, "{rows:#?}");
         assert_eq!((&rows[0]["object"], &rows[0]["actor"]), (&json!(task), &json!(thief.id)), "{:#}", rows[0]);
         assert_eq!(rows[0]["address"], "127.0.0.1");
@@ -80,26 +74,26 @@ async fn a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it
     }
     assert_eq!(thief.closed().await.0, close::FORBIDDEN);
 
-    assert_eq!((whole(&stage.operator, &near).await, whole(&far_operator, &far).await), before);
+    assert_eq!((whole(&fixture.operator, &near).await, whole(&far_operator, &far).await), before);
     assert_eq!(far_operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().expect("tasks").len(), 1);
     assert_eq!(
-        stage.operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().expect("tasks").len(),
+        fixture.operator.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().expect("tasks").len(),
         1
     );
     // The owners go on as if nothing had been.
-    stage.viber.report(&near_task, 1, 4, vec![completed("mine")]).await;
+    fixture.viber.report(&near_task, 1, 4, vec![completed("mine")]).await;
     far_viber.report(&far_task, 1, 1, vec![accepted(), started(), completed("theirs")]).await;
-    assert_eq!(stage.operator.task(near_task.as_str()).await["result"]["text"], "mine");
-    stage.board.sound().await;
+    assert_eq!(fixture.operator.task(near_task.as_str()).await["result"]["text"], "mine");
+    fixture.board.sound().await;
 }
 
 async fn a51_a_seq_that_is_none_or_was_used_changes_nothing(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(stage.viber.id.as_str(), "count").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("count").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     viber.report(&task_id, 1, 1, vec![accepted(), started(), text("the truth")]).await;
-    let before = whole(&stage.operator, &task).await;
+    let before = whole(&fixture.operator, &task).await;
     let frame = |from: &str, seq: &str| {
         format!(
             r#"{{"type":"task:events","taskId":"{task_id}","attempt":1,"from":{from},"items":[{{"seq":{seq},"at":"2026-11-20T10:00:00.000Z","type":"task:progress","event":{{"type":"text-delta","agentId":"default","content":"a lie"}}}}]}}"#
@@ -131,90 +125,82 @@ async fn a51_a_seq_that_is_none_or_was_used_changes_nothing(engine: Engine) {
         assert_eq!(viber.closed().await.0, close::PROTOCOL, "from {from}");
         viber.connect().await;
     }
-    assert_eq!(whole(&stage.operator, &task).await, before);
+    assert_eq!(whole(&fixture.operator, &task).await, before);
     // The same seq with other words, alone and before something new.
     for bodies in [vec![text("a lie")], vec![text("a lie"), completed("a lie")]] {
         viber.report_unacked(&task_id, 1, 3, bodies).await;
         assert_eq!(answered(viber).await, "seq_conflict");
     }
-    assert_eq!(whole(&stage.operator, &task).await, before, "what is stored stays as it is");
+    assert_eq!(whole(&fixture.operator, &task).await, before, "what is stored stays as it is");
     viber.report(&task_id, 1, 3, vec![text("the truth"), completed("the truth")]).await;
-    assert_eq!(stage.operator.task(task_id.as_str()).await["result"]["text"], "the truth");
-    stage.board.sound().await;
+    assert_eq!(fixture.operator.task(task_id.as_str()).await["result"]["text"], "the truth");
+    fixture.board.sound().await;
 }
 
 async fn a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let task = stage.operator.submit(stage.viber.id.as_str(), "again").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let task = fixture.submit("again").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     viber.report(&task_id, 1, 1, vec![accepted(), started(), text("one ")]).await;
     // It was silent for too long; somebody tried again; then it came back with both.
-    stage.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
+    fixture.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
     viber.cut();
     let lost = |task: &Value| task["error"]["code"] == "lost";
-    stage.operator.task_within(Duration::from_secs(60), task_id.as_str(), "lost", lost).await;
-    stage.board.sql("UPDATE teams SET lost_after_ms = 900000").await;
-    stage.operator.retry(task_id.as_str()).await.expect(200);
+    fixture.operator.task_within(Duration::from_secs(60), task_id.as_str(), "lost", lost).await;
+    fixture.board.sql("UPDATE teams SET lost_after_ms = 900000").await;
+    fixture.operator.retry(task_id.as_str()).await.expect(200);
     viber.running = vec![Running { task_id: task_id.clone(), attempt: 1 }];
     let welcome = viber.connect().await;
     assert!(welcome.fence.iter().any(|fence| fence.task_id == task_id && fence.min_attempt == 2), "{welcome:?}");
     let again = viber.submitted().await;
     assert_eq!(again.attempt, 2);
     viber.report(&task_id, 2, 1, vec![accepted(), started(), text("two ")]).await;
-    let before = without_contact(stage.operator.task(task_id.as_str()).await);
+    let before = without_contact(fixture.operator.task(task_id.as_str()).await);
     assert_eq!((&before["state"], &before["attempt"]), (&json!("running"), &json!(2)));
 
     viber.report(&task_id, 1, 4, vec![text("late"), completed("from the old one")]).await;
-    let now = without_contact(stage.operator.task(task_id.as_str()).await);
+    let now = without_contact(fixture.operator.task(task_id.as_str()).await);
     assert_eq!(now, before, "the current state is the new attempt's");
-    let events = stage.operator.events(task_id.as_str()).await;
+    let events = fixture.operator.events(task_id.as_str()).await;
     assert!(events.iter().any(|event| event["result"]["text"] == "from the old one"), "it is kept: {events:#?}");
-    let stored = attempts(&stage.board).await;
+    let stored = attempts(&fixture.board).await;
     assert_eq!(stored, [("1".into(), "completed".into(), true), ("2".into(), String::new(), false)]);
     // Twice changes nothing, and nothing follows the end of the old one either.
     viber.report(&task_id, 1, 4, vec![text("late"), completed("from the old one")]).await;
     viber.report_unacked(&task_id, 1, 6, vec![completed("another end")]).await;
     assert_eq!(answered(viber).await, "attempt_ended");
     viber.report(&task_id, 2, 4, vec![completed("two")]).await;
-    let ended = without_contact(stage.operator.task(task_id.as_str()).await);
+    let ended = without_contact(fixture.operator.task(task_id.as_str()).await);
     assert_eq!((&ended["state"], &ended["result"]["text"]), (&json!("completed"), &json!("two")));
     viber.report(&task_id, 1, 4, vec![text("late"), completed("from the old one")]).await;
-    assert_eq!(without_contact(stage.operator.task(task_id.as_str()).await), ended);
-    let shown = stage.operator.messages(id(&task, "sessionId")).await;
+    assert_eq!(without_contact(fixture.operator.task(task_id.as_str()).await), ended);
+    let shown = fixture.operator.messages(id(&task, "sessionId")).await;
     assert!(shown.iter().any(|message| message.to_string().contains("one late")), "{shown:#?}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 /// Number, outcome and whether it was overtaken, of all attempts there are.
 async fn attempts(board: &board_tests::Board) -> Vec<(String, String, bool)> {
     let db = server::db::Db::connect(&board.database_url).await.expect("the Board's database");
-    let rows = db.read(|tx| {
-        Box::pin(async move {
-            let rows = tx.rows("SELECT attempt, outcome, superseded FROM attempts ORDER BY attempt", &[]).await?;
-            let row = |row: &server::db::Row| {
-                Ok((
-                    row.count("attempt")?.to_string(),
-                    row.optional_text("outcome")?.unwrap_or_default(),
-                    row.flag("superseded")?,
-                ))
-            };
-            rows.iter().map(row).collect::<Result<Vec<_>, server::db::Error>>()
-        })
-    });
-    let rows = rows.await.expect("rows");
+    let sql = "SELECT attempt, outcome, superseded FROM attempts ORDER BY attempt";
+    let rows = db.reader().await.expect("a reader").rows(sql, &[]).await.expect("rows");
     db.close().await;
-    rows
+    let row = |row: &server::db::Row| {
+        let outcome = row.optional_text("outcome")?.unwrap_or_default();
+        Ok((row.count("attempt")?.to_string(), outcome, row.flag("superseded")?))
+    };
+    rows.iter().map(row).collect::<Result<Vec<_>, server::db::Error>>().expect("attempts")
 }
 
 async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let (far_operator, far_viber) = elsewhere(&stage).await;
-    let neighbour = FakeDaemon::enrol(&stage.board, "neighbour").await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let Neighbour { operator: far_operator, viber: far_viber } = Neighbour::of(&fixture.board).await;
+    let neighbour = FakeDaemon::enrol(&fixture.board, "neighbour").await;
     let theirs = far_operator.submit(far_viber.id.as_str(), "in another team").await;
-    let near = stage.operator.submit(neighbour.id.as_str(), "the neighbour's").await;
-    let mine = stage.operator.submit(stage.viber.id.as_str(), "mine").await;
-    let viber = &mut stage.viber;
+    let near = fixture.operator.submit(neighbour.id.as_str(), "the neighbour's").await;
+    let mine = fixture.submit("mine").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     viber.report(&task_id, 1, 1, vec![accepted(), started(), text("so far")]).await;
     let one = |task: &str| Running { task_id: task.parse().expect("an id"), attempt: 1 };
@@ -230,32 +216,32 @@ async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) 
         viber.until("an answer", |frame| matches!(frame, protocol::ToDaemon::Heartbeat { .. }).then_some(())).await;
     }
     let rows = board_tests::within(Duration::from_secs(5), "the claims are written down", || async {
-        let rows = stage.audited("link.false_claim").await;
+        let rows = audited(&fixture.board, "link.false_claim").await;
         (rows.len() >= 4).then_some(rows)
     })
     .await;
     assert_eq!(rows.len(), 4, "each once: {rows:#?}");
     for task in [id(&near, "id"), id(&theirs, "id"), &unknown, task_id.as_str()] {
         assert!(
-            rows.iter().any(|row| row["object"] == task && row["actor"] == stage.viber.id.as_str()),
+            rows.iter().any(|row| row["object"] == task && row["actor"] == fixture.viber.id.as_str()),
             "{task}: {rows:#?}"
         );
     }
-    assert_eq!(stage.operator.task(id(&near, "id")).await["state"], "pending");
+    assert_eq!(fixture.operator.task(id(&near, "id")).await["state"], "pending");
     assert_eq!(far_operator.task(id(&theirs, "id")).await["state"], "pending");
-    assert_eq!(stage.operator.task(task_id.as_str()).await["state"], "running");
+    assert_eq!(fixture.operator.task(task_id.as_str()).await["state"], "running");
 
     // What it had accepted and no longer names is settled within one heartbeat more.
     let began = tokio::time::Instant::now();
-    stage.viber.send(&heartbeat(Vec::new())).await;
-    let settled = stage
+    fixture.viber.send(&heartbeat(Vec::new())).await;
+    let settled = fixture
         .operator
         .task_within(Duration::from_secs(10), id(&mine, "id"), "settled", |task| task["state"] == "error")
         .await;
     assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(settled["error"]["code"], "daemon_restarted");
     // What it brings after all is adopted.
-    stage.viber.report(&task_id, 1, 4, vec![completed("here it is")]).await;
-    assert_eq!(stage.operator.task(task_id.as_str()).await["state"], "completed");
-    stage.board.sound().await;
+    fixture.viber.report(&task_id, 1, 4, vec![completed("here it is")]).await;
+    assert_eq!(fixture.operator.task(task_id.as_str()).await["state"], "completed");
+    fixture.board.sound().await;
 }

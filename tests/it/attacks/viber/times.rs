@@ -1,17 +1,15 @@
 //! A52: a viber's clock is shown to nobody and decides nothing.
 
-use board_tests::{Engine, tasks::id};
+use board_tests::{Engine, Fixture, tasks::id};
 use serde_json::{Value, json};
-
-use super::Stage;
 
 crate::on_both_databases!(a52_a_clock_that_is_wrong_changes_neither_order_nor_time);
 
 async fn a52_a_clock_that_is_wrong_changes_neither_order_nor_time(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let owner = stage.board.owner().await;
-    let task = stage.operator.submit(stage.viber.id.as_str(), "tell the time").await;
-    let viber = &mut stage.viber;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let owner = fixture.board.owner().await;
+    let task = fixture.submit("tell the time").await;
+    let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     let times = [
         json!("2026-11-20T10:00:00.000Z"),
@@ -48,12 +46,12 @@ async fn a52_a_clock_that_is_wrong_changes_neither_order_nor_time(engine: Engine
     viber.acked(&task_id, 1, n + 2).await;
 
     // Order is that of the seqs; times are those of the Board, and now.
-    let ended = stage.operator.task(task_id.as_str()).await;
+    let ended = fixture.operator.task(task_id.as_str()).await;
     assert_eq!(ended["state"], "completed", "{ended:#}");
     let words: String = (3..3 + times.len()).map(|seq| format!("{seq} ")).collect::<String>() + "end";
-    let messages = stage.operator.messages(id(&task, "sessionId")).await;
+    let messages = fixture.operator.messages(id(&task, "sessionId")).await;
     assert_eq!(board_tests::tasks::said(&messages[1], "text"), words);
-    let events = stage.operator.events(task_id.as_str()).await;
+    let events = fixture.operator.events(task_id.as_str()).await;
     assert_eq!(events, items, "kept as they came");
     let year = &ended["createdAt"].as_str().expect("a time")[..10].to_owned();
     for field in ["startedAt", "endedAt"] {
@@ -65,22 +63,22 @@ async fn a52_a_clock_that_is_wrong_changes_neither_order_nor_time(engine: Engine
         format!("/t/home/sessions/{}/transcript.md", id(&task, "sessionId")),
         "/t/home/sessions".to_owned(),
         "/t/home".to_owned(),
-        format!("/t/home/vibers/{}", stage.viber.id),
+        format!("/t/home/vibers/{}", fixture.viber.id),
     ] {
         let page = owner.page(&path).await.expect(200).body;
         assert!(!page.contains("9999-12-31") && !page.contains("NaN"), "{path}: {page}");
     }
-    let frames = stage.operator.stream(&format!("/api/v1/tasks/{task_id}/events"), None).await.until("end").await;
+    let frames = fixture.operator.stream(&format!("/api/v1/tasks/{task_id}/events"), None).await.until("end").await;
     assert_eq!(frames.iter().filter(|frame| frame.id.is_some()).count(), items.len());
 
     // Where the protocol itself has a time, a wrong one is no frame, or nothing.
-    stage.viber.send_text(r#"{"type":"workspace:changed","path":"x","mtime":"NaN"}"#).await;
-    assert_eq!(stage.viber.closed().await.0, protocol::limits::close::PROTOCOL);
-    stage.viber.connect().await;
+    fixture.viber.send_text(r#"{"type":"workspace:changed","path":"x","mtime":"NaN"}"#).await;
+    assert_eq!(fixture.viber.closed().await.0, protocol::limits::close::PROTOCOL);
+    fixture.viber.connect().await;
     let metrics =
         |value: Value| json!({"type": "heartbeat", "running": [], "metrics": {"cpuPercent": value}}).to_string();
-    stage.viber.send_text(metrics(json!(-1e308))).await;
-    stage.viber.until("an answer", |frame| matches!(frame, protocol::ToDaemon::Heartbeat { .. }).then_some(())).await;
-    owner.page(&format!("/t/home/vibers/{}", stage.viber.id)).await.expect(200);
-    stage.board.sound().await;
+    fixture.viber.send_text(metrics(json!(-1e308))).await;
+    fixture.viber.until("an answer", |frame| matches!(frame, protocol::ToDaemon::Heartbeat { .. }).then_some(())).await;
+    owner.page(&format!("/t/home/vibers/{}", fixture.viber.id)).await.expect(200);
+    fixture.board.sound().await;
 }

@@ -1,7 +1,7 @@
 //! A50: what is too heavy is refused before it is held, and nobody else feels it.
 
 use board_tests::{
-    Board, Engine, FakeDaemon,
+    Board, Engine, FakeDaemon, Fixture,
     board::HOME,
     fake_daemon::{accepted, completed, started},
     tasks::id,
@@ -12,8 +12,6 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-
-use super::Stage;
 
 crate::on_both_databases!(a50_a_report_of_fifty_megabytes_is_not_held);
 
@@ -29,21 +27,21 @@ fn memory(pid: u32, line: &str) -> u64 {
 }
 
 /// A neighbour's task from submit to its end, while something goes on.
-async fn unaffected(stage: &Stage, neighbour: &mut FakeDaemon, goal: &str) {
-    let task = stage.operator.submit(neighbour.id.as_str(), goal).await;
+async fn unaffected(fixture: &Fixture<FakeDaemon>, neighbour: &mut FakeDaemon, goal: &str) {
+    let task = fixture.operator.submit(neighbour.id.as_str(), goal).await;
     let submit = neighbour.submitted().await;
     neighbour.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed(goal)]).await;
-    assert_eq!(stage.operator.task(id(&task, "id")).await["result"]["text"], goal);
+    assert_eq!(fixture.operator.task(id(&task, "id")).await["result"]["text"], goal);
 }
 
 async fn a50_a_report_of_fifty_megabytes_is_not_held(engine: Engine) {
-    let mut stage = Stage::set(engine).await;
-    let mut neighbour = FakeDaemon::connected(&stage.board, "neighbour").await;
-    unaffected(&stage, &mut neighbour, "before").await;
-    let before = memory(stage.board.pid(), "VmHWM:");
-    let task = stage.operator.submit(stage.viber.id.as_str(), "be heavy").await;
-    let task_id = stage.viber.submitted().await.task_id;
-    stage.viber.report(&task_id, 1, 1, vec![accepted(), started()]).await;
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let mut neighbour = FakeDaemon::connected(&fixture.board, "neighbour").await;
+    unaffected(&fixture, &mut neighbour, "before").await;
+    let before = memory(fixture.board.pid(), "VmHWM:");
+    let task = fixture.submit("be heavy").await;
+    let task_id = fixture.viber.submitted().await.task_id;
+    fixture.viber.report(&task_id, 1, 1, vec![accepted(), started()]).await;
     let end = |result: &str| {
         format!(
             r#"{{"type":"task:events","taskId":"{task_id}","attempt":1,"from":3,"items":[{{"seq":3,"at":"2026-11-20T10:00:00.000Z","type":"task:completed","result":{result}}}]}}"#
@@ -57,30 +55,30 @@ async fn a50_a_report_of_fifty_megabytes_is_not_held(engine: Engine) {
         format!(r#"{{"text":"{}","summary":"x"}}"#, "x".repeat(MAX_FRAME)),
     ] {
         let heavy = async {
-            stage.viber.try_send_text(end(&result)).await;
-            stage.viber.closed().await.0
+            fixture.viber.try_send_text(end(&result)).await;
+            fixture.viber.closed().await.0
         };
         assert_eq!(heavy.await, close::TOO_LARGE, "{} bytes", result.len());
-        unaffected(&stage, &mut neighbour, "meanwhile").await;
-        stage.viber.connect().await;
+        unaffected(&fixture, &mut neighbour, "meanwhile").await;
+        fixture.viber.connect().await;
     }
-    let now = stage.operator.task(id(&task, "id")).await;
+    let now = fixture.operator.task(id(&task, "id")).await;
     assert_eq!((&now["state"], &now["result"]), (&json!("running"), &json!(null)));
 
     // As much as a frame takes, in the shapes that a page would show.
     let refs = (0..10_000).map(|_| r#"{"id":"x"}"#).collect::<Vec<_>>().join(",");
     let wide = format!(r#"{{"text":"x","summary":"{}","artifactRefs":[{refs}]}}"#, "s".repeat(100_000));
-    stage.viber.send_text(end(&wide)).await;
-    let ended = stage.operator.task_that(id(&task, "id"), "ended", |task| task["endedAt"].is_string()).await;
+    fixture.viber.send_text(end(&wide)).await;
+    let ended = fixture.operator.task_that(id(&task, "id"), "ended", |task| task["endedAt"].is_string()).await;
     let (good, bad) = (ended["state"] == "completed", ended["error"]["code"] == "bad_request");
     assert!(good || bad, "{}", ended["state"]);
     if good {
         assert!(ended["result"]["summary"].as_str().is_some_and(|text| text.chars().count() <= 280));
     }
-    unaffected(&stage, &mut neighbour, "after").await;
-    let grown = memory(stage.board.pid(), "VmHWM:").saturating_sub(before);
+    unaffected(&fixture, &mut neighbour, "after").await;
+    let grown = memory(fixture.board.pid(), "VmHWM:").saturating_sub(before);
     assert!(grown <= MOST, "the Board grew by {} MiB", grown / MIB);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test]

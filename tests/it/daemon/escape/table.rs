@@ -1,6 +1,6 @@
 //! What is tried, and under which layers it must fail.
 
-use super::stage::Layers;
+use super::baited::Layers;
 
 /// What a sandbox can confine, as the viber's page words it; `Kernel` is what no word stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,77 +2,77 @@
 
 use std::time::Duration;
 
-use board_tests::{Board, Engine, FakeDaemon, board::HOME, tasks::id, wait::within};
+use board_tests::{Neighbour, Board, Engine, FakeDaemon, board::HOME, tasks::id, wait::within};
 use serde_json::json;
 
-use super::{Neighbour, Stage, come_back, die_after, log, rows};
+use super::{LongLog, come_back, die_after, log, logged, rows, session};
 
 const LONG: Duration = Duration::from_secs(60);
 
 async fn f78_a_long_session_is_deleted_at_once_and_to_its_end(engine: Engine) {
-    let mut stage = Stage::set(engine, &log(700)).await;
-    stage.take_over().await;
-    let session = format!("/api/v1/sessions/{}", stage.session);
+    let mut fixture = logged(engine, &log(700)).await;
+    fixture.take_over().await;
+    let address = format!("/api/v1/sessions/{}", session());
     // Something of it is at work, and something waits.
-    let body = json!({ "goal": "at work", "sessionId": stage.session });
-    let task = stage.operator.post("/api/v1/tasks", &body).await.expect(201).json();
-    stage.operator.post("/api/v1/tasks", &body).await.expect(201);
-    stage.machine.submitted().await;
-    let listed = stage.operator.get("/api/v1/sessions").await.expect(200).json();
+    let body = json!({ "goal": "at work", "sessionId": session() });
+    let task = fixture.operator.post("/api/v1/tasks", &body).await.expect(201).json();
+    fixture.operator.post("/api/v1/tasks", &body).await.expect(201);
+    fixture.viber.submitted().await;
+    let listed = fixture.operator.get("/api/v1/sessions").await.expect(200).json();
     assert_eq!(listed["items"].as_array().expect("a list").len(), 1);
 
-    die_after(&mut stage.board, 8).await;
-    stage.operator.delete(&session).await.expect(204);
+    die_after(&mut fixture.board, 8).await;
+    fixture.operator.delete(&address).await.expect(204);
     // From then on it is nowhere, though its rows are.
-    let gone = stage.operator.try_send(stage.operator.request(reqwest::Method::GET, &session)).await;
+    let gone = fixture.operator.try_send(fixture.operator.request(reqwest::Method::GET, &address)).await;
     assert!(gone.is_err() || gone.is_ok_and(|answer| answer.status == 404));
-    come_back(&mut stage.board).await;
-    let owner = stage.board.owner().await;
-    for path in [session.clone(), format!("{session}/messages"), format!("/api/v1/tasks/{}", id(&task, "id"))] {
-        stage.operator.get(&path).await.expect(404);
+    come_back(&mut fixture.board).await;
+    let owner = fixture.board.owner().await;
+    for path in [address.clone(), format!("{address}/messages"), format!("/api/v1/tasks/{}", id(&task, "id"))] {
+        fixture.operator.get(&path).await.expect(404);
     }
-    owner.page(&format!("/t/{HOME}/sessions/{}", stage.session)).await.expect(404);
-    let listed = stage.operator.get("/api/v1/sessions").await.expect(200).json();
+    owner.page(&format!("/t/{HOME}/sessions/{}", session())).await.expect(404);
+    let listed = fixture.operator.get("/api/v1/sessions").await.expect(200).json();
     assert_eq!(listed["items"], json!([]));
-    let refused = stage.operator.post("/api/v1/tasks", &body).await;
+    let refused = fixture.operator.post("/api/v1/tasks", &body).await;
     assert_eq!(refused.status, 404, "{refused:?}");
     // It goes on by itself.
     let left = "SELECT (SELECT COUNT(*) FROM sessions) + (SELECT COUNT(*) FROM tasks) + (SELECT COUNT(*) FROM attempts) \
                 + (SELECT COUNT(*) FROM messages) + (SELECT COUNT(*) FROM parts) + (SELECT COUNT(*) FROM imports) AS n";
-    within(LONG, "nothing is left", || async { (rows(&stage.board, left).await == 0).then_some(()) }).await;
+    within(LONG, "nothing is left", || async { (rows(&fixture.board, left).await == 0).then_some(()) }).await;
     // Its id is free: the machine still has the log.
-    stage.machine.come_back().await;
-    stage.take_over().await;
-    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks").await, 700);
-    stage.operator.delete(&session).await.expect(204);
-    within(LONG, "nothing is left", || async { (rows(&stage.board, left).await == 0).then_some(()) }).await;
-    stage.board.sound().await;
+    fixture.viber.come_back().await;
+    fixture.take_over().await;
+    assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks").await, 700);
+    fixture.operator.delete(&address).await.expect(204);
+    within(LONG, "nothing is left", || async { (rows(&fixture.board, left).await == 0).then_some(()) }).await;
+    fixture.board.sound().await;
 }
 
 async fn f79_a_team_is_deleted_to_its_end_though_the_board_dies(engine: Engine) {
-    let mut stage = Stage::set(engine, &log(300)).await;
-    stage.take_over().await;
-    stage.board.make_operator("elsewhere", "far@example.org", "owner").await;
-    let other = stage.board.token("elsewhere", "operator").await;
-    let far = FakeDaemon::enrol_in(&stage.board, "elsewhere", "far").await;
+    let mut fixture = logged(engine, &log(300)).await;
+    fixture.take_over().await;
+    fixture.board.make_operator("elsewhere", "far@example.org", "owner").await;
+    let other = fixture.board.token("elsewhere", "operator").await;
+    let far = FakeDaemon::enrol_in(&fixture.board, "elsewhere", "far").await;
     let kept = other.submit(far.id.as_str(), "of another team").await;
     // Another process deletes it, the Board takes it away, and is cut off in the middle.
-    die_after(&mut stage.board, 6).await;
-    stage.board.cli(&["team", "delete", "--team", HOME, "--yes"]).await.good();
-    come_back(&mut stage.board).await;
+    die_after(&mut fixture.board, 6).await;
+    fixture.board.cli(&["team", "delete", "--team", HOME, "--yes"]).await.good();
+    come_back(&mut fixture.board).await;
     within(LONG, "nobody gets in", || async {
-        (stage.operator.get("/api/v1/sessions").await.status == 401).then_some(())
+        (fixture.operator.get("/api/v1/sessions").await.status == 401).then_some(())
     })
     .await;
     let left =
         "SELECT (SELECT COUNT(*) FROM teams) + (SELECT COUNT(*) FROM sessions) + (SELECT COUNT(*) FROM tasks) AS n";
-    within(LONG, "the other team alone is left", || async { (rows(&stage.board, left).await == 3).then_some(()) })
+    within(LONG, "the other team alone is left", || async { (rows(&fixture.board, left).await == 3).then_some(()) })
         .await;
     assert_eq!(id(&other.task(id(&kept, "id")).await, "state"), "pending");
     // The name is free again.
-    let said = stage.board.cli(&["team", "add", "--team", HOME]).await;
+    let said = fixture.board.cli(&["team", "add", "--team", HOME]).await;
     assert!(said.status.success(), "{said:?}");
-    sound(&stage.board).await;
+    sound(&fixture.board).await;
 }
 
 /// Rows of a viber that is not here: commands it has had, files it has told of, changes made for it.
@@ -111,8 +111,8 @@ async fn f92_a_team_whose_viber_has_a_great_many_rows_is_deleted_by_short_change
                 + (SELECT COUNT(*) FROM files) + (SELECT COUNT(*) FROM listings) + (SELECT COUNT(*) FROM edits) AS n";
     within(LONG, "the other team alone is left", || async {
         let asked = std::time::Instant::now();
-        neighbour.person.get("/api/v1/vibers").await.expect(200);
-        neighbour.person.submit(neighbour.viber.id.as_str(), "beside it").await;
+        neighbour.operator.get("/api/v1/vibers").await.expect(200);
+        neighbour.operator.submit(neighbour.viber.id.as_str(), "beside it").await;
         let took = asked.elapsed();
         assert!(took < Duration::from_secs(2), "somebody else waited for {took:?}");
         (rows(&board, left).await == 1).then_some(())

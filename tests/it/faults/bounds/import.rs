@@ -2,24 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use board_tests::{Engine, wait::within};
+use board_tests::{Engine, Fixture, Machine, Neighbour, wait::within};
 use protocol::TaskId;
 use serde_json::{Value, json};
 
-use super::{Neighbour, Stage, come_back, die_after, log, rows};
+use super::{LongLog, come_back, die_after, log, logged, rows, session};
 
 const LONG: Duration = Duration::from_secs(60);
 
 async fn f76_a_long_log_stops_nobody_elses_writes(engine: Engine) {
-    let stage = Stage::set(engine, &log(1_500)).await;
-    let neighbour = Neighbour::of(&stage.board).await;
-    let path = stage.import_path();
+    let fixture = logged(engine, &log(1_500)).await;
+    let neighbour = Neighbour::of(&fixture.board).await;
+    let path = fixture.import_path();
     let (nothing, mut waits) = (json!({}), Vec::new());
-    let taking = stage.operator.post(&path, &nothing);
+    let taking = fixture.operator.post(&path, &nothing);
     tokio::pin!(taking);
     let answer = loop {
         let asked = Instant::now();
-        let submitted = neighbour.person.submit(neighbour.viber.id.as_str(), "beside it");
+        let submitted = neighbour.operator.submit(neighbour.viber.id.as_str(), "beside it");
         tokio::select! {
             answer = &mut taking => break answer,
             _ = submitted => waits.push(asked.elapsed()),
@@ -30,15 +30,15 @@ async fn f76_a_long_log_stops_nobody_elses_writes(engine: Engine) {
     // The figure that is due (100 ms) is measured on a machine that does nothing else: see `long`.
     assert!(waits.iter().all(|wait| *wait < Duration::from_secs(2)), "{waits:?}");
     within(LONG, "all of it is there", || async {
-        (rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log' AND state = 'completed'").await
+        (rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log' AND state = 'completed'").await
             == 1_500)
             .then_some(())
     })
     .await;
-    stage.take_over().await;
-    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await, 1_500, "once");
+    fixture.take_over().await;
+    assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await, 1_500, "once");
     // Every change is short: I13.
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn f77_a_log_is_taken_over_to_its_end_though_the_board_dies(engine: Engine) {
@@ -58,36 +58,36 @@ async fn f77_a_log_is_taken_over_to_its_end_though_the_board_dies(engine: Engine
         lines.push(line("tool-result", json!({ "callId": call, "tool": "shell", "result": "a", "ok": true })));
     }
     lines.push(line("completed", json!({ "summary": "done" })));
-    let mut stage = Stage::set(engine, &lines).await;
-    let path = stage.import_path();
+    let mut fixture = logged(engine, &lines).await;
+    let path = fixture.import_path();
     // In the middle of the tasks, in the middle of the answer.
     for commits in [6, 14] {
-        die_after(&mut stage.board, commits).await;
+        die_after(&mut fixture.board, commits).await;
         // Its answer is lost with it.
-        drop(stage.operator.try_send(stage.operator.request(reqwest::Method::POST, &path).json(&json!({}))).await);
-        come_back(&mut stage.board).await;
-        stage.machine.come_back().await;
+        drop(fixture.operator.try_send(fixture.operator.request(reqwest::Method::POST, &path).json(&json!({}))).await);
+        come_back(&mut fixture.board).await;
+        fixture.viber.come_back().await;
     }
     // Nobody asks again: it goes on by itself.
     within(LONG, "it is there to its end", || async {
         let parts = "SELECT COUNT(*) AS n FROM parts p JOIN messages m ON m.team_id = p.team_id \
                      AND m.message_id = p.message_id JOIN tasks t ON t.team_id = m.team_id AND t.task_id = m.task_id \
                      WHERE t.goal = 'many calls' AND m.role = 'assistant'";
-        (rows(&stage.board, parts).await == 800).then_some(())
+        (rows(&fixture.board, parts).await == 800).then_some(())
     })
     .await;
     within(LONG, "nobody waits for it", || async {
-        (rows(&stage.board, "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL").await == 0).then_some(())
+        (rows(&fixture.board, "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL").await == 0).then_some(())
     })
     .await;
-    stage.take_over().await;
-    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks").await, 121);
+    fixture.take_over().await;
+    assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks").await, 121);
     let parts = "SELECT COUNT(*) AS n FROM parts";
-    assert_eq!(rows(&stage.board, parts).await, 121 + 800, "each once");
+    assert_eq!(rows(&fixture.board, parts).await, 121 + 800, "each once");
     let doubled =
         "SELECT COUNT(*) AS n FROM (SELECT task_id FROM messages GROUP BY task_id, role HAVING COUNT(*) > 1) x";
-    assert_eq!(rows(&stage.board, doubled).await, 0);
-    stage.board.sound().await;
+    assert_eq!(rows(&fixture.board, doubled).await, 0);
+    fixture.board.sound().await;
 }
 
 /// A line of a log.
@@ -105,36 +105,36 @@ async fn f90_a_task_of_a_great_many_attempts_is_taken_over_by_short_changes(engi
         lines.push(line(&task, attempt, "text", &json!({ "text": "hello" })));
         lines.push(line(&task, attempt, "stopped", &json!({})));
     }
-    let mut stage = Stage::set(engine, &lines).await;
-    let path = stage.import_path();
-    die_after(&mut stage.board, 8).await;
-    drop(stage.operator.try_send(stage.operator.request(reqwest::Method::POST, &path).json(&json!({}))).await);
-    come_back(&mut stage.board).await;
-    let some = rows(&stage.board, "SELECT COUNT(*) AS n FROM attempts").await;
+    let mut fixture = logged(engine, &lines).await;
+    let path = fixture.import_path();
+    die_after(&mut fixture.board, 8).await;
+    drop(fixture.operator.try_send(fixture.operator.request(reqwest::Method::POST, &path).json(&json!({}))).await);
+    come_back(&mut fixture.board).await;
+    let some = rows(&fixture.board, "SELECT COUNT(*) AS n FROM attempts").await;
     assert!((1..1_000).contains(&some), "each change left whole attempts, and not all of them: {some}");
-    stage.machine.come_back().await;
+    fixture.viber.come_back().await;
     let answer = loop {
-        let answer = stage.operator.post(&path, &json!({})).await;
+        let answer = fixture.operator.post(&path, &json!({})).await;
         if answer.status == 200 {
             break answer.json();
         }
         assert_eq!(answer.status, 409, "the machine may just be coming back: {answer:?}");
     };
     assert_eq!(answer["tasks"], 1, "it is one task, however many pieces brought it: {answer:#}");
-    stage.take_over().await;
+    fixture.take_over().await;
     // Nobody tries so often: what is beyond is said, and not taken over.
     let of = "SELECT COUNT(*) AS n FROM attempts WHERE outcome = 'stopped'";
-    assert_eq!(rows(&stage.board, of).await, 1_000);
-    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM messages").await, 1 + 1_000, "each once");
+    assert_eq!(rows(&fixture.board, of).await, 1_000);
+    assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM messages").await, 1 + 1_000, "each once");
     let said = "SELECT COUNT(*) AS n FROM parts WHERE body LIKE '%1000 of the log%lines%cannot be read%'";
-    assert_eq!(rows(&stage.board, said).await, 1);
-    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM parts").await, 1 + 1_000 + 1);
-    stage.board.sound().await;
+    assert_eq!(rows(&fixture.board, said).await, 1);
+    assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM parts").await, 1 + 1_000 + 1);
+    fixture.board.sound().await;
 }
 
 /// A figure of the Board's process, MiB.
-fn memory(stage: &Stage, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", stage.board.pid())).expect("a process");
+fn memory(fixture: &Fixture<Machine>, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", fixture.board.pid())).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
 }
@@ -149,26 +149,26 @@ async fn f91_a_log_whose_task_never_ends_fits_into_memory(engine: Engine) {
     // 60 MB of one answer.
     let text = "x".repeat(100_000);
     lines.extend((0..600).map(|_| line(&two, 1, "text", &json!({ "text": text }))));
-    let stage = Stage::set(engine, &lines).await;
+    let fixture = logged(engine, &lines).await;
     drop(lines);
-    stage.machine.inside().at_once = 2;
-    let before = memory(&stage, "VmRSS:");
-    let answer = stage.operator.post(&stage.import_path(), &json!({})).await.expect(200).json();
+    fixture.viber.inside().at_once = 2;
+    let before = memory(&fixture, "VmRSS:");
+    let answer = fixture.operator.post(&fixture.import_path(), &json!({})).await.expect(200).json();
     println!("{engine:?}: {answer}");
     within(LONG, "all of it is read", || async {
         let ended = "SELECT COUNT(*) AS n FROM tasks WHERE state IN ('completed', 'error')";
         let waits = "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL";
-        (rows(&stage.board, ended).await == 2 && rows(&stage.board, waits).await == 0).then_some(())
+        (rows(&fixture.board, ended).await == 2 && rows(&fixture.board, waits).await == 0).then_some(())
     })
     .await;
-    let most = memory(&stage, "VmHWM:");
+    let most = memory(&fixture, "VmHWM:");
     println!("{engine:?}: {before} MiB before, {most} MiB at most");
     assert!(most < before + 48, "{before} MiB before, {most} MiB at most");
     let said = "SELECT COUNT(*) AS n FROM parts WHERE body LIKE '%is left out: it is too long%'";
-    assert_eq!(rows(&stage.board, said).await, 1);
-    stage.take_over().await;
-    assert_eq!(rows(&stage.board, "SELECT COUNT(*) AS n FROM messages").await, 2 + 1, "each once");
-    stage.board.sound().await;
+    assert_eq!(rows(&fixture.board, said).await, 1);
+    fixture.take_over().await;
+    assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM messages").await, 2 + 1, "each once");
+    fixture.board.sound().await;
 }
 
 async fn f91_a_first_task_that_takes_long_to_read_is_waited_for(engine: Engine) {
@@ -176,21 +176,21 @@ async fn f91_a_first_task_that_takes_long_to_read_is_waited_for(engine: Engine) 
     let mut lines = vec![line(&task, 1, "goal", &json!({ "text": "a long one" }))];
     lines.extend((0..8).map(|n| line(&task, 1, "text", &json!({ "text": format!("word {n}") }))));
     lines.push(line(&task, 1, "completed", &json!({ "summary": "done" })));
-    let stage = Stage::set(engine, &lines).await;
-    stage.machine.inside().at_once = 2;
-    stage.machine.inside().slow = Duration::from_millis(3_200);
-    let answer = stage.operator.post(&stage.import_path(), &json!({})).await.expect(200).json();
+    let fixture = logged(engine, &lines).await;
+    fixture.viber.inside().at_once = 2;
+    fixture.viber.inside().slow = Duration::from_millis(3_200);
+    let answer = fixture.operator.post(&fixture.import_path(), &json!({})).await.expect(200).json();
     assert_eq!((&answer["more"], &answer["tasks"]), (&json!(true), &json!(0)), "{answer:#}");
     // The session is there to be looked at, and says that its log is being taken over.
-    stage.operator.get(&format!("/api/v1/sessions/{}", stage.session)).await.expect(200);
-    stage.machine.inside().slow = Duration::ZERO;
+    fixture.operator.get(&format!("/api/v1/sessions/{}", session())).await.expect(200);
+    fixture.viber.inside().slow = Duration::ZERO;
     within(LONG, "it is there to its end", || async {
         let done = "SELECT COUNT(*) AS n FROM tasks WHERE state = 'completed'";
-        (rows(&stage.board, done).await == 1).then_some(())
+        (rows(&fixture.board, done).await == 1).then_some(())
     })
     .await;
-    stage.take_over().await;
-    stage.board.sound().await;
+    fixture.take_over().await;
+    fixture.board.sound().await;
 }
 
 crate::on_both_databases!(
@@ -205,35 +205,35 @@ crate::on_both_databases!(
 mod long {
     use std::time::{Duration, Instant};
 
-    use board_tests::{Engine, wait::within};
+    use board_tests::{Engine, Neighbour, wait::within};
     use serde_json::json;
 
-    use super::{LONG, Neighbour, Stage, log, rows};
+    use super::{LONG, LongLog, log, logged, rows, session};
 
     /// Between two submits: together they stay below the limit of requests, 100 a second.
     const SUBMIT_INTERVAL: Duration = Duration::from_millis(12);
 
     async fn sixty_thousand_lines_beside_somebody_elses_submits(engine: Engine) {
-        let stage = Stage::set(engine, &log(30_000)).await;
-        let neighbour = Neighbour::of(&stage.board).await;
+        let fixture = logged(engine, &log(30_000)).await;
+        let neighbour = Neighbour::of(&fixture.board).await;
         let mut alone = Vec::new();
         for _ in 0..200 {
             let asked = Instant::now();
-            neighbour.person.submit(neighbour.viber.id.as_str(), "alone").await;
+            neighbour.operator.submit(neighbour.viber.id.as_str(), "alone").await;
             alone.push(asked.elapsed());
         }
         alone.sort();
         println!("{engine:?}: submits alone: p50 {:?}, p99 {:?}, max {:?}", alone[100], alone[197], alone[199]);
         let began = Instant::now();
-        stage.operator.post(&stage.import_path(), &json!({})).await.expect(200);
+        fixture.operator.post(&fixture.import_path(), &json!({})).await.expect(200);
         let mut waits = Vec::new();
         loop {
             tokio::time::sleep(SUBMIT_INTERVAL).await;
             let asked = Instant::now();
-            neighbour.person.submit(neighbour.viber.id.as_str(), "beside it").await;
+            neighbour.operator.submit(neighbour.viber.id.as_str(), "beside it").await;
             waits.push(asked.elapsed());
             let waits_for = "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL";
-            if waits.len() % 50 == 0 && rows(&stage.board, waits_for).await == 0 {
+            if waits.len() % 50 == 0 && rows(&fixture.board, waits_for).await == 0 {
                 break;
             }
         }
@@ -248,23 +248,23 @@ mod long {
             at(100)
         );
         within(LONG, "all of it is there", || async {
-            (rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await == 30_000).then_some(())
+            (rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await == 30_000).then_some(())
         })
         .await;
         let began = Instant::now();
-        stage.operator.delete(&format!("/api/v1/sessions/{}", stage.session)).await.expect(204);
+        fixture.operator.delete(&format!("/api/v1/sessions/{}", session())).await.expect(204);
         println!("{engine:?}: deleted for everybody after {:?}", began.elapsed());
         let mut slowest = Duration::ZERO;
-        while rows(&stage.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await > 0 {
+        while rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await > 0 {
             for _ in 0..20 {
                 tokio::time::sleep(SUBMIT_INTERVAL).await;
                 let asked = Instant::now();
-                neighbour.person.submit(neighbour.viber.id.as_str(), "beside it").await;
+                neighbour.operator.submit(neighbour.viber.id.as_str(), "beside it").await;
                 slowest = slowest.max(asked.elapsed());
             }
         }
         println!("{engine:?}: gone after {:?}; the slowest submit beside it {slowest:?}", began.elapsed());
-        stage.board.sound().await;
+        fixture.board.sound().await;
     }
 
     crate::on_both_databases!(sixty_thousand_lines_beside_somebody_elses_submits);

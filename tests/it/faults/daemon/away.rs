@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use board_tests::{
+    fixture::echo,
     FakeBoard, Viber, eventually,
     fake_board::{Manner, credential},
     programs::free_port,
     within,
 };
-
-use super::echo;
 
 /// The longest that a daemon may wait between two tries.
 const LONGEST: Duration = Duration::from_secs(30);

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use board_tests::{Engine, eventually, spawns::living, viber::processes_with, within};
+use board_tests::{Viber, Fixture, Engine, eventually, spawns::living, viber::processes_with, within};
 use serde_json::{Value, json};
 
-use super::{Lab, content, kind, lives, number};
+use super::{Spawning, content, kind, lives, number};
 
 /// Ten children to a process, none of which minds SIGTERM: with a depth of 3 they are 1,111.
 const TREE: &str = r#"trap '' TERM
@@ -24,24 +24,24 @@ fn odd_seconds() -> String {
 }
 
 /// Stops the task and waits until everything with `mark` is dead; how many processes the viber says it ended.
-async fn stop(lab: &Lab, task: &str, mark: &str) -> u64 {
+async fn stop(fixture: &Fixture<Viber>, task: &str, mark: &str) -> u64 {
     let asked = Instant::now();
-    lab.operator.stop(task).await.expect(200);
+    fixture.operator.stop(task).await.expect(200);
     let confirmed = |task: &Value| task["stopConfirmedAt"].is_string();
-    lab.operator.task_within(Duration::from_secs(12), task, "all dead, and the Board knows", confirmed).await;
+    fixture.operator.task_within(Duration::from_secs(12), task, "all dead, and the Board knows", confirmed).await;
     let left = processes_with(mark);
     assert!(left.is_empty() && living(task).is_empty(), "confirmed before it was true: {left:?} {:?}", living(task));
     println!("all dead {:?} after the stop", asked.elapsed());
-    let events = lab.events(task).await;
+    let events = fixture.events(task).await;
     let last = events.last().expect("an ending");
     assert_eq!(kind(last), "task:stopped", "{last}");
-    lab.sound().await;
+    fixture.sound().await;
     number(&last["killed"])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f20_what_ignores_sigterm_forks_twice_or_leaves_its_session_is_dead_after_a_stop() {
-    let lab = Lab::echo(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
     let mark = odd_seconds();
     let scripts = [
         ("deaf.sh", "trap '' TERM\nexec sleep $1\n"),
@@ -50,47 +50,47 @@ async fn f20_what_ignores_sigterm_forks_twice_or_leaves_its_session_is_dead_afte
         ("halted.sh", "kill -STOP $$\nexec sleep $1\n"),
     ];
     for (name, script) in scripts {
-        std::fs::write(lab.viber.space().join(name), script).expect("a script");
+        std::fs::write(fixture.viber.space().join(name), script).expect("a script");
     }
     let command = format!(
         "sh deaf.sh {mark} & sh twice.sh {mark}; setsid sh deaf.sh {mark} & sh away.sh {mark}; sh halted.sh {mark} & \
          trap '' TERM; echo all begun; while :; do wait; done"
     );
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(&command))).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(&command))).await;
     eventually("all begun", || async {
-        let begun = content(&lab.events(&task).await, "tool-output").contains("all begun");
+        let begun = content(&fixture.events(&task).await, "tool-output").contains("all begun");
         let sleeping = processes_with(&mark).iter().filter(|(_, line)| line.starts_with("sleep ")).count();
         (begun && sleeping >= 4).then_some(())
     })
     .await;
-    let killed = stop(&lab, &task, &mark).await;
+    let killed = stop(&fixture, &task, &mark).await;
     assert!(killed >= 6, "{killed} were ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f20_a_tree_of_a_thousand_processes_is_dead_after_a_stop() {
-    let lab = Lab::echo(Engine::Sqlite).await;
-    std::fs::write(lab.viber.space().join("tree.sh"), TREE).expect("a script");
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    std::fs::write(fixture.viber.space().join("tree.sh"), TREE).expect("a script");
     let mark = odd_seconds();
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(&format!("sh tree.sh 3 {mark}")))).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(&format!("sh tree.sh 3 {mark}")))).await;
     within(Duration::from_secs(60), "a thousand leaves", || async {
         let leaves = processes_with(&mark).iter().filter(|(_, line)| line.starts_with("sleep ")).count();
         (leaves >= 1000).then_some(())
     })
     .await;
-    let killed = stop(&lab, &task, &mark).await;
+    let killed = stop(&fixture, &task, &mark).await;
     assert!(killed >= 1111, "{killed} were ended");
     // The machine is free again.
-    let next = lab.submit("shell echo still here").await;
-    assert_eq!(lab.ended(&next).await["state"], "completed");
-    lab.board.sound().await;
+    let next = fixture.give("shell echo still here").await;
+    assert_eq!(fixture.over(&next).await["state"], "completed");
+    fixture.board.sound().await;
 }
 
 /// The tool-result of a task that has completed, with how long the command took.
-async fn result(lab: &Lab, task: &str) -> (Value, Duration) {
-    let done = lab.ended(task).await;
+async fn result(fixture: &Fixture<Viber>, task: &str) -> (Value, Duration) {
+    let done = fixture.over(task).await;
     assert_eq!(done["state"], "completed", "{done:#}");
-    let events = lab.events(task).await;
+    let events = fixture.events(task).await;
     let result = events.iter().find(|event| kind(event) == "tool-result").expect("a result");
     let took = Duration::from_millis(number(&result["event"]["durationMs"]));
     (result["event"]["result"].clone(), took)
@@ -102,45 +102,45 @@ fn text<'a>(result: &'a Value, field: &str) -> &'a str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f22_a_grandchild_that_holds_the_output_does_not_hold_the_task() {
-    let lab = Lab::echo(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
     let mark = odd_seconds();
     let holder = format!("(trap '' TERM; sleep {mark}; echo late) & echo early");
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(&holder))).await;
-    let (result, took) = result(&lab, &task).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(&holder))).await;
+    let (result, took) = result(&fixture, &task).await;
     assert!(took <= Duration::from_secs(5), "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(0), "early\n"), "{result}");
     assert!(text(&result, "note").contains("background"), "it says what it ended: {result}");
     assert!(processes_with(&mark).is_empty());
-    assert_eq!(content(&lab.events(&task).await, "tool-output"), "early\n");
-    lab.sound().await;
+    assert_eq!(content(&fixture.events(&task).await, "tool-output"), "early\n");
+    fixture.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f22_a_command_that_closes_its_output_is_waited_for() {
-    let lab = Lab::echo(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
     let command = "echo early; exec >&- 2>&-; sleep 1; echo yes >finished; exit 7";
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(command))).await;
-    let (result, took) = result(&lab, &task).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(command))).await;
+    let (result, took) = result(&fixture, &task).await;
     assert!(took >= Duration::from_secs(1) && took <= Duration::from_secs(15), "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(7), "early\n"), "{result}");
-    assert_eq!(std::fs::read_to_string(lab.viber.space().join("finished")).expect("written"), "yes\n");
-    lab.sound().await;
+    assert_eq!(std::fs::read_to_string(fixture.viber.space().join("finished")).expect("written"), "yes\n");
+    fixture.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f22_output_that_somebody_outside_holds_is_marked() {
-    let lab = Lab::echo(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
     let command = "echo early; while [ ! -e go ]; do sleep 0.05; done; echo last";
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(command))).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(command))).await;
     let pid = eventually("it began", || async { living(&task).first().copied() }).await;
     // As a program would that got the descriptor over a socket.
     let held = OpenOptions::new().write(true).open(format!("/proc/{pid}/fd/1")).expect("its output");
-    std::fs::write(lab.viber.space().join("go"), "").expect("a file");
-    let (result, took) = result(&lab, &task).await;
+    std::fs::write(fixture.viber.space().join("go"), "").expect("a file");
+    let (result, took) = result(&fixture, &task).await;
     drop(held);
     assert!(!lives(pid));
     assert!(took <= Duration::from_secs(15), "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(0), "early\nlast\n"), "{result}");
     assert!(text(&result, "note").contains("outside still holds"), "{result}");
-    lab.sound().await;
+    fixture.sound().await;
 }

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use board_tests::{
-    Engine, FakeBoard, Llm, Viber, eventually,
+    fixture::echo,
+    Fixture,
+    Engine, FakeBoard, Viber, eventually,
     fake_board::Manner,
     llm::{Gate, Piece, Reply},
     spawns::living,
@@ -12,7 +14,7 @@ use board_tests::{
 };
 use serde_json::json;
 
-use super::{Lab, content, echo, kind};
+use super::{Spawning, content, kind};
 
 crate::on_both_databases!(
     f13_a_killed_daemon_takes_its_commands_along_and_says_so,
@@ -20,9 +22,9 @@ crate::on_both_databases!(
 );
 
 /// Two processes that do not want to die, one of them in a session of its own, and the ledger's line.
-fn stubborn(lab: &Lab, mark: &str) -> String {
+fn stubborn(fixture: &Fixture<Viber>, mark: &str) -> String {
     let deaf = format!("sh -c 'trap \"\" TERM; while :; do sleep 1; done; : {mark}'");
-    lab.spawns.command(&format!("{deaf} & setsid {deaf} & echo begun; wait"))
+    fixture.spawns().command(&format!("{deaf} & setsid {deaf} & echo begun; wait"))
 }
 
 fn mark() -> String {
@@ -30,144 +32,143 @@ fn mark() -> String {
 }
 
 /// Submits something stubborn and waits until it is begun and the Board knows; the task and the mark of its processes.
-async fn running(lab: &Lab) -> (String, String) {
+async fn running(fixture: &Fixture<Viber>) -> (String, String) {
     let mark = mark();
-    let task = lab.submit(&format!("before it dies\nshell {}", stubborn(lab, &mark))).await;
+    let task = fixture.give(&format!("before it dies\nshell {}", stubborn(fixture, &mark))).await;
     within(Duration::from_secs(30), "the command runs", || async { (processes_with(&mark).len() >= 3).then_some(()) })
         .await;
     eventually("the Board has seen its output", || async {
-        content(&lab.events(&task).await, "tool-output").contains("begun").then_some(())
+        content(&fixture.events(&task).await, "tool-output").contains("begun").then_some(())
     })
     .await;
     (task, mark)
 }
 
 async fn f13_a_killed_daemon_takes_its_commands_along_and_says_so(engine: Engine) {
-    let mut lab = Lab::echo(engine).await;
-    let (task, mark) = running(&lab).await;
-    let before = lab.events(&task).await;
-    lab.viber.kill9();
+    let mut fixture = Fixture::on(engine).echoing().with_viber().await;
+    let (task, mark) = running(&fixture).await;
+    let before = fixture.events(&task).await;
+    fixture.viber.kill9();
     within(Duration::from_secs(5), "its commands are gone", || async {
         processes_with(&mark).is_empty().then_some(())
     })
     .await;
-    lab.viber.run();
-    let failed = lab.operator.task_in(&task, "error").await;
+    fixture.viber.run();
+    let failed = fixture.operator.task_in(&task, "error").await;
     assert_eq!((&failed["error"]["code"], &failed["attempt"]), (&json!("daemon_restarted"), &json!(1)));
-    let after = lab.events(&task).await;
+    let after = fixture.events(&task).await;
     assert_eq!(&after[..before.len()], &before[..], "what was reported is kept");
     assert_eq!(kind(after.last().expect("an ending")), "task:error");
-    assert_eq!(lab.spawns.begun(&task), 1, "not run again");
+    assert_eq!(fixture.spawns().begun(&task), 1, "not run again");
 
     // A retry is a new attempt that everybody sees.
-    lab.operator.retry(&task).await.expect(200);
-    within(Duration::from_secs(30), "the second begins", || async { (lab.spawns.begun(&task) == 2).then_some(()) })
+    fixture.operator.retry(&task).await.expect(200);
+    within(Duration::from_secs(30), "the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) })
         .await;
-    lab.operator.stop(&task).await.expect(200);
-    lab.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
+    fixture.operator.stop(&task).await.expect(200);
+    fixture.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert!(processes_with(&mark).is_empty());
-    let attempts: Vec<u32> = lab.spawns.all().iter().map(|spawn| spawn.attempt).collect();
+    let attempts: Vec<u32> = fixture.spawns().all().iter().map(|spawn| spawn.attempt).collect();
     assert_eq!(attempts, [1, 2]);
-    lab.sound().await;
+    fixture.sound().await;
 }
 
 async fn f13_a_killed_daemon_that_stays_away_loses_its_task(engine: Engine) {
-    let mut lab = Lab::echo(engine).await;
-    lab.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
-    let (task, mark) = running(&lab).await;
-    let before = lab.events(&task).await;
-    lab.viber.kill9();
+    let mut fixture = Fixture::on(engine).echoing().with_viber().await;
+    fixture.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
+    let (task, mark) = running(&fixture).await;
+    let before = fixture.events(&task).await;
+    fixture.viber.kill9();
     within(Duration::from_secs(5), "its commands are gone", || async {
         processes_with(&mark).is_empty().then_some(())
     })
     .await;
-    let lost = lab.operator.task_in(&task, "error").await;
+    let lost = fixture.operator.task_in(&task, "error").await;
     assert_eq!((&lost["error"]["code"], &lost["contact"]["state"]), (&json!("lost"), &json!("disconnected")));
-    assert_eq!(lab.events(&task).await[..before.len()], before[..], "what was reported is kept");
+    assert_eq!(fixture.events(&task).await[..before.len()], before[..], "what was reported is kept");
     // Back again it tells how it really ended; nothing is begun by that.
-    lab.viber.run();
-    let told = lab.operator.task_that(&task, "told", |task| task["error"]["code"] == "daemon_restarted").await;
+    fixture.viber.run();
+    let told = fixture.operator.task_that(&task, "told", |task| task["error"]["code"] == "daemon_restarted").await;
     assert_eq!((&told["state"], &told["attempt"]), (&json!("error"), &json!(1)));
-    assert_eq!(lab.spawns.begun(&task), 1, "not run again");
-    lab.sound().await;
+    assert_eq!(fixture.spawns().begun(&task), 1, "not run again");
+    fixture.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f18_a_second_daemon_on_one_home_is_turned_away() {
-    let mut lab = Lab::echo(Engine::Sqlite).await;
-    let task = lab.submit("wait").await;
-    lab.operator.task_in(&task, "running").await;
-    let second = lab.viber.cli(&["run"]).await;
+    let mut fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let task = fixture.give("wait").await;
+    fixture.operator.task_in(&task, "running").await;
+    let second = fixture.viber.cli(&["run"]).await;
     assert_eq!(second.code(), 78, "{second:?}");
     assert!(second.err.contains("locked"), "{second:?}");
-    let status = lab.viber.cli(&["status"]).await;
+    let status = fixture.viber.cli(&["status"]).await;
     assert!(status.out.contains("is connected"), "{status:?}");
-    let alone = lab.viber.cli(&["task", "hello", "--json"]).await;
+    let alone = fixture.viber.cli(&["task", "hello", "--json"]).await;
     assert!(alone.status.success(), "the first takes what is asked on the machine: {alone:?}");
-    assert_eq!(lab.operator.task(&task).await["state"], "running", "the first goes on undisturbed");
-    assert!(lab.viber.alive());
+    assert_eq!(fixture.operator.task(&task).await["state"], "running", "the first goes on undisturbed");
+    assert!(fixture.viber.alive());
     // The lock dies with its holder, however it dies.
-    lab.viber.kill9();
-    lab.viber.run();
-    assert_eq!(lab.ended(&task).await["error"]["code"], "daemon_restarted");
-    let next = lab.submit("still here").await;
-    assert_eq!(lab.ended(&next).await["state"], "completed");
-    lab.sound().await;
+    fixture.viber.kill9();
+    fixture.viber.run();
+    assert_eq!(fixture.over(&task).await["error"]["code"], "daemon_restarted");
+    let next = fixture.give("still here").await;
+    assert_eq!(fixture.over(&next).await["state"], "completed");
+    fixture.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f23_a_terminated_daemon_lets_its_task_finish_and_begins_nothing_new() {
     let gate = Gate::new();
     let reply = Reply::Stream(vec![Piece::text("first half, "), Piece::Wait(gate.clone()), Piece::text("second half")]);
-    let llm = Llm::start([reply, Reply::text("later")]).await;
-    let mut lab = Lab::thinking(Engine::Sqlite, &llm).await;
-    let task = lab.submit("take your time").await;
-    eventually("it runs", || async { content(&lab.events(&task).await, "text-delta").contains("first").then_some(()) })
+    let mut fixture = Fixture::on(Engine::Sqlite).thinking([reply, Reply::text("later")]).with_viber().await;
+    let task = fixture.give("take your time").await;
+    eventually("it runs", || async { content(&fixture.events(&task).await, "text-delta").contains("first").then_some(()) })
         .await;
-    lab.viber.begin_stop();
-    eventually("it drains", || async { lab.viber.log().contains("ending: waiting").then_some(()) }).await;
-    let next = lab.submit("not any more").await;
-    let seen = lab.operator.task_that(&next, "accepted", |task| task["delivery"] == "accepted").await;
+    fixture.viber.begin_stop();
+    eventually("it drains", || async { fixture.viber.log().contains("ending: waiting").then_some(()) }).await;
+    let next = fixture.give("not any more").await;
+    let seen = fixture.operator.task_that(&next, "accepted", |task| task["delivery"] == "accepted").await;
     assert_eq!(seen["state"], "pending", "nothing new is begun");
-    assert_eq!(lab.operator.task(&task).await["contact"]["state"], "connected");
+    assert_eq!(fixture.operator.task(&task).await["contact"]["state"], "connected");
     gate.open();
-    let done = lab.operator.task_in(&task, "completed").await;
+    let done = fixture.operator.task_in(&task, "completed").await;
     assert_eq!(done["result"]["text"], "first half, second half");
-    assert!(lab.viber.ended().await.success());
-    assert_eq!(lab.operator.task(&next).await["state"], "pending", "it waits on the machine's disk");
-    lab.viber.run();
-    let done = lab.ended(&next).await;
+    assert!(fixture.viber.ended().await.success());
+    assert_eq!(fixture.operator.task(&next).await["state"], "pending", "it waits on the machine's disk");
+    fixture.viber.run();
+    let done = fixture.over(&next).await;
     assert_eq!(
         (&done["state"], &done["result"]["text"], &done["attempt"]),
         (&json!("completed"), &json!("later"), &json!(1))
     );
-    assert_eq!(llm.requests().len(), 2, "begun once each");
-    lab.sound().await;
+    assert_eq!(fixture.llm.requests().len(), 2, "begun once each");
+    fixture.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f23_a_daemon_told_twice_hands_its_task_back() {
-    let mut lab = Lab::echo(Engine::Sqlite).await;
-    let (task, mark) = running(&lab).await;
-    lab.viber.begin_stop();
-    eventually("it drains", || async { lab.viber.log().contains("ending: waiting").then_some(()) }).await;
+    let mut fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let (task, mark) = running(&fixture).await;
+    fixture.viber.begin_stop();
+    eventually("it drains", || async { fixture.viber.log().contains("ending: waiting").then_some(()) }).await;
     let told = Instant::now();
-    lab.viber.begin_stop();
-    assert!(lab.viber.ended().await.success());
+    fixture.viber.begin_stop();
+    assert!(fixture.viber.ended().await.success());
     assert!(told.elapsed() < Duration::from_secs(20), "{:?}", told.elapsed());
     assert!(processes_with(&mark).is_empty() && living(&task).is_empty());
     // It said so before it went: nobody has to wait for its return.
-    let back = lab.ended(&task).await;
+    let back = fixture.over(&task).await;
     assert_eq!((&back["state"], &back["error"]["code"]), (&json!("error"), &json!("daemon_restarted")));
     assert_eq!(back["error"]["retryable"], true);
-    lab.viber.run();
-    lab.viber.connected(&lab.operator).await;
-    lab.operator.retry(&task).await.expect(200);
-    within(Duration::from_secs(30), "the second begins", || async { (lab.spawns.begun(&task) == 2).then_some(()) })
+    fixture.viber.run();
+    fixture.viber.connected(&fixture.operator).await;
+    fixture.operator.retry(&task).await.expect(200);
+    within(Duration::from_secs(30), "the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) })
         .await;
-    lab.operator.stop(&task).await.expect(200);
-    lab.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
-    lab.sound().await;
+    fixture.operator.stop(&task).await.expect(200);
+    fixture.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
+    fixture.sound().await;
 }
 
 /// A daemon at a fake Board that works on a task, told to end `at` the returned moment.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, Disk, Engine, Llm, Viber,
+    Fixture,
+    Disk, Engine, Viber,
     canary::files,
     disk::played_apart,
     eventually,
@@ -12,7 +13,7 @@ use board_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{Lab, content, kind, lines, number, says};
+use super::{Spawning, content, kind, lines, number, says};
 
 /// All that the daemon keeps for the Board lies on 8 MiB, and its model says 12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,22 +23,21 @@ async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_resu
     }
     let (gate, text) = (Gate::new(), lines(12 * 1024 * 1024));
     let pieces = [vec![Piece::text("first words. "), Piece::Wait(gate.clone())], says(&text)].concat();
-    let llm = Llm::start([Reply::Stream(pieces), Reply::text("room again")]).await;
     let said = format!("first words. {}", text.concat());
 
-    let board = Board::start(Engine::Sqlite).await;
-    let viber = Viber::fresh("lab");
-    std::fs::create_dir_all(viber.home().join("state")).expect("folders");
-    let disk = Disk::in_memory(&viber.home().join("state"), 8);
-    let mut lab = Lab::at(board, viber, |viber| viber.think_with(&llm, "openai")).await;
-    let task = lab.submit("talk without end").await;
+    let machine = Viber::fresh("lab");
+    std::fs::create_dir_all(machine.home().join("state")).expect("folders");
+    let disk = Disk::in_memory(&machine.home().join("state"), 8);
+    let script = [Reply::Stream(pieces), Reply::text("room again")];
+    let mut fixture = Fixture::on(Engine::Sqlite).machine(machine).thinking(script).with_viber().await;
+    let task = fixture.give("talk without end").await;
     eventually("its first words", || async {
-        content(&lab.events(&task).await, "text-delta").starts_with("first words").then_some(())
+        content(&fixture.events(&task).await, "text-delta").starts_with("first words").then_some(())
     })
     .await;
-    lab.board.kill9();
+    fixture.board.kill9();
     gate.open();
-    within(Duration::from_secs(60), "the model has said all", || async { llm.requests()[0].finished.then_some(()) })
+    within(Duration::from_secs(60), "the model has said all", || async { fixture.llm.requests()[0].finished.then_some(()) })
         .await;
     within(Duration::from_secs(60), "the result is on the disk", || async {
         let newest = files(&disk.path).into_iter().filter(|file| file.extension().is_some_and(|e| e == "seg")).max()?;
@@ -49,12 +49,12 @@ async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_resu
     assert!(disk.free() < 1024 * 1024, "the disk was full: {} bytes are free", disk.free());
 
     // Also a daemon that starts on a full disk has it.
-    lab.viber.kill9();
-    lab.viber.run();
-    lab.board.restart().await;
+    fixture.viber.kill9();
+    fixture.viber.run();
+    fixture.board.restart().await;
     let done =
-        lab.operator.task_within(Duration::from_secs(60), &task, "completed", |t| t["state"] == "completed").await;
-    let events = lab.events(&task).await;
+        fixture.operator.task_within(Duration::from_secs(60), &task, "completed", |t| t["state"] == "completed").await;
+    let events = fixture.events(&task).await;
     let gaps: Vec<&Value> = events.iter().filter(|event| kind(event) == "gap").collect();
     assert!(!gaps.is_empty(), "what could not be kept is named");
     for gap in &gaps {
@@ -77,13 +77,13 @@ async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_resu
     let result = done["result"]["text"].as_str().expect("a text");
     assert!(result.starts_with("first words. line 00000000") && result.len() > 32 * 1024, "{}", result.len());
     let whole = done["result"]["artifactRefs"][0]["ref"].as_str().expect("a file with all of it");
-    assert_eq!(std::fs::read_to_string(lab.viber.home().join(whole)).expect("kept"), said);
+    assert_eq!(std::fs::read_to_string(fixture.viber.home().join(whole)).expect("kept"), said);
 
     // What was delivered has made room.
-    let next = lab.submit("and now").await;
-    let done = lab.ended(&next).await;
+    let next = fixture.give("and now").await;
+    let done = fixture.over(&next).await;
     assert_eq!((&done["state"], &done["result"]["text"]), (&json!("completed"), &json!("room again")));
-    assert!(lab.events(&next).await.iter().all(|event| kind(event) != "gap"));
+    assert!(fixture.events(&next).await.iter().all(|event| kind(event) != "gap"));
     eventually("room on the disk", || async { (disk.free() > 6 * 1024 * 1024).then_some(()) }).await;
-    lab.sound().await;
+    fixture.sound().await;
 }

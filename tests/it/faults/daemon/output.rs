@@ -2,11 +2,11 @@
 
 use std::{io::Read, path::Path, time::Duration};
 
-use board_tests::{Engine, eventually, within};
+use board_tests::{Fixture, Engine, eventually, within};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Lab, content, kind, number};
+use super::{Spawning, content, kind, number};
 
 const MIB: usize = 1024 * 1024;
 /// What the daemon may take at its highest, bytes.
@@ -58,8 +58,8 @@ fn result(events: &[Value]) -> Value {
 
 /// A command prints `blocks` MiB as fast as it can to a daemon that is frozen for a moment.
 async fn flood(blocks: usize, limit: Duration) {
-    let lab = Lab::echo(Engine::Sqlite).await;
-    let space = lab.viber.space();
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let space = fixture.viber.space();
     let block = block();
     std::fs::write(space.join("block"), &block).expect("a file");
     let command = format!(
@@ -67,23 +67,23 @@ async fn flood(blocks: usize, limit: Duration) {
          n=1; while [ $n -lt {blocks} ]; do cat block; n=$((n + 1)); echo $n >progress; done"
     );
     let progress = || std::fs::read_to_string(space.join("progress")).ok()?.trim().parse::<usize>().ok();
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(&command))).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(&command))).await;
     eventually("the first block", || async { progress() }).await;
 
     // Nobody takes it: the command waits with a full pipe.
-    lab.viber.signal(Signal::STOP);
+    fixture.viber.signal(Signal::STOP);
     std::fs::write(space.join("go"), "").expect("a file");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(progress(), Some(1), "a block is more than any pipe holds");
-    lab.viber.signal(Signal::CONT);
+    fixture.viber.signal(Signal::CONT);
 
-    let done = lab.operator.task_within(limit, &task, "ended", |task| task["endedAt"].is_string()).await;
+    let done = fixture.operator.task_within(limit, &task, "ended", |task| task["endedAt"].is_string()).await;
     assert_eq!(done["state"], "completed", "{done:#}");
-    let highest = highest_rss(lab.viber.pid());
+    let highest = highest_rss(fixture.viber.pid());
     println!("the daemon's highest resident size: {} KiB", highest / 1024);
     assert!(highest <= RSS, "{highest} bytes");
 
-    let events = lab.events(&task).await;
+    let events = fixture.events(&task).await;
     let result = result(&events);
     assert_eq!((number(&result["exitCode"]), number(&result["bytes"])), (0, (blocks * MIB) as u64), "{result}");
     holds(Path::new(result["file"].as_str().expect("the whole output is kept")), &block, blocks);
@@ -101,7 +101,7 @@ async fn flood(blocks: usize, limit: Duration) {
     assert!(two.starts_with(begin), "nothing is lost, doubled or broken in what is shown");
     let end = end.split_once("…]\n").expect("the end of the word").1;
     assert!(two.ends_with(end) && !end.is_empty());
-    lab.sound().await;
+    fixture.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,20 +111,20 @@ async fn f21_a_flood_of_64_mib_is_held_back_and_kept_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f21_a_character_cut_in_the_middle_comes_out_whole() {
-    let lab = Lab::echo(Engine::Sqlite).await;
+    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
     // é, 日 and 🦀 with a pause inside of each, and at last one that never ends.
     let pieces = [r"a\303", r"\251b\346", r"\227", r"\245c\360\237", r"\246\200d\n", r"e\346\227"];
     let command = pieces.map(|piece| format!("printf '{piece}'")).join("; sleep 0.15; ");
-    let task = lab.submit(&format!("shell {}", lab.spawns.command(&command))).await;
-    assert_eq!(lab.ended(&task).await["state"], "completed");
-    let events = lab.events(&task).await;
+    let task = fixture.give(&format!("shell {}", fixture.spawns().command(&command))).await;
+    assert_eq!(fixture.over(&task).await["state"], "completed");
+    let events = fixture.events(&task).await;
     assert_eq!(content(&events, "tool-output"), "aéb日c🦀d\ne\u{fffd}");
     let result = result(&events);
     assert_eq!(result["output"], "aéb日c🦀d\ne\u{fffd}");
     // What is no text is kept as it was.
     let kept = std::fs::read(result["file"].as_str().expect("a file")).expect("kept");
     assert_eq!(kept, "aéb日c🦀d\ne".bytes().chain([0o346, 0o227]).collect::<Vec<_>>());
-    within(Duration::from_secs(5), "nothing is left", || async { (lab.spawns.all().len() == 1).then_some(()) }).await;
+    within(Duration::from_secs(5), "nothing is left", || async { (fixture.spawns().all().len() == 1).then_some(()) }).await;
 }
 
 mod long {

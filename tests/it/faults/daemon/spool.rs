@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Lab, content, kind, lines, says};
+use super::{Spawning, content, kind, lines, says};
 use board_tests::{
-    Board, Engine, Llm, Proxy, Spawns, Viber,
-    board::HOME,
-    eventually,
+    Fixture,
+    Board, Engine, eventually,
     llm::{Gate, Piece, Reply},
     within,
 };
@@ -17,49 +16,48 @@ crate::on_both_databases!(f19_what_was_said_while_the_board_was_away_arrives_wit
 async fn away(engine: Engine, tasks: usize, mib: usize, patience: Duration) {
     let (gate, text) = (Gate::new(), lines(mib * 1024 * 1024));
     let pieces = [vec![Piece::text("here. "), Piece::Wait(gate.clone())], says(&text)].concat();
-    let llm = Llm::start([Reply::Stream(pieces)]).await;
     let said = format!("here. {}", text.concat());
-    let mut lab = Lab::thinking(engine, &llm).await;
+    let mut fixture = Fixture::on(engine).thinking([Reply::Stream(pieces)]).with_viber().await;
     let mut ids = Vec::new();
     for n in 0..tasks {
-        ids.push(lab.submit(&format!("talk for a day, {n}")).await);
+        ids.push(fixture.give(&format!("talk for a day, {n}")).await);
     }
     for task in &ids {
         eventually("its first word", || async {
-            (content(&lab.events(task).await, "text-delta") == "here. ").then_some(())
+            (content(&fixture.events(task).await, "text-delta") == "here. ").then_some(())
         })
         .await;
     }
-    lab.board.kill9();
+    fixture.board.kill9();
     gate.open();
     within(patience, "the models have said all", || async {
-        llm.requests().iter().all(|request| request.finished).then_some(())
+        fixture.llm.requests().iter().all(|request| request.finished).then_some(())
     })
     .await;
     within(patience, "all has ended on the machine", || async {
-        let status = lab.viber.cli(&["status", "--json"]).await.good();
+        let status = fixture.viber.cli(&["status", "--json"]).await.good();
         let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
         (status["running"] == 0).then_some(())
     })
     .await;
-    lab.board.restart().await;
+    fixture.board.restart().await;
     let back = Instant::now();
     for task in &ids {
         let left = Duration::from_secs(60).saturating_sub(back.elapsed());
-        let done = lab.operator.task_within(left, task, "completed", |task| task["state"] == "completed").await;
+        let done = fixture.operator.task_within(left, task, "completed", |task| task["state"] == "completed").await;
         assert_eq!(done["attempt"], 1);
     }
     println!("{tasks} × {mib} MiB were there {:?} after the Board's return", back.elapsed());
     assert!(back.elapsed() <= Duration::from_secs(60), "{:?}", back.elapsed());
     for task in &ids {
         // `events` also checks that no seq is missing and none comes twice.
-        let events = lab.events(task).await;
+        let events = fixture.events(task).await;
         assert!(events.iter().all(|event| kind(event) != "gap"), "nothing had to be left out");
         assert!(content(&events, "text-delta") == said, "byte for byte, in order");
         assert_eq!(kind(events.last().expect("an ending")), "task:completed");
     }
-    assert_eq!(llm.requests().len(), tasks, "begun once each");
-    lab.sound().await;
+    assert_eq!(fixture.llm.requests().len(), tasks, "begun once each");
+    fixture.sound().await;
 }
 
 async fn f19_what_was_said_while_the_board_was_away_arrives_within_a_minute(engine: Engine) {
@@ -71,38 +69,30 @@ async fn f19_what_was_said_while_the_board_was_away_arrives_within_a_minute(engi
 async fn f19_a_task_that_was_given_up_meanwhile_is_adopted_with_all_it_said() {
     let (gate, text) = (Gate::new(), lines(512 * 1024));
     let pieces = [vec![Piece::text("here. "), Piece::Wait(gate.clone())], says(&text)].concat();
-    let llm = Llm::start([Reply::Stream(pieces)]).await;
     let board = Board::start(Engine::Sqlite).await;
     board.sql("UPDATE teams SET lost_after_ms = 1000").await;
-    let proxy = Proxy::before(&board, 19).await;
-    let operator = board.token(HOME, "operator").await;
-    let mut viber = Viber::fresh("lab");
-    viber.enrol_at(&board, &proxy.url()).await;
-    viber.think_with(&llm, "openai");
-    viber.run();
-    viber.connected(&operator).await;
-    let (viber_id, spawns) = (viber.id(&operator).await, Spawns::in_folder(&viber.space()));
-    let lab = Lab { board, operator, viber, viber_id, spawns };
-    let task = lab.submit("talk for a day").await;
+    let setup = Fixture::at(board).thinking([Reply::Stream(pieces)]).over_a_network(19);
+    let fixture = setup.with_viber().await;
+    let task = fixture.give("talk for a day").await;
     eventually("its first word", || async {
-        (content(&lab.events(&task).await, "text-delta") == "here. ").then_some(())
+        (content(&fixture.events(&task).await, "text-delta") == "here. ").then_some(())
     })
     .await;
-    proxy.refuse(true);
-    proxy.reset();
-    let lost = lab.operator.task_in(&task, "error").await;
+    fixture.proxy().refuse(true);
+    fixture.proxy().reset();
+    let lost = fixture.operator.task_in(&task, "error").await;
     assert_eq!(lost["error"]["code"], "lost");
     gate.open();
-    within(Duration::from_secs(60), "the model has said all", || async { llm.requests()[0].finished.then_some(()) })
+    within(Duration::from_secs(60), "the model has said all", || async { fixture.llm.requests()[0].finished.then_some(()) })
         .await;
-    proxy.refuse(false);
+    fixture.proxy().refuse(false);
     let minute = Duration::from_secs(60);
-    let done = lab.operator.task_within(minute, &task, "adopted", |task| task["state"] == "completed").await;
+    let done = fixture.operator.task_within(minute, &task, "adopted", |task| task["state"] == "completed").await;
     assert_eq!((&done["attempt"], done["error"].is_null()), (&1.into(), true));
-    let events = lab.events(&task).await;
+    let events = fixture.events(&task).await;
     assert!(content(&events, "text-delta") == format!("here. {}", text.concat()), "byte for byte, in order");
-    assert_eq!(llm.requests().len(), 1, "begun once");
-    lab.sound().await;
+    assert_eq!(fixture.llm.requests().len(), 1, "begun once");
+    fixture.sound().await;
 }
 
 mod long {

@@ -9,25 +9,25 @@ use board_tests::{Board, Engine, board::HOME, eventually};
 use futures_util::future::join_all;
 use sqlx::{Connection, SqliteConnection};
 
-use super::{Asked, Scene, talker, tasks};
+use super::{Asked, talker, tasks, Asking, absent_on};
 
 crate::on_both_databases!(f56_a_backup_made_under_load_is_whole_and_serves);
 
 async fn f56_a_backup_made_under_load_is_whole_and_serves(engine: Engine) {
-    let scene = Scene::on(engine).await;
-    let talkers = [scene.talker(2_000).await, scene.talker(50).await];
+    let fixture = absent_on(engine).await;
+    let talkers = [fixture.talker(2_000).await, fixture.talker(50).await];
     let mut people = Vec::new();
     for _ in 0..3 {
-        people.push(scene.board.token(HOME, "operator").await);
+        people.push(fixture.board.token(HOME, "operator").await);
     }
     let over = AtomicBool::new(false);
     let clients = people.iter().enumerate().map(|(n, person)| {
-        let (scene, over) = (&scene, &over);
+        let (fixture, over) = (&fixture, &over);
         async move {
             let mut kept = Vec::new();
             while !over.load(Ordering::SeqCst) {
                 let key = format!("client {n}, {}", kept.len());
-                kept.push((key.clone(), scene.insist(person, &key, Duration::from_secs(20)).await));
+                kept.push((key.clone(), fixture.insist(person, &key, Duration::from_secs(20)).await));
             }
             kept
         }
@@ -39,10 +39,10 @@ async fn f56_a_backup_made_under_load_is_whole_and_serves(engine: Engine) {
             (talkers.iter().all(|talker| talker.acked() > 50)).then_some(())
         })
         .await;
-        let Asked::Kept(first) = scene.ask("before the backup").await else { panic!("it serves") };
+        let Asked::Kept(first) = fixture.ask("before the backup").await else { panic!("it serves") };
         let acked: Vec<u64> = talkers.iter().map(|talker| talker.acked()).collect();
-        scene.board.cli(&["backup", copy.to_str().expect("text")]).await.good();
-        let Asked::Kept(_) = scene.ask("after the backup").await else { panic!("it serves") };
+        fixture.board.cli(&["backup", copy.to_str().expect("text")]).await.good();
+        let Asked::Kept(_) = fixture.ask("after the backup").await else { panic!("it serves") };
         let then: Vec<u64> = talkers.iter().map(|talker| talker.acked()).collect();
         eventually("work has gone on", || async {
             talkers.iter().zip(&then).all(|(talker, then)| talker.acked() > *then).then_some(())
@@ -95,10 +95,9 @@ async fn f56_a_backup_made_under_load_is_whole_and_serves(engine: Engine) {
     other.sound().await;
 
     // The copy is a Board of its own, and the first goes on.
-    let restored = Scene { board: other, operator: viewer, absent: scene.absent.clone() };
-    let Asked::Kept(_) = restored.ask("on the copy").await else { panic!("it serves") };
+    let Asked::Kept(_) = fixture.ask_as(&viewer, "on the copy").await else { panic!("it serves") };
     for talker in talkers {
-        talker.finish(&scene.operator).await;
+        talker.finish(&fixture.operator).await;
     }
-    scene.board.sound().await;
+    fixture.board.sound().await;
 }

@@ -8,7 +8,7 @@ use std::{
 use board_tests::{Board, Cluster, Engine, board::HOME};
 use futures_util::future::join_all;
 
-use super::{Asked, Scene, count};
+use super::{Asked, count, Asking, absent};
 
 /// The server is killed and started `times` times while clients submit and a viber talks.
 async fn restarts(times: usize) {
@@ -18,21 +18,21 @@ async fn restarts(times: usize) {
     board.serve();
     board.ready().await;
     let pid = board.pid();
-    let scene = Scene::open(board).await;
-    let talker = scene.talker(20).await;
+    let fixture = absent(board).await;
+    let talker = fixture.talker(20).await;
     let mut people = Vec::new();
     for _ in 0..4 {
-        people.push(scene.board.token(HOME, "operator").await);
+        people.push(fixture.board.token(HOME, "operator").await);
     }
     let over = AtomicBool::new(false);
     let clients = people.iter().enumerate().map(|(n, person)| {
-        let (scene, over) = (&scene, &over);
+        let (fixture, over) = (&fixture, &over);
         async move {
             let mut kept = Vec::new();
             while !over.load(Ordering::SeqCst) {
                 let key = format!("client {n}, {}", kept.len());
                 // The same key until it is kept, also when nobody knows whether the last try was.
-                kept.push((key.clone(), scene.insist(person, &key, Duration::from_secs(30)).await));
+                kept.push((key.clone(), fixture.insist(person, &key, Duration::from_secs(30)).await));
             }
             kept
         }
@@ -43,7 +43,7 @@ async fn restarts(times: usize) {
             tokio::task::block_in_place(|| cluster.restart_immediately());
             let back = Instant::now();
             let key = format!("after restart {n}");
-            scene.insist(&scene.operator, &key, Duration::from_secs(5)).await;
+            fixture.insist(&fixture.operator, &key, Duration::from_secs(5)).await;
             println!("restart {n}: the first submit was kept {:?} after PostgreSQL was back", back.elapsed());
             board_tests::within(Duration::from_secs(20), "the viber is heard again", || async {
                 (talker.acked() > before).then_some(())
@@ -56,15 +56,15 @@ async fn restarts(times: usize) {
     let mut kept: Vec<(String, String)> = kept.into_iter().flatten().collect();
     for n in 0..times {
         let key = format!("after restart {n}");
-        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{key} is kept already") };
+        let Asked::Kept(task) = fixture.ask(&key).await else { panic!("{key} is kept already") };
         kept.push((key, task));
     }
-    assert_eq!(scene.board.pid(), pid, "nobody had to restart the Board");
+    assert_eq!(fixture.board.pid(), pid, "nobody had to restart the Board");
     let idle = "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = 'board' AND state LIKE 'idle in transaction%' \
                 AND state_change < now() - interval '1 second'";
-    assert_eq!(count(&scene.board.database_url, idle).await, 0, "no transaction is left open");
-    talker.finish(&scene.operator).await;
-    scene.tasks_are(&kept).await;
+    assert_eq!(count(&fixture.board.database_url, idle).await, 0, "no transaction is left open");
+    talker.finish(&fixture.operator).await;
+    fixture.tasks_are(&kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

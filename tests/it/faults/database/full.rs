@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use board_tests::{Board, Disk, Engine, disk::played_apart, within};
+use board_tests::{FakeDaemon, Fixture, Board, Disk, Engine, disk::played_apart, within};
 use serde_json::json;
 
-use super::{Asked, Scene};
+use super::{Asked, Asking, absent};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
@@ -19,10 +19,10 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     board.serve();
     board.ready().await;
     let pid = board.pid();
-    let scene = Scene::open(board).await;
-    let talker = scene.talker(2_000).await;
+    let fixture = absent(board).await;
+    let talker = fixture.talker(2_000).await;
     let mut kept = Vec::new();
-    let Asked::Kept(task) = scene.ask("before").await else { panic!("there is room") };
+    let Asked::Kept(task) = fixture.ask("before").await else { panic!("there is room") };
     kept.push(("before".to_owned(), task));
 
     let filler = disk.fill(64 * 1024);
@@ -32,7 +32,7 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     while refused.len() < 5 {
         assert!(began.elapsed() < Duration::from_secs(30), "the disk does not fill");
         let key = format!("full-{} {:.<20000}", kept.len() + refused.len(), "");
-        match ask(&scene, &key).await {
+        match ask(&fixture, &key).await {
             Asked::Kept(task) => kept.push((key, task)),
             Asked::Later => refused.push(key),
         }
@@ -40,10 +40,10 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     // Events are not acknowledged either, but for what may still find a place; reading goes on.
     let held = talker.acked();
     for _ in 0..10 {
-        assert_eq!(ask(&scene, &refused[0]).await, Asked::Later);
-        scene.operator.get("/api/v1/tasks").await.expect(200);
-        scene.operator.get(&format!("/api/v1/tasks/{}/events", talker.task)).await.expect(200);
-        scene.board.anon().get("/healthz").await.expect(200);
+        assert_eq!(ask(&fixture, &refused[0]).await, Asked::Later);
+        fixture.operator.get("/api/v1/tasks").await.expect(200);
+        fixture.operator.get(&format!("/api/v1/tasks/{}/events", talker.task)).await.expect(200);
+        fixture.board.anon().get("/healthz").await.expect(200);
     }
     assert!(talker.acked() <= held + 20, "{} after {held}", talker.acked());
 
@@ -51,7 +51,7 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     let free = Instant::now();
     for key in &refused {
         let task = within(Duration::from_secs(10), "it is kept", || async {
-            match ask(&scene, key).await {
+            match ask(&fixture, key).await {
                 Asked::Kept(task) => Some(task),
                 Asked::Later => None,
             }
@@ -63,19 +63,19 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     let held = talker.acked();
     within(Duration::from_secs(15), "the viber is heard again", || async { (talker.acked() > held).then_some(()) })
         .await;
-    assert_eq!(scene.board.pid(), pid, "nobody had to restart it");
-    talker.finish(&scene.operator).await;
-    scene.tasks_are(&kept).await;
+    assert_eq!(fixture.board.pid(), pid, "nobody had to restart it");
+    talker.finish(&fixture.operator).await;
+    fixture.tasks_are(&kept).await;
     // Also beside the Board everything is whole.
-    let said = scene.board.cli(&["doctor"]).await;
+    let said = fixture.board.cli(&["doctor"]).await;
     assert!(said.out.contains("ok    database: whole"), "{said:?}");
 }
 
 /// A submit whose key is the first word of its goal.
-async fn ask(scene: &Scene, goal: &str) -> Asked {
+async fn ask(fixture: &Fixture<FakeDaemon>, goal: &str) -> Asked {
     let key = goal.split(' ').next().expect("a word");
-    let body = json!({ "goal": goal, "viberId": scene.absent });
-    let answer = scene.operator.post_once(key, "/api/v1/tasks", &body).await;
+    let body = json!({ "goal": goal, "viberId": fixture.viber_id });
+    let answer = fixture.operator.post_once(key, "/api/v1/tasks", &body).await;
     match answer.status {
         201 => Asked::Kept(board_tests::tasks::id(&answer.json(), "id").to_owned()),
         503 | 507 => {

@@ -11,7 +11,7 @@ use serde_json::json;
 use server::db::Db;
 use sqlx::{Connection, Executor, SqliteConnection};
 
-use super::{Asked, Scene, file};
+use super::{Asked, file, Asking, absent_on};
 
 /// Nobody waits longer for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -27,21 +27,21 @@ async fn say(outsider: &mut SqliteConnection, sql: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f43_an_outsider_that_holds_the_database_for_three_seconds_is_waited_for() {
-    let scene = Scene::on(Engine::Sqlite).await;
-    let talker = scene.talker(20).await;
-    let mut outsider = outsider(&scene.board).await;
+    let fixture = absent_on(Engine::Sqlite).await;
+    let talker = fixture.talker(20).await;
+    let mut outsider = outsider(&fixture.board).await;
     say(&mut outsider, "BEGIN EXCLUSIVE").await;
     let (locked, before) = (Instant::now(), talker.acked());
     let submit = async {
-        let asked = scene.ask("during").await;
+        let asked = fixture.ask("during").await;
         (asked, locked.elapsed())
     };
     let others = async {
         // Reading goes on meanwhile.
         while locked.elapsed() < Duration::from_secs(3) {
             let asked = Instant::now();
-            scene.operator.get("/api/v1/tasks").await.expect(200);
-            scene.board.anon().get("/healthz").await.expect(200);
+            fixture.operator.get("/api/v1/tasks").await.expect(200);
+            fixture.board.anon().get("/healthz").await.expect(200);
             assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -54,24 +54,24 @@ async fn f43_an_outsider_that_holds_the_database_for_three_seconds_is_waited_for
     assert!(after >= Duration::from_secs(3) && after < ANSWER, "{after:?}");
     let held = talker.acked();
     eventually("the viber is heard again", || async { (talker.acked() > held).then_some(()) }).await;
-    talker.finish(&scene.operator).await;
-    scene.tasks_are(&[("during".into(), task)]).await;
+    talker.finish(&fixture.operator).await;
+    fixture.tasks_are(&[("during".into(), task)]).await;
 }
 
 /// The outsider holds the database for so long that nobody can wait for it.
 async fn held_for(time: Duration) {
-    let scene = Scene::on(Engine::Sqlite).await;
-    let pid = scene.board.pid();
-    let talker = scene.talker(20).await;
-    let mut outsider = outsider(&scene.board).await;
+    let fixture = absent_on(Engine::Sqlite).await;
+    let pid = fixture.board.pid();
+    let talker = fixture.talker(20).await;
+    let mut outsider = outsider(&fixture.board).await;
     say(&mut outsider, "BEGIN EXCLUSIVE").await;
     let (locked, before) = (Instant::now(), talker.acked());
     let (mut keys, mut slowest) = (Vec::new(), Duration::ZERO);
     while locked.elapsed() + Duration::from_secs(5) < time || keys.is_empty() {
         let (key, asked) = (format!("held-{}", keys.len()), Instant::now());
-        assert_eq!(scene.ask(&key).await, Asked::Later, "nothing is acknowledged without a commit");
+        assert_eq!(fixture.ask(&key).await, Asked::Later, "nothing is acknowledged without a commit");
         slowest = slowest.max(asked.elapsed());
-        scene.operator.get("/api/v1/tasks").await.expect(200);
+        fixture.operator.get("/api/v1/tasks").await.expect(200);
         keys.push(key);
     }
     assert!(slowest < ANSWER, "{slowest:?}");
@@ -82,17 +82,17 @@ async fn held_for(time: Duration) {
     let free = Instant::now();
     let mut kept = Vec::new();
     for key in keys {
-        let task = scene.insist(&scene.operator, &key, ANSWER).await;
+        let task = fixture.insist(&fixture.operator, &key, ANSWER).await;
         kept.push((key, task));
     }
     let held = talker.acked();
     within(Duration::from_secs(15), "the viber is heard again", || async { (talker.acked() > held).then_some(()) })
         .await;
     println!("all well {:?} after the lock was gone", free.elapsed());
-    assert_eq!(scene.board.pid(), pid, "nobody had to restart it");
-    scene.board.anon().get("/readyz").await.expect(200);
-    talker.finish(&scene.operator).await;
-    scene.tasks_are(&kept).await;
+    assert_eq!(fixture.board.pid(), pid, "nobody had to restart it");
+    fixture.board.anon().get("/readyz").await.expect(200);
+    talker.finish(&fixture.operator).await;
+    fixture.tasks_are(&kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,25 +102,25 @@ async fn f43_an_outsider_that_holds_the_database_for_long_gets_503_and_no_acknow
 
 /// `clients` over the API and `strangers` beside the Board, each reading before it writes, for `time`.
 async fn crowd(clients: usize, strangers: usize, time: Duration) {
-    let scene = Scene::on(Engine::Sqlite).await;
-    let owner = scene.board.token(HOME, "owner").await;
+    let fixture = absent_on(Engine::Sqlite).await;
+    let owner = fixture.board.token(HOME, "owner").await;
     let session =
-        board_tests::tasks::id(&scene.operator.submit(&scene.absent, "talk: no").await, "sessionId").to_owned();
+        board_tests::tasks::id(&fixture.submit("talk: no").await, "sessionId").to_owned();
     let mut people = Vec::new();
     for n in 0..clients {
         let made = owner.post("/api/v1/tokens", &json!({"name": format!("client {n}"), "role": "operator"})).await;
         let secret = made.expect(201).json()["token"].as_str().expect("a token").to_owned();
-        people.push(board_tests::Person::with_token(&scene.board.url, &secret));
+        people.push(board_tests::Person::with_token(&fixture.board.url, &secret));
     }
     let (end, written, slowest) = (Instant::now() + time, AtomicU64::new(0), AtomicU64::new(0));
     let over_the_api = people.iter().enumerate().map(|(n, person)| {
-        let (scene, session, written, slowest) = (&scene, &session, &written, &slowest);
+        let (fixture, session, written, slowest) = (&fixture, &session, &written, &slowest);
         async move {
             let mut kept = Vec::new();
             while Instant::now() < end {
                 person.get(&format!("/api/v1/sessions/{session}")).await.expect(200);
                 let (key, began) = (format!("client {n}, {}", kept.len()), Instant::now());
-                match scene.ask_as(person, &key).await {
+                match fixture.ask_as(person, &key).await {
                     Asked::Kept(task) => kept.push((key, task)),
                     Asked::Later => panic!("the database was locked for {key}"),
                 }
@@ -134,7 +134,7 @@ async fn crowd(clients: usize, strangers: usize, time: Duration) {
     });
     // As another program of ours would: a transaction that reads, then writes what it read.
     let beside = (0..strangers).map(|_| {
-        let board = &scene.board;
+        let board = &fixture.board;
         async move {
             let mut changes = 0;
             let db = Db::connect(&board.database_url).await.expect("the file");
@@ -162,9 +162,9 @@ async fn crowd(clients: usize, strangers: usize, time: Duration) {
     let changes: u64 = changes.into_iter().sum();
     println!("{written} changes in {time:?}, the slowest round took {slowest} ms; {changes} beside the Board");
     assert!(written > clients as u64 && changes > 0, "{written} changes, {changes} beside the Board");
-    let log = scene.board.log();
+    let log = fixture.board.log();
     assert!(!log.contains("database is locked"), "{log}");
-    scene.tasks_are(&kept).await;
+    fixture.tasks_are(&kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,17 +174,17 @@ async fn f44_fifty_writers_that_read_first_are_never_told_that_it_is_locked() {
 
 /// A reader keeps its transaction open while the Board writes for `time`.
 async fn reader_for(time: Duration) {
-    let scene = Scene::on(Engine::Sqlite).await;
-    let talker = scene.talker(1_000).await;
-    let wal = file(&scene.board).with_extension("db-wal");
+    let fixture = absent_on(Engine::Sqlite).await;
+    let talker = fixture.talker(1_000).await;
+    let wal = file(&fixture.board).with_extension("db-wal");
     let length = || std::fs::metadata(&wal).map_or(0, |meta| meta.len());
     let submits = |name: &'static str| {
-        let scene = &scene;
+        let fixture = &fixture;
         async move {
             let (mut took, mut kept) = (Vec::new(), Vec::new());
             for n in 0..40 {
                 let (key, began) = (format!("{name}-{n}"), Instant::now());
-                let Asked::Kept(task) = scene.ask(&key).await else { panic!("{key} was refused") };
+                let Asked::Kept(task) = fixture.ask(&key).await else { panic!("{key} was refused") };
                 took.push(began.elapsed());
                 kept.push((key, task));
             }
@@ -193,15 +193,15 @@ async fn reader_for(time: Duration) {
         }
     };
     let (free, mut kept) = submits("free").await;
-    let mut reader = outsider(&scene.board).await;
+    let mut reader = outsider(&fixture.board).await;
     say(&mut reader, "BEGIN").await;
     say(&mut reader, "SELECT COUNT(*) FROM tasks").await;
     let began = Instant::now();
     // Much is written at once: more than the log should hold.
-    scene.board.sql("INSERT INTO board (key, value) VALUES ('much', hex(zeroblob(18000000)))").await;
-    scene.board.sql("DELETE FROM board WHERE key = 'much'").await;
+    fixture.board.sql("INSERT INTO board (key, value) VALUES ('much', hex(zeroblob(18000000)))").await;
+    fixture.board.sql("DELETE FROM board WHERE key = 'much'").await;
     within(time + Duration::from_secs(30), "an alarm about the log that grows", || async {
-        (scene.board.log().contains("a reader keeps the write-ahead log") && began.elapsed() >= time).then_some(())
+        (fixture.board.log().contains("a reader keeps the write-ahead log") && began.elapsed() >= time).then_some(())
     })
     .await;
     let (held, more_kept) = submits("held").await;
@@ -213,14 +213,14 @@ async fn reader_for(time: Duration) {
     say(&mut reader, "ROLLBACK").await;
     let grown = length();
     eventually("the alarm ends", || async {
-        scene.board.log().contains("write-ahead log is in the database again").then_some(())
+        fixture.board.log().contains("write-ahead log is in the database again").then_some(())
     })
     .await;
     let acked = talker.acked();
     eventually("more is written", || async { (talker.acked() > acked + 50).then_some(()) }).await;
     assert!(length() <= grown + 8 * 1024 * 1024, "{} after {grown}", length());
-    talker.finish(&scene.operator).await;
-    scene.tasks_are(&kept).await;
+    talker.finish(&fixture.operator).await;
+    fixture.tasks_are(&kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Asked, Scene, count};
+use super::{Asked, count, Asking, absent_on};
 
 crate::on_both_databases!(f82_a_second_board_is_told_who_has_the_database_and_takes_over_after_a_crash);
 
@@ -37,16 +37,16 @@ async fn refused(board: &mut Board) -> String {
 }
 
 async fn f82_a_second_board_is_told_who_has_the_database_and_takes_over_after_a_crash(engine: Engine) {
-    let mut scene = Scene::on(engine).await;
-    let Asked::Kept(task) = scene.ask("before").await else { panic!("it serves") };
-    let mut other = second(&scene.board).await;
+    let mut fixture = absent_on(engine).await;
+    let Asked::Kept(task) = fixture.ask("before").await else { panic!("it serves") };
+    let mut other = second(&fixture.board).await;
     let said = refused(&mut other).await;
-    let owner = format!("serve, process {}", scene.board.pid());
+    let owner = format!("serve, process {}", fixture.board.pid());
     assert!(said.contains(&owner) && said.contains("since 20"), "who, and since when: {said}");
-    let copy = scene.board.data().join("copy");
+    let copy = fixture.board.data().join("copy");
     let copy = copy.to_str().expect("text");
     // What is small, or only reads, works beside it.
-    scene.board.cli(&["backup", copy]).await.good();
+    fixture.board.cli(&["backup", copy]).await.good();
     other.cli(&["team", "list"]).await.good();
     other.cli(&["join-token", "--team", "home"]).await.good();
     assert!(other.cli(&["doctor"]).await.out.contains(&owner));
@@ -55,49 +55,49 @@ async fn f82_a_second_board_is_told_who_has_the_database_and_takes_over_after_a_
         assert_eq!(said.code(), 78, "{verb:?}: {said:?}");
         assert!(said.err.contains(&owner), "{verb:?}: {said:?}");
     }
-    let Asked::Kept(_) = scene.ask("meanwhile").await else { panic!("it serves as before") };
+    let Asked::Kept(_) = fixture.ask("meanwhile").await else { panic!("it serves as before") };
 
-    scene.board.kill9();
+    fixture.board.kill9();
     other.serve();
     other.ready().await;
-    let said = refused(&mut scene.board).await;
+    let said = refused(&mut fixture.board).await;
     assert!(said.contains(&format!("serve, process {}", other.pid())), "{said}");
-    let token = scene.operator.bearer().expect("a token").to_owned();
+    let token = fixture.operator.bearer().expect("a token").to_owned();
     let person = board_tests::Person::with_token(&other.url, &token);
     assert_eq!(person.task(&task).await["goal"], "before");
     other.stop().await;
-    scene.board.restart().await;
-    scene.board.sound().await;
+    fixture.board.restart().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f83_a_board_that_lost_the_database_unnoticed_changes_nothing_and_stops() {
-    let mut scene = Scene::on(Engine::Postgres).await;
-    let mut outsider = PgConnection::connect(&scene.board.database_url).await.expect("the database");
-    scene.board.freeze();
+    let mut fixture = absent_on(Engine::Postgres).await;
+    let mut outsider = PgConnection::connect(&fixture.board.database_url).await.expect("the database");
+    fixture.board.freeze();
     outsider.execute(END_THE_LOCK).await.expect("an ended session");
-    let mut other = second(&scene.board).await;
+    let mut other = second(&fixture.board).await;
     other.serve();
     other.ready().await;
     // It wakes up with a change to make, before it can know: the request lies in its socket.
-    let body = json!({ "goal": "too late", "viberId": scene.absent }).to_string();
-    let address = scene.board.url.trim_start_matches("http://").to_owned();
+    let body = json!({ "goal": "too late", "viberId": fixture.viber_id }).to_string();
+    let address = fixture.board.url.trim_start_matches("http://").to_owned();
     let head = format!(
         "POST /api/v1/tasks HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        scene.operator.bearer().expect("a token"),
+        fixture.operator.bearer().expect("a token"),
         body.len()
     );
     let mut late = TcpStream::connect(&address).await.expect("the kernel accepts for it");
     late.write_all(head.as_bytes()).await.expect("room in its socket");
-    scene.board.thaw();
+    fixture.board.thaw();
     let mut answer = Vec::new();
     // It may also hang up.
     let _ = late.read_to_end(&mut answer).await;
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503"), "{answer}");
-    let status = scene.board.ended().await;
-    let said = scene.board.log();
+    let status = fixture.board.ended().await;
+    let said = fixture.board.log();
     assert_eq!(status.code(), Some(78), "{said}");
     assert!(said.contains(&format!("serve, process {}", other.pid())), "it says who: {said}");
     let late = "SELECT COUNT(*) AS n FROM tasks WHERE goal = 'too late'";
@@ -107,21 +107,21 @@ async fn f83_a_board_that_lost_the_database_unnoticed_changes_nothing_and_stops(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f84_a_lock_whose_session_ends_is_taken_again_by_the_same_board() {
-    let scene = Scene::on(Engine::Postgres).await;
-    let mut outsider = PgConnection::connect(&scene.board.database_url).await.expect("the database");
-    let pid = scene.board.pid();
+    let fixture = absent_on(Engine::Postgres).await;
+    let mut outsider = PgConnection::connect(&fixture.board.database_url).await.expect("the database");
+    let pid = fixture.board.pid();
     for n in 0..3 {
-        let before = scene.board.log().matches("lock is held again").count();
+        let before = fixture.board.log().matches("lock is held again").count();
         outsider.execute(END_THE_LOCK).await.expect("an ended session");
-        let Asked::Kept(_) = scene.ask(&format!("during {n}")).await else { panic!("nobody else has it") };
+        let Asked::Kept(_) = fixture.ask(&format!("during {n}")).await else { panic!("nobody else has it") };
         within(Duration::from_secs(10), "the lock is taken again", || async {
-            (scene.board.log().matches("lock is held again").count() > before).then_some(())
+            (fixture.board.log().matches("lock is held again").count() > before).then_some(())
         })
         .await;
     }
-    let mut other = second(&scene.board).await;
+    let mut other = second(&fixture.board).await;
     assert!(refused(&mut other).await.contains(&format!("process {pid}")));
-    eventually("it still serves", || async { matches!(scene.ask("after").await, Asked::Kept(_)).then_some(()) }).await;
-    assert_eq!(scene.board.pid(), pid);
-    scene.board.sound().await;
+    eventually("it still serves", || async { matches!(fixture.ask("after").await, Asked::Kept(_)).then_some(()) }).await;
+    assert_eq!(fixture.board.pid(), pid);
+    fixture.board.sound().await;
 }

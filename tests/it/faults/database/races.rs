@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use super::{Asked, Scene, count};
+use super::{Asked, count, Asking, absent, absent_on};
 
 /// Another client of the same database, as its owner.
 async fn outsider(board: &Board) -> PgConnection {
@@ -38,51 +38,51 @@ async fn fail(outsider: &mut PgConnection, code: &str, times: u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f50_a_lost_race_is_tried_again_at_most_three_times() {
-    let scene = Scene::on(Engine::Postgres).await;
-    let mut outsider = outsider(&scene.board).await;
+    let fixture = absent_on(Engine::Postgres).await;
+    let mut outsider = outsider(&fixture.board).await;
     let mut kept = Vec::new();
     // serialization_failure and deadlock_detected: the third try again succeeds.
     for code in ["40001", "40P01"] {
         fail(&mut outsider, code, 3).await;
         let key = format!("three times {code}");
-        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{code}: three are made up for") };
+        let Asked::Kept(task) = fixture.ask(&key).await else { panic!("{code}: three are made up for") };
         kept.push((key, task));
-        assert_eq!(count(&scene.board.database_url, MET).await, 4, "{code}: the first try and three more");
+        assert_eq!(count(&fixture.board.database_url, MET).await, 4, "{code}: the first try and three more");
 
         fail(&mut outsider, code, 4).await;
         let key = format!("four times {code}");
-        assert_eq!(scene.ask(&key).await, Asked::Later, "{code}");
-        assert_eq!(count(&scene.board.database_url, MET).await, 4, "{code}: not tried a fifth time");
-        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{code}: nothing stands in the way") };
+        assert_eq!(fixture.ask(&key).await, Asked::Later, "{code}");
+        assert_eq!(count(&fixture.board.database_url, MET).await, 4, "{code}: not tried a fifth time");
+        let Asked::Kept(task) = fixture.ask(&key).await else { panic!("{code}: nothing stands in the way") };
         kept.push((key, task));
     }
     // Cancelled statements, full disks, a server that goes: not ours to try again, and nothing of them is kept.
     for code in ["57014", "57P01", "53100", "55P03"] {
         fail(&mut outsider, code, 1).await;
         let key = format!("once {code}");
-        assert_eq!(scene.ask(&key).await, Asked::Later, "{code}");
-        assert_eq!(count(&scene.board.database_url, MET).await, 1, "{code}: not tried again");
-        let Asked::Kept(task) = scene.ask(&key).await else { panic!("{code}: nothing stands in the way") };
+        assert_eq!(fixture.ask(&key).await, Asked::Later, "{code}");
+        assert_eq!(count(&fixture.board.database_url, MET).await, 1, "{code}: not tried again");
+        let Asked::Kept(task) = fixture.ask(&key).await else { panic!("{code}: nothing stands in the way") };
         kept.push((key, task));
     }
-    scene.tasks_are(&kept).await;
+    fixture.tasks_are(&kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f50_a_real_deadlock_is_made_up_for() {
-    let scene = Scene::on(Engine::Postgres).await;
-    let task = scene.operator.submit(&scene.absent, "to be stopped").await;
+    let fixture = absent_on(Engine::Postgres).await;
+    let task = fixture.submit("to be stopped").await;
     let task_id = id(&task, "id");
-    let mut outsider = outsider(&scene.board).await;
+    let mut outsider = outsider(&fixture.board).await;
     // The Board finds the deadlock first, after a second, and loses.
     say(&mut outsider, "SET deadlock_timeout = '60s'; BEGIN").await;
     say(&mut outsider, &format!("SELECT 1 FROM tasks WHERE task_id = '{task_id}' FOR UPDATE")).await;
-    let stopped = async { scene.operator.stop(task_id).await };
+    let stopped = async { fixture.operator.stop(task_id).await };
     let crossed = async {
         eventually("the Board holds the session and waits for the task", || async {
             let sql = "SELECT COUNT(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
                        WHERE NOT l.granted AND a.datname = current_database()";
-            (count(&scene.board.database_url, sql).await > 0).then_some(())
+            (count(&fixture.board.database_url, sql).await > 0).then_some(())
         })
         .await;
         let session = id(&task, "sessionId");
@@ -93,11 +93,11 @@ async fn f50_a_real_deadlock_is_made_up_for() {
     assert_eq!(answer.expect(200).json()["state"], "stopped");
     let deadlocks = "SELECT deadlocks AS n FROM pg_stat_database WHERE datname = current_database()";
     eventually("PostgreSQL has counted it", || async {
-        (count(&scene.board.database_url, deadlocks).await > 0).then_some(())
+        (count(&fixture.board.database_url, deadlocks).await > 0).then_some(())
     })
     .await;
     let audited = "SELECT COUNT(*) AS n FROM audit WHERE action = 'task.stop'";
-    assert_eq!(count(&scene.board.database_url, audited).await, 1, "stopped once");
+    assert_eq!(count(&fixture.board.database_url, audited).await, 1, "stopped once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,43 +109,43 @@ async fn f50_a_statement_that_takes_too_long_is_given_up_and_told() {
     say(&mut owner, &format!("ALTER DATABASE {name} SET statement_timeout = '700ms'")).await;
     board.serve();
     board.ready().await;
-    let scene = Scene::open(board).await;
-    let mut outsider = outsider(&scene.board).await;
+    let fixture = absent(board).await;
+    let mut outsider = outsider(&fixture.board).await;
     say(&mut outsider, "SET statement_timeout = 0; BEGIN; LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE").await;
     let begun = Instant::now();
-    assert_eq!(scene.ask("too slow").await, Asked::Later);
+    assert_eq!(fixture.ask("too slow").await, Asked::Later);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Reading is given up as well, and said so.
-    let list = scene.operator.get("/api/v1/tasks").await;
+    let list = fixture.operator.get("/api/v1/tasks").await;
     assert_eq!((list.status, list.header("retry-after")), (503, "2"), "{list:?}");
     say(&mut outsider, "ROLLBACK").await;
-    let Asked::Kept(task) = scene.ask("too slow").await else { panic!("nothing stands in the way") };
-    scene.tasks_are(&[("too slow".into(), task)]).await;
+    let Asked::Kept(task) = fixture.ask("too slow").await else { panic!("nothing stands in the way") };
+    fixture.tasks_are(&[("too slow".into(), task)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn f50_killed_backends_lose_and_double_nothing() {
-    let scene = Scene::on(Engine::Postgres).await;
-    let talker = scene.talker(20).await;
+    let fixture = absent_on(Engine::Postgres).await;
+    let talker = fixture.talker(20).await;
     let mut people = Vec::new();
     for _ in 0..3 {
-        people.push(scene.board.token(HOME, "operator").await);
+        people.push(fixture.board.token(HOME, "operator").await);
     }
     let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let clients = people.iter().enumerate().map(|(n, person)| {
-        let (scene, over, done) = (&scene, &over, &done);
+        let (fixture, over, done) = (&fixture, &over, &done);
         async move {
             let mut kept = Vec::new();
             while !over.load(Ordering::SeqCst) {
                 let key = format!("client {n}, {}", kept.len());
-                kept.push((key.clone(), scene.insist(person, &key, Duration::from_secs(20)).await));
+                kept.push((key.clone(), fixture.insist(person, &key, Duration::from_secs(20)).await));
                 done.fetch_add(1, Ordering::SeqCst);
             }
             kept
         }
     });
     let killer = async {
-        let mut outsider = outsider(&scene.board).await;
+        let mut outsider = outsider(&fixture.board).await;
         for _ in 0..8 {
             say(
                 &mut outsider,
@@ -163,8 +163,8 @@ async fn f50_killed_backends_lose_and_double_nothing() {
     };
     let (kept, ()) = tokio::join!(join_all(clients), killer);
     let kept: Vec<(String, String)> = kept.into_iter().flatten().collect();
-    talker.finish(&scene.operator).await;
-    scene.tasks_are(&kept).await;
-    let answer = scene.operator.post("/api/v1/tasks", &json!({ "goal": "talk: after", "viberId": scene.absent })).await;
+    talker.finish(&fixture.operator).await;
+    fixture.tasks_are(&kept).await;
+    let answer = fixture.operator.post("/api/v1/tasks", &json!({ "goal": "talk: after", "viberId": fixture.viber_id })).await;
     answer.expect(201);
 }

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use board_tests::{Board, Engine, board::HOME, tasks::id};
+use board_tests::{FakeDaemon, Fixture, Board, Engine, board::HOME, tasks::id};
 use futures_util::StreamExt as _;
 use reqwest::Method;
 use server::db::copy::Snapshot;
 
-use super::Scene;
+use super::{Asking, absent_on};
 
 crate::on_both_databases!(
     f85_a_backup_of_either_database_restores_into_either_row_by_row,
@@ -49,23 +49,23 @@ pub(super) fn same(found: &BTreeMap<String, Vec<String>>, expected: &BTreeMap<St
 }
 
 /// A stopped Board with something in many tables, odd texts among it, and a file.
-pub(super) async fn full(engine: Engine) -> (Scene, Vec<u8>) {
-    let mut scene = Scene::on(engine).await;
-    let talker = scene.talker(3_000).await;
+pub(super) async fn full(engine: Engine) -> (Fixture<FakeDaemon>, Vec<u8>) {
+    let mut fixture = absent_on(engine).await;
+    let talker = fixture.talker(3_000).await;
     for odd in
         ["tab\there", "back\\slash \\N \\. ", "line\nline\r\n", "\u{1}\u{7f}\u{2028}é漢字😀\u{10ffff}", "'\"`;--"]
     {
-        scene.operator.submit(&scene.absent, odd).await;
+        fixture.submit(odd).await;
     }
     let huge = "ü".repeat(30_000);
-    let task = scene.operator.submit(&scene.absent, &huge).await;
+    let task = fixture.submit(&huge).await;
     let bytes: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
     let path = format!("/api/v1/sessions/{}/artifacts?name=numbers.bin", id(&task, "sessionId"));
-    let upload = scene.operator.request(Method::POST, &path).header("content-type", "application/octet-stream");
-    scene.operator.send(upload.body(bytes.clone())).await.expect(201);
-    talker.finish(&scene.operator).await;
-    scene.board.stop().await;
-    (scene, bytes)
+    let upload = fixture.operator.request(Method::POST, &path).header("content-type", "application/octet-stream");
+    fixture.operator.send(upload.body(bytes.clone())).await.expect(201);
+    talker.finish(&fixture.operator).await;
+    fixture.board.stop().await;
+    (fixture, bytes)
 }
 
 fn other(engine: Engine) -> Engine {
@@ -81,22 +81,22 @@ pub(super) async fn backup(board: &Board, to: &Path, flags: &[&str]) -> String {
 }
 
 async fn f85_a_backup_of_either_database_restores_into_either_row_by_row(engine: Engine) {
-    let (scene, bytes) = full(engine).await;
-    let expected = rows(&scene.board.database_url).await;
+    let (fixture, bytes) = full(engine).await;
+    let expected = rows(&fixture.board.database_url).await;
     assert!(expected["events"].len() > 5 && expected["blobs"].len() == 1 && expected["audit"].len() > 2);
     let folder = tempfile::tempdir().expect("a folder");
     let (bare, whole) = (folder.path().join("bare.tar"), folder.path().join("whole.tar"));
-    let said = backup(&scene.board, &bare, &[]).await;
+    let said = backup(&fixture.board, &bare, &[]).await;
     assert!(said.contains("does not hold: the blobs") && said.contains("keys"), "{said}");
-    backup(&scene.board, &whole, &["--blobs"]).await;
+    backup(&fixture.board, &whole, &["--blobs"]).await;
     for copy in [&bare, &whole] {
-        scene.board.cli(&["backup", "verify", copy.to_str().expect("text")]).await.good();
+        fixture.board.cli(&["backup", "verify", copy.to_str().expect("text")]).await.good();
     }
     let mut source = whole;
     // Across, and back.
     for (n, target) in [other(engine), engine].into_iter().enumerate() {
         let mut board = Board::prepare(target, &[]).await;
-        super::give_audit_keys(&scene.board, &board);
+        super::give_audit_keys(&fixture.board, &board);
         board.cli(&["restore", source.to_str().expect("text")]).await.good();
         same(&rows(&board.database_url).await, &expected, &format!("{engine:?} in {target:?}"));
         let said = board.cli(&["doctor"]).await;
@@ -124,10 +124,10 @@ async fn f85_a_backup_of_either_database_restores_into_either_row_by_row(engine:
 }
 
 async fn f86_a_damaged_backup_changes_nothing(engine: Engine) {
-    let (scene, _) = full(engine).await;
+    let (fixture, _) = full(engine).await;
     let folder = tempfile::tempdir().expect("a folder");
     let good = folder.path().join("good.tar");
-    backup(&scene.board, &good, &["--blobs"]).await;
+    backup(&fixture.board, &good, &["--blobs"]).await;
     let board = Board::prepare(engine, &[]).await;
     board.cli(&["team", "add", "mine"]).await.good();
     let before = rows(&board.database_url).await;
@@ -158,7 +158,7 @@ async fn f86_a_damaged_backup_changes_nothing(engine: Engine) {
     assert_ne!(board.cli(&["restore", good.to_str().expect("text")]).await.code(), 0, "there is something in it");
     same(&rows(&board.database_url).await, &before, "without --replace");
     board.cli(&["restore", good.to_str().expect("text"), "--replace"]).await.good();
-    same(&rows(&board.database_url).await, &rows(&scene.board.database_url).await, "the whole one");
+    same(&rows(&board.database_url).await, &rows(&fixture.board.database_url).await, "the whole one");
     let left: Vec<_> = std::fs::read_dir(board.data())
         .expect("a folder")
         .map(|file| file.expect("a file").file_name().to_string_lossy().into_owned())
@@ -169,12 +169,12 @@ async fn f86_a_damaged_backup_changes_nothing(engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f87_a_copy_of_an_sqlite_file_still_restores_into_either() {
-    let (scene, _) = full(Engine::Sqlite).await;
-    let expected = rows(&scene.board.database_url).await;
+    let (fixture, _) = full(Engine::Sqlite).await;
+    let expected = rows(&fixture.board.database_url).await;
     for target in [Engine::Sqlite, Engine::Postgres] {
         let board = Board::prepare(target, &[]).await;
-        super::give_audit_keys(&scene.board, &board);
-        board.cli(&["restore", super::file(&scene.board).to_str().expect("text")]).await.good();
+        super::give_audit_keys(&fixture.board, &board);
+        board.cli(&["restore", super::file(&fixture.board).to_str().expect("text")]).await.good();
         same(&rows(&board.database_url).await, &expected, &format!("{target:?}"));
     }
 }

@@ -35,12 +35,12 @@ async fn doctor(board: &Board) -> String {
 }
 
 async fn f93_a_restore_after_a_killed_one_has_its_blobs(engine: Engine) {
-    let (scene, _) = full(engine).await;
+    let (fixture, _) = full(engine).await;
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("b.tar");
-    backup(&scene.board, &copy, &["--blobs"]).await;
+    backup(&fixture.board, &copy, &["--blobs"]).await;
     let mut board = Board::prepare(engine, &[]).await;
-    super::give_audit_keys(&scene.board, &board);
+    super::give_audit_keys(&fixture.board, &board);
     for _ in 0..2 {
         killed(&board, &copy, "artifacts::keep").await;
         assert_eq!(stages(&board).len(), 1, "what it was about to keep");
@@ -48,7 +48,7 @@ async fn f93_a_restore_after_a_killed_one_has_its_blobs(engine: Engine) {
     let said = board.cli(&["restore", copy.to_str().expect("text")]).await.good();
     assert!(said.contains("1 blobs are in the store"), "{said}");
     assert_eq!(stages(&board), Vec::<PathBuf>::new());
-    same(&rows(&board.database_url).await, &rows(&scene.board.database_url).await, "the third time");
+    same(&rows(&board.database_url).await, &rows(&fixture.board.database_url).await, "the third time");
     board.ledger().somebody_else_submits();
     board.restart().await;
     board.sound().await;

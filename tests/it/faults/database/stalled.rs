@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use board_tests::{Board, Cluster, Engine};
 
-use super::{Asked, Scene};
+use super::{Asked, Asking, absent};
 
 /// Within this time a request is answered, whatever the database does.
 const SOON: Duration = Duration::from_secs(3);
@@ -16,11 +16,11 @@ async fn f51_a_database_that_does_not_answer_is_told_within_three_seconds() {
     (board.engine, board.database_url) = (Engine::Postgres, cluster.url());
     board.serve();
     board.ready().await;
-    let scene = Scene::open(board).await;
+    let fixture = absent(board).await;
     let mut kept = Vec::new();
     for how in ["gone", "frozen"] {
         let key = format!("before it is {how}");
-        let Asked::Kept(task) = scene.ask(&key).await else { panic!("it serves") };
+        let Asked::Kept(task) = fixture.ask(&key).await else { panic!("it serves") };
         kept.push((key, task));
         match how {
             "gone" => tokio::task::block_in_place(|| cluster.stop()),
@@ -28,7 +28,7 @@ async fn f51_a_database_that_does_not_answer_is_told_within_three_seconds() {
         }
         for n in 0..4 {
             let (key, asked) = (format!("while it is {how}, {n}"), Instant::now());
-            assert_eq!(scene.ask(&key).await, Asked::Later, "{key}");
+            assert_eq!(fixture.ask(&key).await, Asked::Later, "{key}");
             let took = asked.elapsed();
             println!("{key}: 503 after {took:?}");
             assert!(took <= SOON, "{key}: {took:?}");
@@ -38,16 +38,16 @@ async fn f51_a_database_that_does_not_answer_is_told_within_three_seconds() {
             _ => cluster.thaw(),
         }
         let key = format!("after it was {how}");
-        let task = scene.insist(&scene.operator, &key, Duration::from_secs(10)).await;
+        let task = fixture.insist(&fixture.operator, &key, Duration::from_secs(10)).await;
         kept.push((key, task));
     }
     // Those that were told to come back were not kept, unless nobody could know: the same key says which.
     for how in ["gone", "frozen"] {
         for n in 0..4 {
             let key = format!("while it is {how}, {n}");
-            let task = scene.insist(&scene.operator, &key, Duration::from_secs(10)).await;
+            let task = fixture.insist(&fixture.operator, &key, Duration::from_secs(10)).await;
             kept.push((key, task));
         }
     }
-    scene.tasks_are(&kept).await;
+    fixture.tasks_are(&kept).await;
 }

@@ -2,11 +2,11 @@
 
 use std::{os::unix::fs::FileExt as _, path::Path};
 
-use board_tests::{Board, Engine, postgres::Database, within};
+use board_tests::{FakeDaemon, Fixture, Board, Engine, postgres::Database, within};
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 
-use super::{Scene, count, file};
+use super::{count, file, Asking, absent, absent_on};
 
 crate::on_both_databases!(
     f48_a_schema_that_is_newer_is_refused_untouched,
@@ -14,15 +14,15 @@ crate::on_both_databases!(
 );
 
 /// A Board that has served and was stopped in order, with some pages of everything.
-async fn stopped(engine: Engine) -> Scene {
-    let mut scene = Scene::on(engine).await;
-    let talker = scene.talker(3_000).await;
+async fn stopped(engine: Engine) -> Fixture<FakeDaemon> {
+    let mut fixture = absent_on(engine).await;
+    let talker = fixture.talker(3_000).await;
     for n in 0..10 {
-        scene.ask(&format!("task {n}")).await;
+        fixture.ask(&format!("task {n}")).await;
     }
-    talker.finish(&scene.operator).await;
-    scene.board.stop().await;
-    scene
+    talker.finish(&fixture.operator).await;
+    fixture.board.stop().await;
+    fixture
 }
 
 /// All that the database holds, in a few bytes.
@@ -76,31 +76,31 @@ async fn refused(board: &mut Board, what: &str) -> (i32, String) {
 }
 
 async fn f48_a_schema_that_is_newer_is_refused_untouched(engine: Engine) {
-    let mut scene = stopped(engine).await;
+    let mut fixture = stopped(engine).await;
     let bytes = if engine == Engine::Sqlite { "x'00'" } else { "'\\x00'" };
     let newer = format!(
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
          VALUES (9999, 'from the future', TRUE, {bytes}, 0)"
     );
-    change(&scene.board, &newer).await;
-    let (code, said) = refused(&mut scene.board, "newer").await;
+    change(&fixture.board, &newer).await;
+    let (code, said) = refused(&mut fixture.board, "newer").await;
     assert_eq!(code, 78, "{said}");
     assert!(said.contains("9999") && said.contains("newer viber-board"), "it says what to do: {said}");
     for verb in [&["migrate"][..], &["token", "add", "--team", "home", "--name", "x", "--role", "viewer"]] {
-        let before = held(&scene.board).await;
-        let said = scene.board.cli(verb).await;
+        let before = held(&fixture.board).await;
+        let said = fixture.board.cli(verb).await;
         assert_ne!(said.code(), 0, "{verb:?}: {said:?}");
-        assert_eq!(held(&scene.board).await, before, "{verb:?}: nothing is written");
+        assert_eq!(held(&fixture.board).await, before, "{verb:?}: nothing is written");
     }
-    change(&scene.board, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
-    scene.board.restart().await;
-    scene.board.sound().await;
+    change(&fixture.board, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
+    fixture.board.restart().await;
+    fixture.board.sound().await;
 }
 
 async fn f48_a_schema_that_is_not_ours_is_refused_untouched(engine: Engine) {
-    let mut scene = stopped(engine).await;
+    let mut fixture = stopped(engine).await;
     let bytes = if engine == Engine::Sqlite { "x'00'" } else { "'\\x00'" };
-    change(&scene.board, "CREATE TABLE kept AS SELECT * FROM _sqlx_migrations").await;
+    change(&fixture.board, "CREATE TABLE kept AS SELECT * FROM _sqlx_migrations").await;
     let wrong = [
         ("another text under our number", format!("UPDATE _sqlx_migrations SET checksum = {bytes} WHERE version = 1")),
         (
@@ -110,27 +110,27 @@ async fn f48_a_schema_that_is_not_ours_is_refused_untouched(engine: Engine) {
         ("tables, and nothing that says whose", "DROP TABLE _sqlx_migrations".to_owned()),
     ];
     for (what, sql) in wrong {
-        change(&scene.board, &sql).await;
-        let (_, said) = refused(&mut scene.board, what).await;
+        change(&fixture.board, &sql).await;
+        let (_, said) = refused(&mut fixture.board, what).await;
         assert!(said.contains("schema") || said.contains("migration") || said.contains("exists"), "{what}: {said}");
         if sql.starts_with("DROP") {
-            change(&scene.board, "CREATE TABLE _sqlx_migrations AS SELECT * FROM kept").await;
+            change(&fixture.board, "CREATE TABLE _sqlx_migrations AS SELECT * FROM kept").await;
         }
         let back = "DELETE FROM _sqlx_migrations; INSERT INTO _sqlx_migrations SELECT * FROM kept";
-        change(&scene.board, back).await;
+        change(&fixture.board, back).await;
     }
-    change(&scene.board, "DROP TABLE kept").await;
-    scene.board.restart().await;
-    scene.board.sound().await;
+    change(&fixture.board, "DROP TABLE kept").await;
+    fixture.board.restart().await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f48_a_damaged_file_is_refused_untouched() {
-    let mut scene = stopped(Engine::Sqlite).await;
-    let path = file(&scene.board);
+    let mut fixture = stopped(Engine::Sqlite).await;
+    let path = file(&fixture.board);
     let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len());
     assert_eq!(log, 0, "a Board that was stopped has everything in one file");
-    let mut connection = SqliteConnection::connect(&scene.board.database_url).await.expect("the file");
+    let mut connection = SqliteConnection::connect(&fixture.board.database_url).await.expect("the file");
     let roots = "SELECT name, rootpage FROM sqlite_master WHERE name IN ('tasks', 'events', 'operators', \
                  'tasks_session', 'sqlite_autoindex_tasks_1') ORDER BY rootpage";
     let mut pages: Vec<(String, i64)> = sqlx::query_as(roots).fetch_all(&mut connection).await.expect("pages");
@@ -144,21 +144,21 @@ async fn f48_a_damaged_file_is_refused_untouched() {
     let whole = std::fs::read(&path).expect("the file");
     for (name, page) in &pages {
         damage(&path, &whole, u64::try_from(page - 1).expect("a page") * 4096, 4096);
-        let (_, said) = refused(&mut scene.board, name).await;
+        let (_, said) = refused(&mut fixture.board, name).await;
         assert!(said.contains("damaged") && said.contains("backup"), "{name}: it says what to do: {said}");
     }
     damage(&path, &whole, 0, 100);
-    refused(&mut scene.board, "the head of the file").await;
+    refused(&mut fixture.board, "the head of the file").await;
     damage(&path, &whole, 100, 200);
-    refused(&mut scene.board, "the schema's page").await;
+    refused(&mut fixture.board, "the schema's page").await;
     std::fs::write(&path, &whole[..whole.len() / 2]).expect("half of it");
-    refused(&mut scene.board, "half a file").await;
+    refused(&mut fixture.board, "half a file").await;
     std::fs::write(&path, "no database at all\n".repeat(1000)).expect("a text");
-    refused(&mut scene.board, "a text").await;
+    refused(&mut fixture.board, "a text").await;
 
     std::fs::write(&path, &whole).expect("all of it");
-    scene.board.restart().await;
-    scene.board.sound().await;
+    fixture.board.restart().await;
+    fixture.board.sound().await;
 }
 
 /// Writes `whole` with `length` bytes from `at` on overwritten.
@@ -191,9 +191,9 @@ async fn f53_a_board_killed_in_a_migration_starts_over_on_sqlite() {
         board.heal().await;
         board.restart().await;
         assert_eq!(count(&board.database_url, MIGRATED).await, server::db::newest().cast_unsigned(), "{point}");
-        let scene = Scene::open(board).await;
-        scene.ask("works").await;
-        scene.board.sound().await;
+        let fixture = absent(board).await;
+        fixture.ask("works").await;
+        fixture.board.sound().await;
     }
 }
 
@@ -221,9 +221,9 @@ async fn f53_a_board_killed_in_a_migration_starts_over_on_postgres() {
         (count(&board.database_url, left).await == 0).then_some(())
     })
     .await;
-    let scene = Scene::open(board).await;
-    scene.ask("works").await;
-    scene.board.sound().await;
+    let fixture = absent(board).await;
+    fixture.ask("works").await;
+    fixture.board.sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,8 +245,8 @@ async fn f53_of_two_boards_that_begin_on_one_empty_database_one_serves() {
     assert_eq!(refused.ended().await.code(), Some(78), "{}", refused.log());
     boards[0].ready().await;
     assert_eq!(count(&database.url, MIGRATED).await, server::db::newest().cast_unsigned());
-    let scene = Scene::open(boards.remove(0)).await;
-    let super::Asked::Kept(task) = scene.ask("on the first").await else { panic!("it serves") };
-    assert_eq!(scene.operator.task(&task).await["goal"], "on the first");
-    scene.board.sound().await;
+    let fixture = absent(boards.remove(0)).await;
+    let super::Asked::Kept(task) = fixture.ask("on the first").await else { panic!("it serves") };
+    assert_eq!(fixture.operator.task(&task).await["goal"], "on the first");
+    fixture.board.sound().await;
 }

@@ -12,7 +12,7 @@ use board_tests::{
 };
 use protocol::{Running, limits::close};
 
-use super::{ANY, Scene, exact, seed, words};
+use super::{ANY, Network, exact, over_a_network, seed, words};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -21,43 +21,43 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f29_every_frame_three_times_has_no_effect() {
     let script = vec![Reply::Stream(words(0, 100, PAUSE)), Reply::Stream(words(0, 30, PAUSE))];
-    let scene = Scene::set(script, |proxy| proxy.both(|way| way.copies = 2)).await;
-    let (first, second) = (scene.submit("count").await, scene.submit("count again").await);
+    let fixture = over_a_network(script, |proxy| proxy.both(|way| way.copies = 2)).await;
+    let (first, second) = (fixture.submit("count").await, fixture.submit("count again").await);
     // Which of the two was asked first is the daemon's affair.
     for task in [&first, &second] {
-        let done = scene.operator.task_in(id(task, "id"), "completed").await;
+        let done = fixture.operator.task_in(id(task, "id"), "completed").await;
         let all = super::text(if done["result"]["text"].as_str().is_some_and(|text| text.contains("w99")) {
             100
         } else {
             30
         });
-        exact(&scene.operator, &done, &all).await;
+        exact(&fixture.operator, &done, &all).await;
     }
-    let counts = scene.proxy.counts();
-    assert_eq!(counts.connections, scene.first, "no connection was given up: {counts:?}\n{}", scene.viber.log());
+    let counts = fixture.proxy().counts();
+    assert_eq!(counts.connections, fixture.first_connection(), "no connection was given up: {counts:?}\n{}", fixture.viber.log());
     assert!(counts.copied >= 2 * 10, "{counts:?}");
-    scene.sound(2).await;
+    fixture.sound(2).await;
 }
 
 /// Both ways, commands and the welcome, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f30_frames_in_reversed_windows_are_put_in_order() {
     let script = vec![Reply::Stream(words(0, 200, PAUSE)), Reply::Stream(words(0, 200, PAUSE))];
-    let scene = Scene::set(script, |proxy| proxy.both(|way| way.reversed = 16)).await;
-    let (before, _) = proc::memory(scene.board.pid());
-    let (own, _) = proc::memory(scene.viber.pid());
-    let (first, second) = (scene.submit("count").await, scene.submit("count again").await);
-    scene.completes(&first, 200, PATIENCE * 2).await;
-    scene.completes(&second, 200, PATIENCE).await;
-    let counts = scene.proxy.counts();
-    assert_eq!(counts.connections, scene.first, "no connection was given up: {counts:?}\n{}", scene.viber.log());
-    let (after, _) = proc::memory(scene.board.pid());
-    let (own_after, _) = proc::memory(scene.viber.pid());
+    let fixture = over_a_network(script, |proxy| proxy.both(|way| way.reversed = 16)).await;
+    let (before, _) = proc::memory(fixture.board.pid());
+    let (own, _) = proc::memory(fixture.viber.pid());
+    let (first, second) = (fixture.submit("count").await, fixture.submit("count again").await);
+    fixture.completes(&first, 200, PATIENCE * 2).await;
+    fixture.completes(&second, 200, PATIENCE).await;
+    let counts = fixture.proxy().counts();
+    assert_eq!(counts.connections, fixture.first_connection(), "no connection was given up: {counts:?}\n{}", fixture.viber.log());
+    let (after, _) = proc::memory(fixture.board.pid());
+    let (own_after, _) = proc::memory(fixture.viber.pid());
     assert!(
         after - before <= 16.0 && own_after - own <= 16.0,
         "Board {before} to {after} MiB, daemon {own} to {own_after} MiB"
     );
-    scene.sound(2).await;
+    fixture.sound(2).await;
 }
 
 /// The first connection's frames are held back by the network until the second one is welcomed.

@@ -13,7 +13,7 @@ use board_tests::{
 };
 use tokio::time::Instant;
 
-use super::{ANY, Scene, exact, seed, words};
+use super::{ANY, Network, exact, over_a_network, seed, words};
 
 const QUICK: Duration = Duration::from_millis(5);
 /// A silent viber is seen to be silent after so long.
@@ -31,21 +31,21 @@ fn halves(gate: &Gate) -> Vec<Reply> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f25_a_half_open_connection_is_noticed_and_replaced() {
     let gate = Gate::new();
-    let scene = Scene::set(halves(&gate), |_| {}).await;
-    let task = scene.submit("count").await;
-    scene.recorded(&task, 39).await;
-    let mut viewer = scene.operator.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
-    let first = scene.proxy.counts().connections;
-    scene.proxy.forsake();
+    let fixture = over_a_network(halves(&gate), |_| {}).await;
+    let task = fixture.submit("count").await;
+    fixture.recorded(&task, 39).await;
+    let mut viewer = fixture.operator.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
+    let first = fixture.proxy().counts().connections;
+    fixture.proxy().forsake();
     let began = Instant::now();
     gate.open();
-    within(NOTICED, "disconnected", || async { (scene.contact().await == "disconnected").then_some(()) }).await;
+    within(NOTICED, "disconnected", || async { (fixture.contact().await == "disconnected").then_some(()) }).await;
     let left = BACK.saturating_sub(began.elapsed());
     within(left, "a new connection", || async {
-        (scene.proxy.counts().connections > first && scene.contact().await == "connected").then_some(())
+        (fixture.proxy().counts().connections > first && fixture.contact().await == "connected").then_some(())
     })
     .await;
-    scene.completes(&task, 80, PATIENCE).await;
+    fixture.completes(&task, 80, PATIENCE).await;
     let shown = viewer.until("end").await;
     let contacts: Vec<String> = shown
         .iter()
@@ -54,40 +54,40 @@ async fn f25_a_half_open_connection_is_noticed_and_replaced() {
         .collect();
     let lost = contacts.iter().position(|contact| contact == "disconnected");
     assert!(lost.is_some_and(|at| contacts[at..].contains(&"connected".to_owned())), "{contacts:?}");
-    scene.sound(1).await;
+    fixture.sound(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f26_lost_acknowledgements_make_nothing_twice() {
     let gate = Gate::new();
-    let scene = Scene::set(halves(&gate), |_| {}).await;
-    let task = scene.submit("count").await;
-    scene.recorded(&task, 39).await;
-    let last = scene.proxy.newest();
-    scene.proxy.down(|down| down.hole = Hole::UpTo(last));
+    let fixture = over_a_network(halves(&gate), |_| {}).await;
+    let task = fixture.submit("count").await;
+    fixture.recorded(&task, 39).await;
+    let last = fixture.proxy().newest();
+    fixture.proxy().down(|down| down.hole = Hole::UpTo(last));
     gate.open();
     // The Board has it all; the daemon knows nothing of that.
-    let done = scene.operator.task_in(id(&task, "id"), "completed").await;
-    let before = scene.operator.events(id(&task, "id")).await;
-    scene.proxy.reset();
-    scene.viber.connected(&scene.operator).await;
-    scene.completes(&task, 80, PATIENCE).await;
-    assert_eq!(scene.operator.events(id(&task, "id")).await, before);
+    let done = fixture.operator.task_in(id(&task, "id"), "completed").await;
+    let before = fixture.operator.events(id(&task, "id")).await;
+    fixture.proxy().reset();
+    fixture.viber.connected(&fixture.operator).await;
+    fixture.completes(&task, 80, PATIENCE).await;
+    assert_eq!(fixture.operator.events(id(&task, "id")).await, before);
     assert_eq!(done["state"], "completed");
-    scene.sound(1).await;
+    fixture.sound(1).await;
 
     // A daemon that forgot every acknowledgement says all of it again.
-    let (board, proxy) = (&scene.board, &scene.proxy);
+    let (board, proxy) = (&fixture.board, fixture.proxy());
     proxy.heal();
     let mut fake = FakeDaemon::enrol(board, "fake").await;
     fake.dials(&proxy.url());
     fake.connect().await;
-    let task = scene.operator.submit(fake.id.as_str(), "say it once").await;
+    let task = fixture.operator.submit(fake.id.as_str(), "say it once").await;
     let submit = fake.submitted().await;
     let all = || vec![accepted(), started(), delta("once "), delta("only"), completed("once only")];
     proxy.down(|down| down.hole = Hole::All);
     fake.report_unacked(&submit.task_id, 1, 1, all()).await;
-    scene.operator.task_in(id(&task, "id"), "completed").await;
+    fixture.operator.task_in(id(&task, "id"), "completed").await;
     for _ in 0..3 {
         proxy.reset();
         proxy.heal();
@@ -95,38 +95,38 @@ async fn f26_lost_acknowledgements_make_nothing_twice() {
         fake.report_unacked(&submit.task_id, 1, 1, all()).await;
         fake.report(&submit.task_id, 1, 5, vec![completed("once only")]).await;
     }
-    assert_eq!(scene.operator.events(id(&task, "id")).await.len(), 5);
-    exact(&scene.operator, &scene.operator.task(id(&task, "id")).await, "once only").await;
-    scene.sound(1).await;
+    assert_eq!(fixture.operator.events(id(&task, "id")).await.len(), 5);
+    exact(&fixture.operator, &fixture.operator.task(id(&task, "id")).await, "once only").await;
+    fixture.sound(1).await;
 }
 
 /// The viber hears and is not heard. What it was told in that time is not lost, and not done twice.
 async fn unheard(outage: Duration) {
     let gate = Gate::new();
     let script = [halves(&gate), vec![Reply::Stream(words(0, 20, QUICK))]].concat();
-    let scene = Scene::set(script, |_| {}).await;
-    let first = scene.submit("count").await;
-    scene.recorded(&first, 39).await;
-    let last = scene.proxy.newest();
-    scene.proxy.up(|up| up.hole = Hole::UpTo(last));
+    let fixture = over_a_network(script, |_| {}).await;
+    let first = fixture.submit("count").await;
+    fixture.recorded(&first, 39).await;
+    let last = fixture.proxy().newest();
+    fixture.proxy().up(|up| up.hole = Hole::UpTo(last));
     let began = Instant::now();
-    let second = scene.submit("count again").await;
-    board_tests::eventually("the command has arrived", || async { (scene.llm.requests().len() == 2).then_some(()) })
+    let second = fixture.submit("count again").await;
+    board_tests::eventually("the command has arrived", || async { (fixture.llm.requests().len() == 2).then_some(()) })
         .await;
     gate.open();
     if outage >= NOTICED {
-        within(NOTICED, "disconnected", || async { (scene.contact().await == "disconnected").then_some(()) }).await;
+        within(NOTICED, "disconnected", || async { (fixture.contact().await == "disconnected").then_some(()) }).await;
         within(BACK.saturating_sub(began.elapsed()), "back", || async {
-            (scene.contact().await == "connected").then_some(())
+            (fixture.contact().await == "connected").then_some(())
         })
         .await;
     } else {
         tokio::time::sleep_until(began + outage).await;
-        scene.proxy.reset();
+        fixture.proxy().reset();
     }
-    scene.completes(&first, 80, PATIENCE).await;
-    scene.completes(&second, 20, PATIENCE).await;
-    scene.sound(2).await;
+    fixture.completes(&first, 80, PATIENCE).await;
+    fixture.completes(&second, 20, PATIENCE).await;
+    fixture.sound(2).await;
 }
 
 /// Three seconds, and an end that both sides see; the real silence is `long`.

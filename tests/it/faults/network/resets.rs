@@ -5,32 +5,32 @@ use std::time::Duration;
 use board_tests::{eventually, llm::Reply};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Scene, words};
+use super::{Network, over_a_network, words};
 
 /// `many` outages of `down`, one every `every`: at most one new connection each, and nothing is lost.
 async fn outages(many: u32, down: Duration, every: Duration) {
     let length = every * many;
     let count = u32::try_from(length.as_millis() / 100).expect("small");
     let pieces = words(0, count, Duration::from_millis(100));
-    let scene = Scene::set(vec![Reply::Stream(pieces)], |_| {}).await;
-    let task = scene.submit("count").await;
-    scene.recorded(&task, 1).await;
+    let fixture = over_a_network(vec![Reply::Stream(pieces)], |_| {}).await;
+    let task = fixture.submit("count").await;
+    fixture.recorded(&task, 1).await;
     let began = Instant::now();
     for n in 0..many {
-        let before = scene.proxy.counts();
-        scene.proxy.refuse(true);
-        scene.proxy.reset();
+        let before = fixture.proxy().counts();
+        fixture.proxy().refuse(true);
+        fixture.proxy().reset();
         sleep_until(began + every * n + down).await;
-        scene.proxy.refuse(false);
-        eventually("back", || async { (scene.contact().await == "connected").then_some(()) }).await;
+        fixture.proxy().refuse(false);
+        eventually("back", || async { (fixture.contact().await == "connected").then_some(()) }).await;
         sleep_until(began + every * (n + 1)).await;
-        let after = scene.proxy.counts();
+        let after = fixture.proxy().counts();
         assert!(after.connections - before.connections <= 1, "outage {n}: {before:?}, {after:?}");
         // Full jitter may try at once, and then waits longer each time.
         assert!(after.refused - before.refused <= 12, "outage {n}: {before:?}, {after:?}");
     }
-    scene.completes(&task, count, Duration::from_secs(60)).await;
-    scene.sound(1).await;
+    fixture.completes(&task, count, Duration::from_secs(60)).await;
+    fixture.sound(1).await;
 }
 
 /// Two outages of three seconds.

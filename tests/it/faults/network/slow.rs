@@ -14,24 +14,24 @@ use board_tests::{
 use protocol::Command;
 use tokio::time::Instant;
 
-use super::{ANY, Scene, seed, words};
+use super::{ANY, Network, over_a_network, seed, words};
 
 /// Nobody is ever shown as disconnected while a task runs over such a line, and it ends exactly.
 async fn bears(pieces: Vec<Piece>, to: u32, limit: Duration, faults: impl FnOnce(&Proxy)) {
-    let scene = Scene::set(vec![Reply::Stream(pieces)], |_| {}).await;
-    let task = scene.submit("count").await;
-    let mut viewer = scene.operator.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
-    scene.operator.task_in(id(&task, "id"), "running").await;
-    let (before, _) = proc::memory(scene.board.pid());
-    faults(&scene.proxy);
-    scene.completes(&task, to, limit).await;
+    let fixture = over_a_network(vec![Reply::Stream(pieces)], |_| {}).await;
+    let task = fixture.submit("count").await;
+    let mut viewer = fixture.operator.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
+    fixture.operator.task_in(id(&task, "id"), "running").await;
+    let (before, _) = proc::memory(fixture.board.pid());
+    faults(fixture.proxy());
+    fixture.completes(&task, to, limit).await;
     let shown = viewer.until("end").await;
     let lost = shown.iter().filter(|frame| frame.event == "task" && frame.data.contains("disconnected")).count();
-    let counts = scene.proxy.counts();
-    assert_eq!((lost, counts.connections), (0, scene.first), "falsely lost: {counts:?}\n{}", scene.viber.log());
-    let (after, _) = proc::memory(scene.board.pid());
+    let counts = fixture.proxy().counts();
+    assert_eq!((lost, counts.connections), (0, fixture.first_connection()), "falsely lost: {counts:?}\n{}", fixture.viber.log());
+    let (after, _) = proc::memory(fixture.board.pid());
     assert!(after - before <= 16.0, "{before} MiB before, {after} MiB after");
-    scene.sound(1).await;
+    fixture.sound(1).await;
 }
 
 fn thin(proxy: &Proxy) {

@@ -4,14 +4,14 @@ use board_tests::{Engine, board::HOME, eventually};
 use protocol::SessionId;
 use serde_json::json;
 
-use super::Stage;
+use super::{Proposing, with_memory};
 
 async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let owner = stage.board.owner().await;
-    let submit = stage.propose(None, "x").await;
+    let fixture = with_memory(engine).await;
+    let owner = fixture.board.owner().await;
+    let submit = fixture.propose(None, "x").await;
     let elsewhere = SessionId::new(7);
-    stage.machine.inside().found = json!({ "ranking": "text", "known": 1234, "items": [
+    fixture.viber.inside().found = json!({ "ranking": "text", "known": 1234, "items": [
         { "source": "daily", "path": "workspace/memory/2026-03-01.md", "title": "Fixed the kiosk",
           "excerpt": "The KIOSK <img src=x onerror=alert(1)> was kiosked.", "at": "2026-03-01T10:00:00.000Z" },
         { "source": "session", "path": format!("agents/default/sessions/{}.jsonl", submit.session_id),
@@ -19,11 +19,11 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
         { "source": "session", "path": "agents/default/sessions/x.jsonl", "excerpt": "kiosk", "sessionId": elsewhere },
         { "source": "curated", "path": "workspace/../../secret", "excerpt": "kiosk" },
     ] });
-    let id = &stage.machine.id;
-    let found = stage.operator.get(&format!("/api/v1/vibers/{id}/memory?q=kiosk&limit=3")).await.expect(200).json();
+    let id = &fixture.viber.id;
+    let found = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory?q=kiosk&limit=3")).await.expect(200).json();
     assert_eq!((&found["known"], found["items"].as_array().map(Vec::len)), (&json!(1234), Some(3)), "{found:#}");
     assert_eq!(found["items"][0]["source"], "daily");
-    let asked = stage.machine.inside().asked.clone();
+    let asked = fixture.viber.inside().asked.clone();
     let asked: Vec<_> =
         asked.iter().filter(|(method, _)| method == "memory.search").map(|(_, params)| params).collect();
     assert_eq!(asked, [&json!({ "agentId": "default", "query": "kiosk", "limit": 3 })]);
@@ -39,21 +39,21 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     assert!(html.contains("of 1234 that are known") && html.contains("Daily log"), "{html}");
 
     for (query, code) in [("", "bad_query"), ("?q=x&limit=101", "bad_limit"), ("?q=x&limit=0", "bad_limit")] {
-        let refused = stage.operator.get(&format!("/api/v1/vibers/{id}/memory{query}")).await.expect(422);
+        let refused = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory{query}")).await.expect(422);
         assert_eq!(refused.code(), code);
     }
     let long = format!("/api/v1/vibers/{id}/memory?q={}", "x".repeat(1001));
-    assert_eq!(stage.operator.get(&long).await.expect(422).code(), "bad_query");
-    stage.machine.inside().found = json!("memory is not built on this viber");
+    assert_eq!(fixture.operator.get(&long).await.expect(422).code(), "bad_query");
+    fixture.viber.inside().found = json!("memory is not built on this viber");
     let html = owner.page(&page).await.expect(200).body;
     assert!(html.contains("memory is not built on this viber"), "{html}");
-    stage.machine.inside().found = json!({ "items": 3 });
-    let strange = stage.operator.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await.expect(422);
+    fixture.viber.inside().found = json!({ "items": 3 });
+    let strange = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await.expect(422);
     assert_eq!(strange.code(), "viber_refused");
 
-    stage.machine.leave().await;
+    fixture.viber.leave().await;
     let away = eventually("it is known to be away", || async {
-        let answer = stage.operator.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await;
+        let answer = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await;
         (answer.status == 409).then_some(answer)
     })
     .await;
@@ -64,19 +64,19 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     })
     .await;
     assert!(html.contains("The viber is away."), "{html}");
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn nobody_searches_the_memory_of_others(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let foreign = stage.board.operator("elsewhere", "far@example.org", "owner").await;
-    let id = &stage.machine.id;
-    let token = stage.board.token("elsewhere", "owner").await;
+    let fixture = with_memory(engine).await;
+    let foreign = fixture.board.operator("elsewhere", "far@example.org", "owner").await;
+    let id = &fixture.viber.id;
+    let token = fixture.board.token("elsewhere", "owner").await;
     token.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await.expect(404);
     foreign.page(&format!("/t/{HOME}/vibers/{id}/memory?q=x")).await.expect(404);
     foreign.page(&format!("/t/elsewhere/vibers/{id}/memory?q=x")).await.expect(404);
-    assert!(stage.machine.inside().asked.iter().all(|(method, _)| method != "memory.search"));
-    stage.board.sound().await;
+    assert!(fixture.viber.inside().asked.iter().all(|(method, _)| method != "memory.search"));
+    fixture.board.sound().await;
 }
 
 crate::on_both_databases!(what_is_found_is_shown_with_where_it_stands, nobody_searches_the_memory_of_others);

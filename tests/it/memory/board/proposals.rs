@@ -3,52 +3,52 @@
 use board_tests::{Engine, board::HOME, eventually};
 use serde_json::json;
 
-use super::{AFTER, BEFORE, Stage, remembers};
+use super::{AFTER, BEFORE, Proposing, path, remembers, with_memory};
 
 async fn a_proposal_is_accepted_rejected_or_rewritten(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let first = stage.propose(Some(BEFORE), AFTER).await;
-    let found = stage.waiting(&first).await;
+    let fixture = with_memory(engine).await;
+    let first = fixture.propose(Some(BEFORE), AFTER).await;
+    let found = fixture.waiting(&first).await;
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(
         (&found[0]["state"], &found[0]["taskId"], &found[0]["content"], &found[0]["note"]),
         (&json!("pending"), &json!(first.task_id), &json!(AFTER), &json!("You said so."))
     );
-    assert_eq!(stage.machine.file("MEMORY.md").as_deref(), Some(BEFORE), "nothing is written before");
-    let one = stage.one(&first).await;
-    stage.board.token(HOME, "viewer").await.post(&one, &json!({ "decision": "accept" })).await.expect(403);
+    assert_eq!(fixture.viber.file("MEMORY.md").as_deref(), Some(BEFORE), "nothing is written before");
+    let one = fixture.one(&first).await;
+    fixture.board.token(HOME, "viewer").await.post(&one, &json!({ "decision": "accept" })).await.expect(403);
     // A proposal about memory is none about the plan.
     let plan = one.replace("/memory/", "/plan/");
-    stage.operator.post(&plan, &json!({ "decision": "accept" })).await.expect(404);
-    let done = stage.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200).json();
+    fixture.operator.post(&plan, &json!({ "decision": "accept" })).await.expect(404);
+    let done = fixture.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200).json();
     assert_eq!((&done["state"], &done["edit"]), (&json!("accepted"), &json!("applied")), "{done:#}");
-    assert_eq!(stage.machine.file("MEMORY.md").as_deref(), Some(AFTER));
-    assert_eq!(stage.operator.post(&one, &json!({ "decision": "reject" })).await.expect(409).code(), "not_pending");
+    assert_eq!(fixture.viber.file("MEMORY.md").as_deref(), Some(AFTER));
+    assert_eq!(fixture.operator.post(&one, &json!({ "decision": "reject" })).await.expect(409).code(), "not_pending");
 
-    let next = stage.propose(Some(AFTER), "# Memory\n").await;
-    let one = stage.one(&next).await;
-    let done = stage.operator.post(&one, &json!({ "decision": "reject" })).await.expect(200).json();
-    assert_eq!((&done["state"], stage.machine.file("MEMORY.md").as_deref()), (&json!("rejected"), Some(AFTER)));
+    let next = fixture.propose(Some(AFTER), "# Memory\n").await;
+    let one = fixture.one(&next).await;
+    let done = fixture.operator.post(&one, &json!({ "decision": "reject" })).await.expect(200).json();
+    assert_eq!((&done["state"], fixture.viber.file("MEMORY.md").as_deref()), (&json!("rejected"), Some(AFTER)));
 
-    let last = stage.propose(Some(AFTER), "# Memory\n").await;
-    let one = stage.one(&last).await;
+    let last = fixture.propose(Some(AFTER), "# Memory\n").await;
+    let one = fixture.one(&last).await;
     let mine = json!({ "decision": "accept", "content": "# Mine\n" });
-    stage.operator.post(&one, &mine).await.expect(200);
-    assert_eq!(stage.machine.file("MEMORY.md").as_deref(), Some("# Mine\n"));
-    stage.board.sound().await;
+    fixture.operator.post(&one, &mine).await.expect(200);
+    assert_eq!(fixture.viber.file("MEMORY.md").as_deref(), Some("# Mine\n"));
+    fixture.board.sound().await;
 }
 
 async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let owner = stage.board.owner().await;
-    let submit = stage.propose(Some(BEFORE), AFTER).await;
-    let html = stage.tab(&owner, &submit, "plan-diff").await;
+    let fixture = with_memory(engine).await;
+    let owner = fixture.board.owner().await;
+    let submit = fixture.propose(Some(BEFORE), AFTER).await;
+    let html = fixture.tab(&owner, &submit, "plan-diff").await;
     assert!(html.contains("The team ships on Thursdays.") && html.contains("You&#32;said&#32;so."), "{html}");
     assert!(!html.contains("whole text as the agent"), "the difference is known: {html}");
     assert!(html.contains(&format!("/sessions/{}#m-2", submit.session_id)), "the message is linked: {html}");
     assert!(html.contains(r#"Memory <span class="count">1</span>"#), "it is counted in the strip: {html}");
     // Edited first, by plain forms.
-    let id = stage.waiting(&submit).await[0]["id"].as_str().expect("an id").to_owned();
+    let id = fixture.waiting(&submit).await[0]["id"].as_str().expect("an id").to_owned();
     let page = format!("/t/{HOME}/sessions/{}?pane=memory&at=proposal-{id}", submit.session_id);
     let edit = owner.page(&page).await.expect(200).body;
     assert!(edit.contains("<textarea") && edit.contains("- The team ships on Thursdays."), "{edit}");
@@ -57,38 +57,38 @@ async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
     let fields = [("decision", "accept"), ("of", of.as_str()), ("content", "# Memory\r\n\r\n- Thursdays.\r\n")];
     let answer = owner.post_form(&form, &fields).await.expect(303);
     assert!(answer.header("location").ends_with("?pane=memory"), "{answer:#?}");
-    assert_eq!(stage.machine.file("MEMORY.md").as_deref(), Some("# Memory\n\n- Thursdays.\n"));
-    stage.tab(&owner, &submit, "Nothing waits for you").await;
-    stage.board.sound().await;
+    assert_eq!(fixture.viber.file("MEMORY.md").as_deref(), Some("# Memory\n\n- Thursdays.\n"));
+    fixture.tab(&owner, &submit, "Nothing waits for you").await;
+    fixture.board.sound().await;
 }
 
 async fn what_somebody_else_wrote_stays(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let owner = stage.board.owner().await;
+    let fixture = with_memory(engine).await;
+    let owner = fixture.board.owner().await;
     // Elsewhere in the file: both stand.
-    let submit = stage.propose(Some(BEFORE), AFTER).await;
-    stage.tab(&owner, &submit, "plan-diff").await;
-    stage.machine.write("MEMORY.md", &BEFORE.replace("room 4", "room 5")).await;
-    let html = stage.tab(&owner, &submit, "was changed since").await;
+    let submit = fixture.propose(Some(BEFORE), AFTER).await;
+    fixture.tab(&owner, &submit, "plan-diff").await;
+    fixture.viber.write("MEMORY.md", &BEFORE.replace("room 4", "room 5")).await;
+    let html = fixture.tab(&owner, &submit, "was changed since").await;
     assert!(!html.contains("in the same lines"), "{html}");
-    let one = stage.one(&submit).await;
-    stage.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200);
+    let one = fixture.one(&submit).await;
+    fixture.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200);
     let both = AFTER.replace("room 4", "room 5");
-    assert_eq!(stage.machine.file("MEMORY.md"), Some(both.clone()));
+    assert_eq!(fixture.viber.file("MEMORY.md"), Some(both.clone()));
 
     // In the same lines: nobody is overwritten, and both are shown.
     let clashing = both.replace("Thursdays", "Fridays");
-    let submit = stage.propose(Some(&both), &clashing).await;
-    stage.tab(&owner, &submit, "plan-diff").await;
+    let submit = fixture.propose(Some(&both), &clashing).await;
+    fixture.tab(&owner, &submit, "plan-diff").await;
     let theirs = both.replace("Thursdays", "Mondays");
-    stage.machine.write("MEMORY.md", &theirs).await;
-    let html = stage.tab(&owner, &submit, "in the same lines").await;
+    fixture.viber.write("MEMORY.md", &theirs).await;
+    let html = fixture.tab(&owner, &submit, "in the same lines").await;
     assert!(html.contains("Bring both together") && !html.contains(r#"value="accept">Accept"#), "{html}");
-    let one = stage.one(&submit).await;
-    let refused = stage.operator.post(&one, &json!({ "decision": "accept" })).await.expect(409);
+    let one = fixture.one(&submit).await;
+    let refused = fixture.operator.post(&one, &json!({ "decision": "accept" })).await.expect(409);
     assert_eq!(refused.code(), "memory_changed");
-    assert_eq!(stage.machine.file("MEMORY.md"), Some(theirs.clone()));
-    assert_eq!(stage.waiting(&submit).await.len(), 1, "it waits still");
+    assert_eq!(fixture.viber.file("MEMORY.md"), Some(theirs.clone()));
+    assert_eq!(fixture.waiting(&submit).await.len(), 1, "it waits still");
     let id = one.rsplit('/').next().expect("an id");
     let page = format!("/t/{HOME}/sessions/{}?pane=memory&at=proposal-{id}", submit.session_id);
     let draft = owner.page(&page).await.expect(200).body;
@@ -101,40 +101,40 @@ async fn what_somebody_else_wrote_stays(engine: Engine) {
     assert!(to.contains("/edits/"), "{to}");
     let shown = owner.page(&to).await.expect(200).body;
     assert!(shown.contains("What I typed") && shown.contains("Mondays"), "{shown}");
-    assert_eq!(stage.machine.file("MEMORY.md"), Some(theirs));
-    stage.tab(&owner, &submit, "memory-conflict").await;
-    stage.board.sound().await;
+    assert_eq!(fixture.viber.file("MEMORY.md"), Some(theirs));
+    fixture.tab(&owner, &submit, "memory-conflict").await;
+    fixture.board.sound().await;
 }
 
 async fn an_acceptance_waits_for_its_viber(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let owner = stage.board.owner().await;
-    let submit = stage.propose(Some(BEFORE), AFTER).await;
-    stage.tab(&owner, &submit, "plan-diff").await;
-    stage.machine.leave().await;
+    let fixture = with_memory(engine).await;
+    let owner = fixture.board.owner().await;
+    let submit = fixture.propose(Some(BEFORE), AFTER).await;
+    fixture.tab(&owner, &submit, "plan-diff").await;
+    fixture.viber.leave().await;
     eventually("it is away", || async {
-        let vibers = stage.operator.get("/api/v1/vibers").await.expect(200).json();
+        let vibers = fixture.operator.get("/api/v1/vibers").await.expect(200).json();
         (vibers["items"][0]["contact"]["state"] == "disconnected").then_some(())
     })
     .await;
-    let one = stage.one(&submit).await;
-    let done = stage.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200).json();
+    let one = fixture.one(&submit).await;
+    let done = fixture.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200).json();
     assert_eq!((&done["state"], &done["edit"]), (&json!("accepted"), &json!("queued")), "{done:#}");
-    stage.tab(&owner, &submit, "memory-queued").await;
-    stage.machine.come_back().await;
-    eventually("it is written", || async { (stage.machine.file("MEMORY.md").as_deref() == Some(AFTER)).then_some(()) })
+    fixture.tab(&owner, &submit, "memory-queued").await;
+    fixture.viber.come_back().await;
+    eventually("it is written", || async { (fixture.viber.file("MEMORY.md").as_deref() == Some(AFTER)).then_some(()) })
         .await;
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 async fn proposals_of_different_tasks_wait_side_by_side(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let first = stage.propose(Some(BEFORE), AFTER).await;
-    stage.tab(&stage.board.owner().await, &first, "plan-diff").await;
+    let fixture = with_memory(engine).await;
+    let first = fixture.propose(Some(BEFORE), AFTER).await;
+    fixture.tab(&fixture.board.owner().await, &first, "plan-diff").await;
     // The same task goes on from its own words: the newer one holds both.
     let body = json!({ "goal": "and more", "sessionId": first.session_id });
-    stage.operator.post("/api/v1/tasks", &body).await.expect(201);
-    let second = stage.machine.submitted().await;
+    fixture.operator.post("/api/v1/tasks", &body).await.expect(201);
+    let second = fixture.viber.submitted().await;
     let hash = board_tests::machine::hash(BEFORE);
     let propose = |text: &str| remembers(&json!({ "proposal": text, "base": hash }));
     let (once, twice) = (format!("# New\n{BEFORE}"), format!("# Newer\n{BEFORE}"));
@@ -145,40 +145,40 @@ async fn proposals_of_different_tasks_wait_side_by_side(engine: Engine) {
         propose(&twice),
         board_tests::fake_daemon::completed("Done."),
     ];
-    stage.machine.report(&second.task_id, second.attempt, 1, events).await;
-    stage.operator.task_in(second.task_id.as_str(), "completed").await;
-    let waiting = stage.waiting(&first).await;
+    fixture.viber.report(&second.task_id, second.attempt, 1, events).await;
+    fixture.operator.task_in(second.task_id.as_str(), "completed").await;
+    let waiting = fixture.waiting(&first).await;
     let texts: Vec<_> = waiting.iter().map(|one| one["content"].as_str().expect("a text")).collect();
     assert_eq!(texts, [twice.as_str(), AFTER], "the older task's waits too");
     let of = |text: &str| waiting.iter().find(|one| one["content"] == text).expect("it waits")["id"].clone();
     for id in [of(AFTER), of(&twice)] {
-        let path = format!("{}/{}", Stage::path(&first), id.as_str().expect("an id"));
-        stage.operator.post(&path, &json!({ "decision": "accept" })).await.expect(200);
+        let path = format!("{}/{}", path(&first), id.as_str().expect("an id"));
+        fixture.operator.post(&path, &json!({ "decision": "accept" })).await.expect(200);
     }
-    assert_eq!(stage.machine.file("MEMORY.md"), Some(format!("# Newer\n{AFTER}")), "neither undid the other");
-    stage.board.sound().await;
+    assert_eq!(fixture.viber.file("MEMORY.md"), Some(format!("# Newer\n{AFTER}")), "neither undid the other");
+    fixture.board.sound().await;
 }
 
 async fn a_file_that_is_not_there_is_made(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    stage.machine.inside().files.clear();
-    let submit = stage.propose(None, "# Memory\n\n- <script>alert(1)</script>\n").await;
-    let html = stage.tab(&stage.board.owner().await, &submit, "plan-diff").await;
+    let fixture = with_memory(engine).await;
+    fixture.viber.inside().files.clear();
+    let submit = fixture.propose(None, "# Memory\n\n- <script>alert(1)</script>\n").await;
+    let html = fixture.tab(&fixture.board.owner().await, &submit, "plan-diff").await;
     assert!(html.contains("&#60;script&#62;") && !html.contains("<script>alert"), "text is text: {html}");
-    let one = stage.one(&submit).await;
-    stage.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200);
-    assert!(stage.machine.file("MEMORY.md").is_some());
+    let one = fixture.one(&submit).await;
+    fixture.operator.post(&one, &json!({ "decision": "accept" })).await.expect(200);
+    assert!(fixture.viber.file("MEMORY.md").is_some());
     // A policy of its own, that leaves the others as they are.
     let policies = format!("/t/{HOME}/sessions/{}/policies", submit.session_id);
-    let owner = stage.board.owner().await;
+    let owner = fixture.board.owner().await;
     owner.post_form(&policies, &[("plan", "propose"), ("first", "yes")]).await.expect(303);
     owner.post_form(&policies, &[("memory", "apply")]).await.expect(303);
-    let session = stage.operator.get(&format!("/api/v1/sessions/{}", submit.session_id)).await.expect(200).json();
+    let session = fixture.operator.get(&format!("/api/v1/sessions/{}", submit.session_id)).await.expect(200).json();
     assert_eq!(
         (&session["planPolicy"], &session["memoryPolicy"], &session["approveFirst"]),
         (&json!("propose"), &json!("apply"), &json!(true))
     );
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 crate::on_both_databases!(

@@ -7,7 +7,7 @@ use board_tests::{
 };
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::{Proposing, with_memory};
 
 fn context(more: &Value) -> protocol::EventBody {
     let mut event = json!({ "type": "context", "window": 32768 });
@@ -16,10 +16,10 @@ fn context(more: &Value) -> protocol::EventBody {
 }
 
 async fn the_newest_task_says_what_went_with_it(engine: Engine) {
-    let stage = Stage::set(engine).await;
-    let owner = stage.board.owner().await;
-    let submit = stage.begin("go").await;
-    stage.tab(&owner, &submit, "Not told yet").await;
+    let fixture = with_memory(engine).await;
+    let owner = fixture.board.owner().await;
+    let submit = fixture.begin("go").await;
+    fixture.tab(&owner, &submit, "Not told yet").await;
     let excerpts = json!([
         { "path": "workspace/MEMORY.md", "title": "Team", "text": "Ships on <b>Thursdays</b>." },
         { "path": "../../etc/passwd", "text": "12345678" },
@@ -31,26 +31,26 @@ async fn the_newest_task_says_what_went_with_it(engine: Engine) {
         // A later word about the same attempt says nothing of memory.
         context(&json!({ "layers": layers })),
     ];
-    stage.machine.report(&submit.task_id, submit.attempt, 3, events).await;
-    let html = stage.tab(&owner, &submit, "42 tokens").await;
+    fixture.viber.report(&submit.task_id, submit.attempt, 3, events).await;
+    let html = fixture.tab(&owner, &submit, "42 tokens").await;
     assert!(html.contains("44 tokens") && html.contains("about 2 tokens"), "{html}");
     assert!(html.contains("Ships on &#60;b&#62;Thursdays&#60;/b&#62;."), "text is text: {html}");
-    assert!(html.contains(&format!("/vibers/{}/files/MEMORY.md", stage.machine.id)), "a link to the file: {html}");
+    assert!(html.contains(&format!("/vibers/{}/files/MEMORY.md", fixture.viber.id)), "a link to the file: {html}");
     assert!(!html.contains("/files/../"), "and none to what is no file");
-    stage.machine.report(&submit.task_id, submit.attempt, 5, vec![completed("Done.")]).await;
-    stage.operator.task_in(submit.task_id.as_str(), "completed").await;
+    fixture.viber.report(&submit.task_id, submit.attempt, 5, vec![completed("Done.")]).await;
+    fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
 
     // The next task takes its place.
     let body = json!({ "goal": "again", "sessionId": submit.session_id });
-    stage.operator.post("/api/v1/tasks", &body).await.expect(201);
-    let next = stage.machine.submitted().await;
+    fixture.operator.post("/api/v1/tasks", &body).await.expect(201);
+    let next = fixture.viber.submitted().await;
     let bodies = vec![accepted(), started(), context(&json!({ "layers": [], "memory": [] })), completed("Done.")];
-    stage.machine.report(&next.task_id, next.attempt, 1, bodies).await;
-    stage.operator.task_in(next.task_id.as_str(), "completed").await;
-    stage.tab(&owner, &next, "No memory went with it").await;
-    let foreign = stage.board.operator("elsewhere", "far@example.org", "owner").await;
+    fixture.viber.report(&next.task_id, next.attempt, 1, bodies).await;
+    fixture.operator.task_in(next.task_id.as_str(), "completed").await;
+    fixture.tab(&owner, &next, "No memory went with it").await;
+    let foreign = fixture.board.operator("elsewhere", "far@example.org", "owner").await;
     foreign.page(&format!("/t/{HOME}/sessions/{}?pane=memory", submit.session_id)).await.expect(404);
-    stage.board.sound().await;
+    fixture.board.sound().await;
 }
 
 crate::on_both_databases!(the_newest_task_says_what_went_with_it);

@@ -4,7 +4,7 @@ use protocol::{Instant, InvitationId, OperatorId, TokenId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{db::audit, domain};
+use crate::{db::audit::SealedEntry, domain};
 
 /// An operator in the team.
 #[derive(Debug, Serialize, ToSchema)]
@@ -116,8 +116,8 @@ pub struct AuditEntry {
     pub hash: String,
 }
 
-impl From<audit::Entry> for AuditEntry {
-    fn from(entry: audit::Entry) -> Self {
+impl From<SealedEntry> for AuditEntry {
+    fn from(entry: SealedEntry) -> Self {
         Self {
             seq: entry.seq,
             at: entry.at,

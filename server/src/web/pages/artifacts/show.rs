@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Query, State},
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
@@ -10,10 +10,7 @@ use futures_util::StreamExt as _;
 use protocol::{ArtifactId, Instant};
 use serde::Deserialize;
 
-use super::super::{
-    pane::artifacts::{icon, words},
-    parse,
-};
+use super::super::pane::artifacts::{icon, words};
 use crate::{
     actions::artifacts::{self, Wanted},
     db,
@@ -22,7 +19,7 @@ use crate::{
     state::Board,
     web::{
         Rejection, Viewing,
-        extract::Caller,
+        extract::{Caller, Id},
         html, links,
         view::{Frame, Place, Shell, filters, preview},
     },
@@ -96,10 +93,10 @@ pub struct With {
 pub async fn show(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ArtifactId>,
     Query(with): Query<With>,
 ) -> Result<Response, Rejection> {
-    let page = page(&board, &caller, &parse(&id)?, with).await?;
+    let page = page(&board, &caller, &id, with).await?;
     let mut answer = html(&page)?.into_response();
     answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     Ok(answer)
@@ -107,19 +104,13 @@ pub async fn show(
 
 async fn page(board: &Board, caller: &Caller, id: &ArtifactId, with: With) -> Result<Page> {
     let artifact = artifacts::load(board, &caller.team.id, id).await?;
-    let (team, session, name) = (caller.team.id.clone(), artifact.session_id.clone(), artifact.name.clone());
-    let (title, versions) = board
-        .db
-        .read(move |tx| {
-            Box::pin(async move {
-                let title = db::sessions::load(tx, &team, &session).await?.map(|session| session.title);
-                let versions = db::artifacts::versions(tx, &team, &session, &name, VERSIONS).await?;
-                Ok::<_, db::Error>((title, versions))
-            })
-        })
-        .await?;
+    let (session, versions) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let session = db::sessions::load(&mut tx, &artifact.session_id).await?;
+        (session, db::artifacts::versions(&mut tx, &artifact.session_id, &artifact.name, VERSIONS).await?)
+    };
     let (preview, text) = preview(board, caller, &artifact).await;
-    let other = with.with.map(|with| parse::<ArtifactId>(&with)).transpose()?;
+    let other = with.with.map(|with| with.parse::<ArtifactId>().map_err(|_| Error::NotFound)).transpose()?;
     let other = other.map(|with| versions.iter().find(|one| one.id == with).ok_or(Error::NotFound)).transpose()?;
     let compared = match (other, text) {
         (Some(other), Some(text)) => {
@@ -132,7 +123,7 @@ async fn page(board: &Board, caller: &Caller, id: &ArtifactId, with: With) -> Re
     Ok(Page {
         shell: shell.at(Place::Session(artifact.session_id.clone())).still(),
         slug: caller.team.slug.clone(),
-        session_title: title.ok_or(Error::NotFound)?,
+        session_title: session.ok_or(Error::NotFound)?.title,
         since: artifact.place().1,
         artifact,
         versions,

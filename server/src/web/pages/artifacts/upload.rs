@@ -2,7 +2,7 @@
 
 use axum::{
     body::Body,
-    extract::{Path, Request, State},
+    extract::{Request, State},
     http::header,
     response::{IntoResponse, Redirect, Response},
 };
@@ -10,12 +10,11 @@ use futures_util::StreamExt as _;
 use multer::{Constraints, Multipart, SizeLimit};
 use protocol::{ArtifactId, SessionId};
 
-use super::super::parse;
 use crate::{
     actions::artifacts::{self, Upload},
     error::Error,
     state::Board,
-    web::{Operating, Rejection, links},
+    web::{Operating, Rejection, extract::Id, links},
 };
 
 /// The fields that the form has; of any other nothing is read.
@@ -25,10 +24,9 @@ const FIELDS: &[&str] = &["file"];
 pub async fn attach(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(session): Id<SessionId>,
     request: Request<Body>,
 ) -> Result<Response, Rejection> {
-    let session: SessionId = parse(&id)?;
     let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("");
     let boundary = multer::parse_boundary(media).map_err(|_| Error::WrongMedia("multipart/form-data"))?;
     let limits = Constraints::new().allowed_fields(FIELDS.to_vec()).size_limit(SizeLimit::new());
@@ -55,9 +53,8 @@ fn broken(error: multer::Error) -> Error {
 pub async fn withdraw(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id)): Path<(String, String)>,
+    Id(id): Id<ArtifactId>,
 ) -> Result<Response, Rejection> {
-    let id: ArtifactId = parse(&id)?;
     let gone = artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(back(&caller.team.slug, &gone.session_id))
 }

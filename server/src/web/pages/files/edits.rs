@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::{Path, State},
+    extract::State,
     response::{Html, IntoResponse, Redirect, Response},
 };
 use protocol::{EditId, Instant, ViberId, WriteOp};
@@ -11,16 +11,15 @@ use serde::Deserialize;
 
 use super::as_kept;
 use crate::{
-    actions::files::{self, Change, Op},
+    actions::files::{self, FileChange, FileOp},
     db,
     domain::{Edit, EditState, Role, Viber, file},
     error::{Error, Result},
     state::Board,
     web::{
         Operating, Rejection, Viewing,
-        extract::Caller,
+        extract::{Caller, Ids},
         html, links,
-        pages::parse,
         view::{Place, Shell, diff::Diff, filters},
     },
 };
@@ -64,9 +63,8 @@ impl Line {
 
 /// What was done here to a file, newest first.
 pub async fn of_file(board: &Board, caller: &Caller, id: &ViberId, path: &str, most: u64) -> Result<Vec<Line>> {
-    let (team, key, way) = (caller.team.id.clone(), id.clone(), path.to_owned());
-    let read = board.db.read(|tx| Box::pin(async move { db::edits::of_file(tx, &team, &key, &way, None, most).await }));
-    Ok(read.await?.into_iter().map(|edit| Line::of(&caller.team.slug, edit)).collect())
+    let found = db::edits::of_file(&mut board.db.reader_of(&caller.team.id).await?, id, path, None, most).await?;
+    Ok(found.into_iter().map(|edit| Line::of(&caller.team.slug, edit)).collect())
 }
 
 /// The page.
@@ -104,25 +102,20 @@ impl Page {
     }
 }
 
-async fn load(board: &Board, caller: &Caller, (id, edit): (&ViberId, &EditId)) -> Result<(Viber, Edit)> {
-    let (team, id, edit) = (caller.team.id.clone(), id.clone(), edit.clone());
-    let read = board.db.read(|tx| {
-        Box::pin(async move {
-            let viber = db::vibers::load(tx, &team, &id).await?;
-            Ok::<_, db::Error>((viber, db::edits::load(tx, &team, &edit).await?.filter(|edit| edit.viber_id == id)))
-        })
-    });
-    let (viber, edit) = read.await?;
-    Ok((viber.ok_or(Error::NotFound)?, edit.ok_or(Error::NotFound)?))
+async fn load(board: &Board, caller: &Caller, id: &ViberId, edit: &EditId) -> Result<(Viber, Edit)> {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
+    let edit = db::edits::load(&mut tx, edit).await?.filter(|edit| edit.viber_id == *id);
+    Ok((viber, edit.ok_or(Error::NotFound)?))
 }
 
 /// `GET /t/{team}/vibers/{id}/edits/{edit}`
 pub async fn show(
     State(board): State<Board>,
     caller: Viewing,
-    Path((_, id, edit)): Path<(String, String, String)>,
+    Ids((id, edit)): Ids<(ViberId, EditId)>,
 ) -> Result<Html<String>, Rejection> {
-    let (viber, edit) = load(&board, &caller, (&parse(&id)?, &parse(&edit)?)).await?;
+    let (viber, edit) = load(&board, &caller, &id, &edit).await?;
     let slug = caller.team.slug.clone();
     let conflict = match edit.state {
         EditState::Conflict => Some(Conflict::load(&board, &caller, &edit).await?),
@@ -193,24 +186,24 @@ pub struct Decision {
 pub async fn decide(
     State(board): State<Board>,
     caller: Operating,
-    Path((_, id, edit)): Path<(String, String, String)>,
+    Ids((id, edit)): Ids<(ViberId, EditId)>,
     Form(decision): Form<Decision>,
 ) -> Result<Response, Rejection> {
-    let (_, edit) = load(&board, &caller, (&parse(&id)?, &parse(&edit)?)).await?;
+    let (_, edit) = load(&board, &caller, &id, &edit).await?;
     let (slug, team) = (&caller.team.slug, &caller.team.id);
     let theirs = Some(decision.theirs).filter(|hash| !hash.is_empty());
-    let change = |op: Op, base_hash: Option<String>| Change { path: edit.path.clone(), base_hash, op };
+    let change = |op: FileOp, base_hash: Option<String>| FileChange { path: edit.path.clone(), base_hash, op };
     let mine = || match (edit.op, edit.content.clone(), edit.to.clone()) {
-        (WriteOp::Put, Some(content), _) => Ok(Op::Put { content, seen: None }),
-        (WriteOp::Rename, _, Some(to)) => Ok(Op::Rename { to }),
-        (WriteOp::Delete, ..) => Ok(Op::Delete),
+        (WriteOp::Put, Some(content), _) => Ok(FileOp::Put { content, seen: None }),
+        (WriteOp::Rename, _, Some(to)) => Ok(FileOp::Rename { to }),
+        (WriteOp::Delete, ..) => Ok(FileOp::Delete),
         _ => Err(Error::Internal("an edit without what it does".to_owned())),
     };
     let made = match decision.choice.as_str() {
         "theirs" => files::settle(&board, team, &caller.by, &edit, None).await?,
         "mine" => files::settle(&board, team, &caller.by, &edit, Some(change(mine()?, theirs))).await?,
         "draft" => {
-            let op = Op::Put { content: as_kept(&decision.content, &decision.eol), seen: None };
+            let op = FileOp::Put { content: as_kept(&decision.content, &decision.eol), seen: None };
             files::settle(&board, team, &caller.by, &edit, Some(change(op, theirs))).await?
         }
         "again" => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use protocol::{EntryKind, Instant, Listing, ViberId};
 
-use super::Asked;
+use super::{Asked, as_kept};
 use crate::{
     actions::files::{self, Shown},
     db,
@@ -47,6 +47,16 @@ pub enum Way<'a> {
     More(u64),
 }
 
+/// Which folder a tree shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Branch<'a> {
+    pub folder: &'a str,
+    /// The name that is shown beside it.
+    pub current: &'a str,
+    /// The number of the entry that it begins with.
+    pub from: u64,
+}
+
 /// An entry of a folder.
 #[derive(Clone, Debug)]
 struct Node {
@@ -61,19 +71,13 @@ struct Node {
 impl Tree {
     /// The folder in which the file at `path` lies.
     pub async fn beside(board: &Board, caller: &Caller, id: &ViberId, path: &str) -> Result<Self> {
-        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        Self::load(board, caller, id, above, name, 0).await
+        let (folder, current) = path.rsplit_once('/').unwrap_or(("", path));
+        Self::load(board, caller, id, Branch { folder, current, from: 0 }).await
     }
 
-    /// The folder `path` from its entry number `from` on; `current` is the name that is shown beside it.
-    pub async fn load(
-        board: &Board,
-        caller: &Caller,
-        id: &ViberId,
-        path: &str,
-        current: &str,
-        from: u64,
-    ) -> Result<Self> {
+    /// A folder of the workspace.
+    pub async fn load(board: &Board, caller: &Caller, id: &ViberId, branch: Branch<'_>) -> Result<Self> {
+        let Branch { folder: path, current, from } = branch;
         let slug = &caller.team.slug;
         let way = |way: Way<'_>| match way {
             Way::Folder(path) => links::folder(slug, id, path),
@@ -261,13 +265,13 @@ impl Editor {
     }
 
     /// The same form once more, with what was typed.
-    pub fn again(caller: &Caller, id: &ViberId, path: &str, asked: &Asked, content: String, why: String) -> Self {
+    pub fn again(caller: &Caller, id: &ViberId, path: &str, asked: &Asked, why: String) -> Self {
         Self {
             action: links::file(&caller.team.slug, id, path),
             back: links::file(&caller.team.slug, id, path),
             path: path.to_owned(),
             base: asked.base.clone(),
-            content,
+            content: as_kept(&asked.content, &asked.eol),
             seen: asked.seen.replace("\r\n", "\n"),
             eol: if asked.eol == "crlf" { "crlf" } else { "lf" },
             error: Some(why),
@@ -292,16 +296,11 @@ impl News {
 
     /// Since the version `base`. Only what was heard is looked at: the text that the author saw stays remembered.
     pub async fn load(board: &Board, caller: &Caller, id: &ViberId, path: &str, base: &str) -> Result<Self> {
-        let (team, key, way) = (caller.team.id.clone(), id.clone(), path.to_owned());
-        let (file, pending) = board
-            .db
-            .read(|tx| {
-                Box::pin(async move {
-                    let pending = db::edits::pending(tx, &team, &key, &way).await?;
-                    Ok::<_, db::Error>((db::files::load(tx, &team, &key, &way).await?, pending))
-                })
-            })
-            .await?;
+        let (file, pending) = {
+            let mut tx = board.db.reader_of(&caller.team.id).await?;
+            let pending = db::edits::pending(&mut tx, id, path).await?;
+            (db::files::load(&mut tx, id, path).await?, pending)
+        };
         let changed = file.filter(|file| file.hash.as_deref().unwrap_or_default() != base);
         let pending = pending.filter(|edit| edit.hash.as_deref() != Some(base));
         let as_of = if board.hub.is_connected(id) { None } else { Some(board.clock.now()) };

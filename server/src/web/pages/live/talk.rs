@@ -296,7 +296,7 @@ impl Watched {
             return Ok(false);
         }
         self.read = Some(talk.session.active_at);
-        actions::sessions::mark_read(board, &caller.team.id, &operator.id, &self.id).await?;
+        actions::sessions::mark_read(board, &caller.team.id, &caller.by, &operator.id, &self.id).await?;
         Ok(true)
     }
 }

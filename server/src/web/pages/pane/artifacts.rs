@@ -4,11 +4,11 @@
 use std::collections::HashSet;
 
 use askama::Template;
-use protocol::{Instant, TeamId, ViberId};
+use protocol::{Instant, ViberId};
 
 use super::Place;
 use crate::{
-    db::{self, Tx},
+    db::{self, TeamTx},
     domain::{self, Artifact, Kind, Origin, Session, StorageUse},
     web::{links, view::filters},
 };
@@ -27,9 +27,9 @@ pub struct Held {
 }
 
 impl Held {
-    pub(super) async fn read(tx: &mut Tx, team: &TeamId, session: &Session) -> Result<Self, db::Error> {
-        let all = db::artifacts::of_session(tx, team, &session.id, None, READ).await?;
-        let storage = db::usage::load(tx, team).await?.ok_or_else(|| db::Error::Broken("no such team".into()))?;
+    pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, db::Error> {
+        let all = db::artifacts::of_session(tx, &session.id, None, READ).await?;
+        let storage = db::usage::load(tx).await?.ok_or_else(|| db::Error::Broken("no such team".into()))?;
         Ok(Self { all, viber: session.viber_id.clone(), storage })
     }
 }

@@ -2,11 +2,11 @@
 //! session's agent. What changed in a space is asked of the viber by whoever looks at it, never kept with the pane.
 
 use askama::Template;
-use protocol::{TeamId, ViberId};
+use protocol::ViberId;
 
 use super::Place;
 use crate::{
-    db::{self, Tx},
+    db::{self, TeamTx},
     domain::{File, Session, Space},
     error::Result,
     web::{links, view::filters},
@@ -28,9 +28,9 @@ pub struct Held {
 
 impl Held {
     /// As it is now.
-    pub async fn read(tx: &mut Tx, team: &TeamId, session: &Session, at: &str) -> Result<Self> {
-        let files = db::files::recent(tx, team, &session.viber_id, FILES).await?;
-        let agents = db::vibers::load(tx, team, &session.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
+    pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
+        let files = db::files::recent(tx, &session.viber_id, FILES).await?;
+        let agents = db::vibers::load(tx, &session.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
         let own: Vec<_> = agents.into_iter().filter(|agent| agent.id == session.agent_id).collect();
         let spaces = Space::all(&own);
         let chosen = at.strip_prefix("space.").and_then(|id| spaces.iter().find(|space| space.id == id)).cloned();

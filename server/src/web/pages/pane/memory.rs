@@ -2,7 +2,7 @@
 //! that the viber remembers.
 
 use askama::Template;
-use protocol::{Policy, ProposalId, SessionId, TeamId, ViberId};
+use protocol::{Policy, ProposalId, SessionId, ViberId};
 
 use super::{
     Place,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     actions::proposals::{Effect, effect},
-    db::{self, Tx},
+    db::{self, TeamTx},
     domain::{
         Edit, EditState, File, Policies, Proposal, ProposalState, Session, Text,
         memory::{MEMORY, Told, Went},
@@ -58,13 +58,7 @@ struct ShownProposal {
 }
 
 impl ShownProposal {
-    async fn read(
-        tx: &mut Tx,
-        team: &TeamId,
-        session: &Session,
-        file: Option<&File>,
-        proposal: Proposal,
-    ) -> Result<Self> {
+    async fn read(tx: &mut TeamTx<'_>, session: &Session, file: Option<&File>, proposal: Proposal) -> Result<Self> {
         let hash = file.and_then(|file| file.hash.clone());
         let known = file.and_then(|file| file.text.as_ref()).filter(|text| Some(&text.hash) == hash.as_ref());
         // What nobody has heard of is not there, if the agent saw nothing either.
@@ -79,7 +73,7 @@ impl ShownProposal {
             (None, true) => Some(String::new()),
             (None, false) => proposal.base.clone(),
         };
-        let held = db::attempts::held(tx, team, &proposal.task_id, proposal.attempt).await?;
+        let held = db::attempts::held(tx, &proposal.task_id, proposal.attempt).await?;
         let message = held.map(|held| (held.message_seq, session.last_seq.saturating_sub(held.message_seq) > NEAR));
         let current = now.is_some() || nothing;
         Ok(Self { effect, before, current, of: hash.unwrap_or_default(), message, proposal })
@@ -103,25 +97,25 @@ impl ShownProposal {
 
 impl Held {
     /// As it is now. A place that is not there is the front.
-    pub async fn read(tx: &mut Tx, team: &TeamId, session: &Session, at: &str) -> Result<Self> {
+    pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
         let (id, viber) = (&session.id, &session.viber_id);
-        let file = db::files::load(tx, team, viber, MEMORY).await?;
+        let file = db::files::load(tx, viber, MEMORY).await?;
         let (waiting, kind) = (Some(ProposalState::Pending), ProposalKind::Memory);
         let mut proposals = Vec::new();
-        for proposal in db::proposals::list(tx, team, id, kind, waiting, PROPOSALS).await? {
-            proposals.push(ShownProposal::read(tx, team, session, file.as_ref(), proposal).await?);
+        for proposal in db::proposals::list(tx, id, kind, waiting, PROPOSALS).await? {
+            proposals.push(ShownProposal::read(tx, session, file.as_ref(), proposal).await?);
         }
-        let edits = db::edits::of_file(tx, team, viber, MEMORY, None, EDITS).await?;
+        let edits = db::edits::of_file(tx, viber, MEMORY, None, EDITS).await?;
         let chosen = at.strip_prefix("proposal-").and_then(|id| id.parse::<ProposalId>().ok());
         let rewritten = chosen.and_then(|id| proposals.iter().find(|shown| shown.proposal.id == id).cloned());
         Ok(Self {
             viber: viber.clone(),
             agent: session.agent_id.clone(),
             policies: session.policies,
-            queued: db::edits::pending(tx, team, viber, MEMORY).await?,
+            queued: db::edits::pending(tx, viber, MEMORY).await?,
             conflict: edits.into_iter().find(|edit| edit.state == EditState::Conflict),
             proposals,
-            told: db::contexts::load(tx, team, id).await?,
+            told: db::contexts::load(tx, id).await?,
             rewritten: rewritten.map(Box::new),
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use protocol::{
-    ApprovalId, Policy, ProposalId, TeamId,
+    ApprovalId, Policy, ProposalId,
     plan::{Document, Piece, Status, Step},
 };
 
@@ -16,7 +16,7 @@ use crate::{
         plan,
         proposals::{Effect, effect},
     },
-    db::{self, Tx},
+    db::{self, TeamTx},
     domain::{
         Approval, Artifact, Edit, EditState, File, Kind, Policies, Proposal, ProposalState, Revision, Session, Source,
         Text, file, plan::ProposalKind,
@@ -71,14 +71,14 @@ struct Beside {
 }
 
 impl Beside {
-    async fn read(tx: &mut Tx, team: &TeamId, session: &Session, name: &'static str) -> Result<Option<Self>> {
+    async fn read(tx: &mut TeamTx<'_>, session: &Session, name: &'static str) -> Result<Option<Self>> {
         let path = format!("sessions/{}/{name}", session.id);
-        let file = db::files::load(tx, team, &session.viber_id, &path).await?.filter(|file| file.hash.is_some());
+        let file = db::files::load(tx, &session.viber_id, &path).await?.filter(|file| file.hash.is_some());
         let Some(text) = file.and_then(|file| file.text).map(|text| text.content) else { return Ok(None) };
         let images = markdown::images(&text, MEDIA);
         let known = match images.is_empty() {
             true => Vec::new(),
-            false => db::artifacts::of_session(tx, team, &session.id, None, ARTIFACTS).await?,
+            false => db::artifacts::of_session(tx, &session.id, None, ARTIFACTS).await?,
         };
         let shown = images.into_iter().filter_map(|(words, url)| {
             let media = known.iter().find(|one| one.is_at(&url) && matches!(one.kind(), Kind::Image(_)))?;
@@ -100,9 +100,9 @@ struct ShownProposal {
 }
 
 impl ShownProposal {
-    async fn read(tx: &mut Tx, team: &TeamId, now: Option<&Revision>, proposal: Proposal) -> Result<Self> {
+    async fn read(tx: &mut TeamTx<'_>, now: Option<&Revision>, proposal: Proposal) -> Result<Self> {
         let base = match &proposal.base_hash {
-            Some(hash) => db::plans::of_hash(tx, team, &proposal.session_id, hash).await?,
+            Some(hash) => db::plans::of_hash(tx, &proposal.session_id, hash).await?,
             None => None,
         };
         let standing = now.map(|now| (now.hash.as_str(), now.markdown.as_str()));
@@ -131,39 +131,39 @@ enum At {
 
 impl Held {
     /// As it is now. A place that is not there is the front.
-    pub async fn read(tx: &mut Tx, team: &TeamId, session: &Session, at: &str) -> Result<Self> {
+    pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
         let id = &session.id;
-        let now = db::plans::newest(tx, team, id).await?;
+        let now = db::plans::newest(tx, id).await?;
         let waiting = Some(ProposalState::Pending);
         let mut proposals = Vec::new();
-        for proposal in db::proposals::list(tx, team, id, ProposalKind::Plan, waiting, PROPOSALS).await? {
-            proposals.push(ShownProposal::read(tx, team, now.as_ref(), proposal).await?);
+        for proposal in db::proposals::list(tx, id, ProposalKind::Plan, waiting, PROPOSALS).await? {
+            proposals.push(ShownProposal::read(tx, now.as_ref(), proposal).await?);
         }
         let (viber, path) = (&session.viber_id, plan::path(id));
-        let edits = db::edits::of_file(tx, team, viber, &path, None, EDITS).await?;
+        let edits = db::edits::of_file(tx, viber, &path, None, EDITS).await?;
         let conflict = match edits.iter().find(|edit| edit.state == EditState::Conflict) {
-            Some(edit) => db::edits::load(tx, team, &edit.id).await?,
+            Some(edit) => db::edits::load(tx, &edit.id).await?,
             None => None,
         };
         let there = |file: &File| file.hash.is_some();
-        let own = db::files::load(tx, team, viber, &path).await?.is_some_and(|file| there(&file));
+        let own = db::files::load(tx, viber, &path).await?.is_some_and(|file| there(&file));
         let borrowed = match &now {
             None if plan::borrows(session) && !own => {
-                db::files::load(tx, team, viber, plan::OWN).await?.filter(there).and_then(|file| file.text)
+                db::files::load(tx, viber, plan::OWN).await?.filter(there).and_then(|file| file.text)
             }
             _ => None,
         };
         let mut beside = Vec::new();
         for name in plan::BESIDE {
-            beside.extend(Beside::read(tx, team, session, name).await?);
+            beside.extend(Beside::read(tx, session, name).await?);
         }
         Ok(Self {
             policies: session.policies,
-            queued: db::edits::pending(tx, team, viber, &path).await?,
+            queued: db::edits::pending(tx, viber, &path).await?,
             conflict,
-            approval: db::approvals::pending(tx, team, id).await?,
+            approval: db::approvals::pending(tx, id).await?,
             beside,
-            at: At::read(tx, team, session, now.as_ref(), at).await?,
+            at: At::read(tx, session, now.as_ref(), at).await?,
             now,
             borrowed,
             proposals,
@@ -181,12 +181,12 @@ impl Held {
 }
 
 impl At {
-    async fn read(tx: &mut Tx, team: &TeamId, session: &Session, now: Option<&Revision>, at: &str) -> Result<Self> {
+    async fn read(tx: &mut TeamTx<'_>, session: &Session, now: Option<&Revision>, at: &str) -> Result<Self> {
         if let Some(id) = at.strip_prefix("proposal-").and_then(|id| id.parse().ok()) {
-            let found = db::proposals::load(tx, team, &session.id, &id).await?;
+            let found = db::proposals::load(tx, &session.id, &id).await?;
             let waits = |found: &Proposal| found.state == ProposalState::Pending && found.kind == ProposalKind::Plan;
             return match found.filter(waits) {
-                Some(found) => Ok(Self::Proposal(Box::new(ShownProposal::read(tx, team, now, found).await?))),
+                Some(found) => Ok(Self::Proposal(Box::new(ShownProposal::read(tx, now, found).await?))),
                 None => Ok(Self::Front),
             };
         }
@@ -195,15 +195,15 @@ impl At {
         Ok(match (word, number) {
             ("edit", None) => Self::Edit,
             ("history", before) => {
-                let mut found = db::plans::list(tx, team, &session.id, before, REVISIONS + 1).await?;
+                let mut found = db::plans::list(tx, &session.id, before, REVISIONS + 1).await?;
                 let more = found.len() as u64 > REVISIONS;
                 found.truncate(REVISIONS as usize);
                 let next = found.last().filter(|_| more).map(|last| last.n);
                 Self::History(found, next)
             }
-            ("revision", Some(n)) => match db::plans::load(tx, team, &session.id, n).await? {
+            ("revision", Some(n)) => match db::plans::load(tx, &session.id, n).await? {
                 Some(found) => {
-                    let before = db::plans::load(tx, team, &session.id, n.saturating_sub(1)).await?;
+                    let before = db::plans::load(tx, &session.id, n.saturating_sub(1)).await?;
                     Self::Revision(Box::new((found, before)))
                 }
                 None => Self::Front,

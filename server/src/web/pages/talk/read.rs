@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use protocol::{SessionId, TeamId};
+use protocol::SessionId;
 
 use super::{Before, Growing, Shown, Talk, WEIGHT};
 use crate::{
-    db::{self, Tx, messages::Outline},
+    db::{self, TeamTx, messages::Outline},
     domain::{Author, Message, Task},
     error::{Error, Result},
 };
@@ -25,24 +25,24 @@ const ENDED: usize = 16;
 /// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
 const TAIL_ROWS: u64 = 2_000;
 
-pub(super) async fn page(tx: &mut Tx, team: &TeamId, id: &SessionId, before: Option<Before>) -> Result<Talk> {
-    let mut talk = read_state(tx, team, id, before.is_none(), None).await?;
+pub(super) async fn page(tx: &mut TeamTx<'_>, id: &SessionId, before: Option<Before>) -> Result<Talk> {
+    let mut talk = read_state(tx, id, before.is_none(), None).await?;
     match before {
-        Some(Before { seq, part: Some(part) }) => read_within(tx, team, &mut talk, seq, part).await?,
+        Some(Before { seq, part: Some(part) }) => read_within(tx, &mut talk, seq, part).await?,
         before => {
-            let heads = db::messages::heads(tx, team, id, before.map(|before| before.seq), PAGE).await?;
-            read_messages(tx, team, &mut talk, heads).await?;
+            let heads = db::messages::heads(tx, id, before.map(|before| before.seq), PAGE).await?;
+            read_messages(tx, &mut talk, heads).await?;
         }
     }
     if let (Some(first), Some(last)) = (talk.messages.first(), talk.messages.last()) {
-        talk.tasks = db::tasks::of_messages(tx, team, id, first.seq, last.seq).await?;
+        talk.tasks = db::tasks::of_messages(tx, id, first.seq, last.seq).await?;
     }
     Ok(talk)
 }
 
 /// Reads the newest of the parts of messages, as many as a page may carry; messages of which it carries nothing go. The
 /// open message was read before.
-async fn read_messages(tx: &mut Tx, team: &TeamId, talk: &mut Talk, mut heads: Vec<(Message, u64)>) -> Result<()> {
+async fn read_messages(tx: &mut TeamTx<'_>, talk: &mut Talk, mut heads: Vec<(Message, u64)>) -> Result<()> {
     let except = talk.growing.as_ref().map_or(0, |growing| growing.message.seq);
     heads.retain(|(message, _)| message.seq != except);
     let (mut from, mut parts) = (None, 0);
@@ -57,14 +57,14 @@ async fn read_messages(tx: &mut Tx, team: &TeamId, talk: &mut Talk, mut heads: V
     let (Some(from), Some(to)) = (from, heads.last().map(|(message, _)| message.seq)) else { return Ok(()) };
     let session = talk.session.id.clone();
     let stretch = db::messages::Stretch { from, to, except };
-    let outline = db::messages::outline(tx, team, &session, stretch, 2 * PARTS).await?;
+    let outline = db::messages::outline(tx, &session, stretch, 2 * PARTS).await?;
     let from = begin(&outline).unwrap_or(from);
     talk.messages = heads.into_iter().map(|(message, _)| message).filter(|message| message.seq >= from.0).collect();
     if from.1 > 0 {
         talk.from.insert(from.0, from.1);
     }
     let stretch = db::messages::Stretch { from, to, except };
-    db::messages::read_parts(tx, team, &session, stretch, &mut talk.messages).await?;
+    db::messages::read_parts(tx, &session, stretch, &mut talk.messages).await?;
     Ok(())
 }
 
@@ -90,18 +90,18 @@ fn begin(outline: &[Outline]) -> Option<(u64, u64)> {
 }
 
 /// A part of one message, up to one of its parts.
-async fn read_within(tx: &mut Tx, team: &TeamId, talk: &mut Talk, seq: u64, part: u64) -> Result<()> {
-    let heads = db::messages::heads(tx, team, &talk.session.id, Some(seq.saturating_add(1)), 1).await?;
+async fn read_within(tx: &mut TeamTx<'_>, talk: &mut Talk, seq: u64, part: u64) -> Result<()> {
+    let heads = db::messages::heads(tx, &talk.session.id, Some(seq.saturating_add(1)), 1).await?;
     let found = heads.into_iter().find(|(message, _)| message.seq == seq);
     let Some((mut message, count)) = found else { return Err(Error::NotFound) };
     let to = part.min(count);
     let stretch = db::messages::Stretch { from: (seq, to.saturating_sub(PARTS)), to: seq, except: 0 };
-    let mut outline = db::messages::outline(tx, team, &talk.session.id, stretch, PARTS).await?;
+    let mut outline = db::messages::outline(tx, &talk.session.id, stretch, PARTS).await?;
     outline.retain(|part| part.idx < to);
     let from = begin(&outline).unwrap_or(stretch.from).1;
-    message.parts = db::messages::some_parts(tx, team, &message.id, None, (from, to), PARTS).await?;
+    message.parts = db::messages::some_parts(tx, &message.id, None, (from, to), PARTS).await?;
     let behind = (to, to.saturating_add(BEHIND));
-    talk.behind = Some(db::messages::some_parts(tx, team, &message.id, Some("tool-result"), behind, BEHIND).await?);
+    talk.behind = Some(db::messages::some_parts(tx, &message.id, Some("tool-result"), behind, BEHIND).await?);
     if from > 0 {
         talk.from.insert(seq, from);
     }
@@ -109,11 +109,11 @@ async fn read_within(tx: &mut Tx, team: &TeamId, talk: &mut Talk, seq: u64, part
     Ok(())
 }
 
-pub(super) async fn news(tx: &mut Tx, team: &TeamId, id: &SessionId, shown: &Shown) -> Result<Talk> {
-    let mut talk = read_state(tx, team, id, true, shown.open).await?;
+pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &Shown) -> Result<Talk> {
+    let mut talk = read_state(tx, id, true, shown.open).await?;
     talk.tasks = talk.open.clone();
     talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
-    let mut recent = db::messages::heads(tx, team, id, None, NEWS).await?;
+    let mut recent = db::messages::heads(tx, id, None, NEWS).await?;
     let first = recent.first().map_or(u64::MAX, |(first, _)| first.seq);
     talk.missed = shown.last > 0 && recent.len() as u64 == NEWS && first > shown.last + 1;
     // What still changes, or did since, may lie further back, and may have come and gone between two looks.
@@ -126,40 +126,34 @@ pub(super) async fn news(tx: &mut Tx, team: &TeamId, id: &SessionId, shown: &Sho
     for task in
         talk.ended.iter().chain(talk.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
     {
-        recent.extend(db::messages::of_task(tx, team, task, NEWS).await?);
+        recent.extend(db::messages::of_task(tx, task, NEWS).await?);
         if !talk.tasks.iter().any(|known| known.id == *task) {
-            talk.tasks.extend(db::tasks::load(tx, team, task).await?);
+            talk.tasks.extend(db::tasks::load(tx, task).await?);
         }
     }
     recent.sort_by_key(|(message, _)| message.seq);
     recent.dedup_by_key(|(message, _)| message.seq);
     let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
     recent.retain(|(message, _)| message.seq > shown.last || asked(message));
-    read_messages(tx, team, &mut talk, recent).await?;
+    read_messages(tx, &mut talk, recent).await?;
     Ok(talk)
 }
 
-async fn read_state(
-    tx: &mut Tx,
-    team: &TeamId,
-    id: &SessionId,
-    grows: bool,
-    shown: Option<(u64, usize)>,
-) -> Result<Talk> {
-    let session = db::sessions::load(tx, team, id).await?.ok_or(Error::NotFound)?;
-    let viber = db::vibers::load(tx, team, &session.viber_id).await?;
-    let names = db::members::list(tx, team).await?.into_iter();
+async fn read_state(tx: &mut TeamTx<'_>, id: &SessionId, grows: bool, shown: Option<(u64, usize)>) -> Result<Talk> {
+    let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
+    let viber = db::vibers::load(tx, &session.viber_id).await?;
+    let names = db::members::list(tx).await?.into_iter();
     let names = names.map(|member| (member.operator.id.to_string(), member.operator.name)).collect();
-    let open = db::tasks::open_of_session(tx, team, id).await?;
+    let open = db::tasks::open_of_session(tx, id).await?;
     let current = match open.first() {
         Some(task) => Some(task.clone()),
-        None => db::tasks::newest_of_session(tx, team, id).await?,
+        None => db::tasks::newest_of_session(tx, id).await?,
     };
     let (mut growing, mut seq) = (None, 0);
     if grows && let Some(task) = &current {
-        (growing, seq) = read_growing(tx, team, task, shown).await?;
+        (growing, seq) = read_growing(tx, task, shown).await?;
     }
-    let taking = db::imports::progress(tx, team, id).await?;
+    let taking = db::imports::progress(tx, id).await?;
     Ok(Talk {
         session,
         viber,
@@ -181,14 +175,9 @@ async fn read_state(
 /// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
 /// after them agree, because the attempt is read again until nothing moved in between. What is `shown` of it is read from
 /// the same place on.
-async fn read_growing(
-    tx: &mut Tx,
-    team: &TeamId,
-    task: &Task,
-    shown: Option<(u64, usize)>,
-) -> Result<(Option<Growing>, u64)> {
+async fn read_growing(tx: &mut TeamTx<'_>, task: &Task, shown: Option<(u64, usize)>) -> Result<(Option<Growing>, u64)> {
     loop {
-        let Some(held) = db::attempts::held(tx, team, &task.id, task.attempt).await? else { return Ok((None, 0)) };
+        let Some(held) = db::attempts::held(tx, &task.id, task.attempt).await? else { return Ok((None, 0)) };
         if held.outcome.is_some() || held.last_seq == 0 {
             return Ok((None, held.last_seq));
         }
@@ -205,22 +194,22 @@ async fn read_growing(
         };
         let mut from = 0;
         if let Some(id) = &held.message_id
-            && let Some((found, count)) = db::messages::head(tx, team, id).await?
+            && let Some((found, count)) = db::messages::head(tx, id).await?
         {
             from = count.saturating_sub(PARTS);
             let shown = shown.filter(|(seq, _)| *seq == found.seq).map(|(_, place)| place as u64);
             let stretch = db::messages::Stretch { from: (found.seq, from), to: found.seq, except: 0 };
-            let outline = db::messages::outline(tx, team, &held.session_id, stretch, PARTS).await?;
+            let outline = db::messages::outline(tx, &held.session_id, stretch, PARTS).await?;
             let first = begin(&outline).unwrap_or(stretch.from).1;
             from = shown.filter(|place| *place >= from).map_or(first, |place| place.min(count));
             message = found;
-            message.parts = db::messages::some_parts(tx, team, id, None, (from, count), PARTS).await?;
+            message.parts = db::messages::some_parts(tx, id, None, (from, count), PARTS).await?;
         }
-        let again = db::attempts::held(tx, team, &task.id, task.attempt).await?;
+        let again = db::attempts::held(tx, &task.id, task.attempt).await?;
         if again.is_none_or(|again| again.parts_seq != held.parts_seq || again.outcome != held.outcome) {
             continue;
         }
-        let runs = db::events::after(tx, team, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
+        let runs = db::events::after(tx, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
         let seq = runs.last().map_or(held.parts_seq, |run| run.to);
         let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
         return Ok((Some(Growing { message, from, tail }), seq));

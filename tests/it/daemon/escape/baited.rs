@@ -10,14 +10,12 @@ use std::{
 };
 
 use board_tests::{
-    Board, Engine, Llm, Person, Viber,
-    board::HOME,
+    Engine, Fixture, Viber,
     canary::Canary,
     eventually,
     invariants::NOTES,
     llm::Reply,
     programs::{Process, program, root},
-    tasks::id,
     viber::processes_with,
 };
 use rustix::process::Signal;
@@ -87,30 +85,23 @@ pub struct Came {
     pub said: String,
 }
 
-/// A machine, and who plays on it.
-pub struct Stage {
-    pub board: Board,
-    pub viber: Viber,
-    operator: Person,
-    viber_id: String,
-    pub llm: Llm,
+/// A viber among bait, whose agent tries to reach what it was not given.
+pub struct Escape {
+    pub fixture: Fixture<Viber>,
     bait: Process,
     told: Value,
     word: Canary,
 }
 
-impl Stage {
+impl Escape {
     /// A machine of `who` with the layers that `layers` names, where `network` says what commands have of it.
-    pub async fn set(who: As, layers: Layers, network: &str) -> Self {
-        let board = Board::start(Engine::Sqlite).await;
-        let (operator, viewer) = (board.token(HOME, "operator").await, board.token(HOME, "viewer").await);
-        let llm = Llm::start(Vec::<Reply>::new()).await;
+    pub async fn from(who: As, layers: Layers, network: &str) -> Self {
         let user = (who == As::Ordinary && rustix::process::geteuid().is_root()).then_some(NOBODY);
-        let mut viber = Viber::fresh_below(&base(), "lab", user);
+        let machine = Viber::fresh_below(&base(), "lab", user);
         let word = Canary::new("what lies outside");
-        lay_out(&viber, &word.secret);
-        viber.enrol(&board).await;
-        viber.think_with(&llm, "openai");
+        lay_out(&machine, &word.secret);
+        let mut fixture = Fixture::on(Engine::Sqlite).machine(machine).thinking([]).with_enrolled_viber().await;
+        let viber = &mut fixture.viber;
         let config = fs::read_to_string(viber.home().join("config.yaml")).expect("its file");
         let sandbox = format!("{config}\nsandbox: {{ network: {network}, memory: 192MiB }}\n# {}\n", word.secret);
         viber.write("config.yaml", &sandbox);
@@ -123,27 +114,25 @@ impl Stage {
         let folder = viber.root().join("bait");
         fs::create_dir(&folder).expect("a folder");
         viber.give_away(&folder);
-        let bait = bait(&viber, user, &folder, &word.secret);
-        viber.run();
-        viber.connected(&viewer).await;
-        let viber_id = viber.id(&viewer).await;
+        let bait = bait(viber, user, &folder, &word.secret);
+        let fixture = fixture.running().await;
         let told = eventually("the bait lies there", async || {
             serde_json::from_str(&fs::read_to_string(folder.join("bait.json")).ok()?).ok()
         })
         .await;
-        Self { board, viber, operator, viber_id, llm, bait, told, word }
+        Self { fixture, bait, told, word }
     }
 
     /// The layers that the daemon says are there.
     pub async fn layers(&self) -> Layers {
-        let said: Value = serde_json::from_str(&self.viber.cli(&["status", "--json"]).await.good()).expect("JSON");
+        let said: Value = serde_json::from_str(&self.fixture.viber.cli(&["status", "--json"]).await.good()).expect("JSON");
         let words = said["confinement"].as_str().expect("a word");
         Layers(LAYERS.iter().filter(|(_, name)| words.split(',').any(|word| word == *name)).map(|(bit, _)| bit).sum())
     }
 
     /// What the viber's page says of each subject: `kept`, `partly`, `open`.
     pub async fn words(&self) -> BTreeMap<String, String> {
-        let viber = self.operator.get(&format!("/api/v1/vibers/{}", self.viber_id)).await.expect(200).json();
+        let viber = self.fixture.operator.get(&format!("/api/v1/vibers/{}", self.fixture.viber_id)).await.expect(200).json();
         let subjects = viber["confinement"]["subjects"].as_array().expect("what is confined").clone();
         let word = |one: Value| Some((one["name"].as_str()?.to_owned(), one["state"].as_str()?.to_owned()));
         subjects.into_iter().filter_map(word).collect()
@@ -152,13 +141,13 @@ impl Stage {
     /// Tries all of them, in one command but for those that may end theirs; what came of each.
     pub async fn try_all(&mut self, names: &[&str]) -> BTreeMap<String, Came> {
         for name in names {
-            let file = self.viber.root().join("outside").join(name).join("bait");
-            self.viber.lay(&file, "bait\n");
+            let file = self.fixture.viber.root().join("outside").join(name).join("bait");
+            self.fixture.viber.lay(&file, "bait\n");
         }
-        let space = self.viber.space();
+        let space = self.fixture.viber.space();
         for file in ["tries.py", "base.py", "files.py", "processes.py", "machine.py"] {
             let text = fs::read_to_string(root().join("tests/it/daemon/escape").join(file)).expect("a source");
-            self.viber.lay(&space.join(file), &text);
+            self.fixture.viber.lay(&space.join(file), &text);
         }
         let (alone, together): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(|name| ALONE.contains(name));
         let mut came = self.in_one(&together).await;
@@ -171,11 +160,11 @@ impl Stage {
     /// Tries these in one command.
     async fn in_one(&mut self, names: &[&str]) -> BTreeMap<String, Came> {
         let before: BTreeMap<&str, String> = names.iter().map(|name| (*name, self.outside(name))).collect();
-        let space = self.viber.space();
-        let port = self.board.url.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
+        let space = self.fixture.viber.space();
+        let port = self.fixture.board.url.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).expect("a port");
         let mut lure = json!({
-            "home": self.viber.root(), "outside": self.viber.root().join("outside"), "space": space,
-            "viber": self.viber.home(), "state": self.viber.home().join("state"), "daemon": self.viber.pid(),
+            "home": self.fixture.viber.root(), "outside": self.fixture.viber.root().join("outside"), "space": space,
+            "viber": self.fixture.viber.home(), "state": self.fixture.viber.home().join("state"), "daemon": self.fixture.viber.pid(),
             "board": port, "program": program("daemon-agent"), "memory": MEMORY, "mark": MARK,
             "tries": names,
             // These keep the line open on which their answer is awaited.
@@ -184,13 +173,11 @@ impl Stage {
         let told = self.told.as_object().expect("an object").clone();
         lure.as_object_mut().expect("an object").extend(told);
         let file = space.join("lure.json");
-        self.viber.lay(&file, &lure.to_string());
+        self.fixture.viber.lay(&file, &lure.to_string());
         let command = format!("{} tries.py {} > said.jsonl 2> wrong.txt", python().display(), file.display());
-        self.llm.script([Reply::call("shell", json!({ "command": command })), Reply::text("done")]);
-        let task = self.operator.submit(&self.viber_id, "try it").await;
-        let over = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
-        let task = self.operator.task_that(id(&task, "id"), "it is over", over).await;
-        assert_eq!(task["state"], "completed", "{task:#}\n{}", self.viber.log());
+        self.fixture.llm.script([Reply::call("shell", json!({ "command": command })), Reply::text("done")]);
+        let task = self.fixture.play("try it").await;
+        assert_eq!(task["state"], "completed", "{task:#}\n{}", self.fixture.viber.log());
         // The command is over, and whatever it has started with it.
         let alive = processes_with(&file.display().to_string());
         let said = fs::read_to_string(space.join("said.jsonl")).expect("what the tries say");
@@ -205,7 +192,7 @@ impl Stage {
         let tried: BTreeSet<&str> = lines.iter().filter_map(|line| line["try"].as_str()).collect();
         let missing: Vec<_> = names.iter().filter(|name| !tried.contains(*name)).collect();
         assert!(missing.is_empty(), "these were not tried: {missing:?}\n{wrong}");
-        let touched = fs::read_to_string(self.viber.root().join("bait/touched")).unwrap_or_default();
+        let touched = fs::read_to_string(self.fixture.viber.root().join("bait/touched")).unwrap_or_default();
         let touched: BTreeSet<&str> = touched.lines().collect();
         let judge = |line: &Value| {
             let name = line["try"].as_str().expect("a name");
@@ -226,18 +213,18 @@ impl Stage {
 
     /// The key that the daemon's socket asks for.
     pub fn key(&self) -> String {
-        fs::read_to_string(self.viber.home().join("state/daemon.key")).expect("a key")
+        fs::read_to_string(self.fixture.viber.home().join("state/daemon.key")).expect("a key")
     }
 
     /// Tasks that this daemon began.
     pub fn begun(&self) -> usize {
-        let notes = fs::read_to_string(self.viber.root().join(NOTES)).unwrap_or_default();
+        let notes = fs::read_to_string(self.fixture.viber.root().join(NOTES)).unwrap_or_default();
         notes.lines().filter(|line| line.starts_with("begin ")).count()
     }
 
     /// What the daemon's socket answers to somebody who shows this and wants that.
     pub fn ask(&self, shown: &str, wish: &Value) -> String {
-        let mut line = UnixStream::connect(self.viber.home().join("state/daemon.sock")).expect("it listens");
+        let mut line = UnixStream::connect(self.fixture.viber.home().join("state/daemon.sock")).expect("it listens");
         line.write_all(format!("{shown}\n{wish}\n").as_bytes()).expect("said");
         let mut answer = String::new();
         line.read_to_string(&mut answer).expect("an answer");
@@ -247,7 +234,7 @@ impl Stage {
     /// What lies outside for a try, in words that differ when anything of it does.
     fn outside(&self, name: &str) -> String {
         let mut found = Vec::new();
-        let folder = self.viber.root().join("outside").join(name);
+        let folder = self.fixture.viber.root().join("outside").join(name);
         for entry in fs::read_dir(&folder).expect("a folder").flatten() {
             let path = entry.path();
             let meta = fs::symlink_metadata(&path).expect("an entry");
@@ -283,7 +270,7 @@ impl Stage {
             let path = format!("{}-new", self.told["shared"].as_str().expect("a path"));
             return fs::remove_file(path).is_ok();
         }
-        let home = self.viber.root();
+        let home = self.fixture.viber.root();
         let planted =
             |path: &str| fs::read_to_string(home.join(path)).is_ok_and(|text| text.contains(&format!("# {name}")));
         PLANTS.iter().any(|path| planted(path))
@@ -294,7 +281,7 @@ impl Stage {
         // Whoever traced it may have left it stopped.
         self.bait.signal(Signal::CONT);
         self.bait.terminate(std::time::Duration::from_secs(10)).await;
-        self.board.sound().await;
+        self.fixture.board.sound().await;
     }
 }
 

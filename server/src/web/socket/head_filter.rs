@@ -1,0 +1,211 @@
+//! The heads of HTTP/1 requests, read before hyper reads them: what two programs could read differently is damaged, so
+//! that hyper refuses it with 400 and hangs up. Whoever stands between a client and us may take a part of such a
+//! request for the next one (request smuggling, RFC 9112, section 11.2).
+//!
+//! hyper refuses most of that by itself. Here is only what it takes, with the case that fails without the rule, and what
+//! has to be known to find the next head. A88 is `a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection`.
+
+use super::frames::Frames;
+
+/// Takes the place of the line end of a refused line: no line of a head may hold it.
+const DAMAGE: u8 = 0;
+/// How HTTP/2 begins; this line is followed by three others (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+/// Whoever sends one of these sends the last request of its connection: see [`Place::Unseen`].
+const LAST: [&[u8]; 2] = [b"transfer-encoding", b"upgrade"];
+
+/// What a connection says, up to where it is.
+#[derive(Debug)]
+pub struct HeadFilter {
+    place: Place,
+    /// The line under way. hyper reads no head that is larger than its buffer.
+    line: Vec<u8>,
+    head: Head,
+    /// A first head has ended, whatever became of it.
+    told: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Head,
+    /// So many bytes of a body follow, and none of them is a line (`a_file_goes_with_the_next_task`).
+    Body(u64),
+    /// So many lines are left of the preface; what follows them is no line (`a89_floods_of_http2_are_ended`).
+    Preface(u8),
+    Http2(Frames),
+    /// Nothing more is looked at. After a refused head nothing is read; what a WebSocket says is no line
+    /// (`a85_broken_frames_are_answered_with_the_word_for_them`), nor are chunks (`what_is_clear_passes_untouched`), and
+    /// where those end is not told here: `web::layers` hangs up after such a request (A88, its last assertion).
+    Unseen,
+}
+
+/// What the head under way has said.
+#[derive(Debug, Default)]
+struct Head {
+    /// Its first line is here.
+    begun: bool,
+    length: Option<u64>,
+    coded: bool,
+    last: bool,
+}
+
+/// Whether a request has to be the last one of its connection, by a header's name.
+pub fn is_last(name: &[u8]) -> bool {
+    LAST.into_iter().any(|last| name.eq_ignore_ascii_case(last))
+}
+
+impl HeadFilter {
+    pub fn new() -> Self {
+        Self { place: Place::Head, line: Vec::new(), head: Head::default(), told: false }
+    }
+
+    /// Whether the connection has told what it wants.
+    pub fn told(&self) -> bool {
+        self.told
+    }
+
+    /// Looks at what was read, and damages the line that makes it ambiguous.
+    pub fn read(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            match &mut self.place {
+                Place::Unseen => return,
+                Place::Http2(frames) => return frames.read(bytes),
+                &mut Place::Body(left) => {
+                    let passed = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                    self.place = match left - passed as u64 {
+                        0 => Place::Head,
+                        left => Place::Body(left),
+                    };
+                    bytes = &mut bytes[passed..];
+                }
+                Place::Head | Place::Preface(_) => {
+                    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+                        self.line.extend_from_slice(bytes);
+                        return;
+                    };
+                    let (line, rest) = bytes.split_at_mut(end + 1);
+                    self.line.extend_from_slice(line);
+                    let whole = std::mem::take(&mut self.line);
+                    if !self.is_clear(&whole) {
+                        line[end] = DAMAGE;
+                        (self.place, self.told) = (Place::Unseen, true);
+                    }
+                    bytes = rest;
+                }
+            }
+        }
+    }
+
+    /// A line has ended. `false` when it is refused.
+    fn is_clear(&mut self, line: &[u8]) -> bool {
+        // httparse takes a bare LF for the end of a line; others take it for a part of the line (A88: "bare LF …").
+        let Some(line) = line.strip_suffix(b"\r\n") else { return false };
+        if let Place::Preface(left) = &mut self.place {
+            *left -= 1;
+            if *left == 0 {
+                (self.place, self.told) = (Place::Http2(Frames::new()), true);
+            }
+            return true;
+        }
+        match (line, self.head.begun) {
+            // hyper passes over empty lines before a request: they tell nothing
+            // (`who_does_not_tell_what_it_wants_is_hung_up_on`).
+            ([], false) => {}
+            ([], true) => {
+                self.place = std::mem::take(&mut self.head).followed_by();
+                self.told = true;
+            }
+            (_, false) if line.starts_with(PREFACE) => self.place = Place::Preface(3),
+            (_, false) => self.head.begun = true,
+            (_, true) => return self.head.takes(line),
+        }
+        true
+    }
+}
+
+impl Head {
+    /// Another header. `false` when it is refused.
+    fn takes(&mut self, line: &[u8]) -> bool {
+        // What is no header, or no number, hyper refuses by itself.
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return true };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        self.last |= is_last(name);
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let value = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok()).unwrap_or(0);
+            let again = self.length.replace(value).is_some();
+            // hyper takes a length twice when it is the same (A88: "two equal lengths"), and forgets one beside a
+            // coding before anybody can see it (A88: "TE then CL").
+            return !again && !self.coded;
+        }
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let again = std::mem::replace(&mut self.coded, true);
+            // hyper looks only at the end of a list, and takes several lists (A88: "gzip, chunked", "chunked twice"); a
+            // length it forgets (A88: "CL then TE").
+            return value.eq_ignore_ascii_case(b"chunked") && !again && self.length.is_none();
+        }
+        true
+    }
+
+    fn followed_by(self) -> Place {
+        match self.length {
+            _ if self.last => Place::Unseen,
+            None | Some(0) => Place::Head,
+            Some(length) => Place::Body(length),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads the text in pieces of `size` and answers what is left of it.
+    fn passed(text: &str, size: usize) -> String {
+        let (mut filter, mut bytes) = (HeadFilter::new(), text.as_bytes().to_vec());
+        bytes.chunks_mut(size).for_each(|piece| filter.read(piece));
+        String::from_utf8(bytes).expect("text")
+    }
+
+    fn is_refused(text: &str) -> bool {
+        let refused: Vec<bool> = [1, 7, 4096].iter().map(|size| passed(text, *size).contains('\0')).collect();
+        assert!(refused.iter().all(|one| *one == refused[0]), "the pieces make a difference: {text:?}");
+        refused[0]
+    }
+
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    #[test]
+    fn what_is_clear_passes_untouched() {
+        for text in [
+            GET.to_owned(),
+            format!("\r\n{GET}{GET}"),
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbody\nX: \n{GET}"),
+            format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n\n\r\n0\r\n\r\n{GET}"),
+            "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\u{1}\n\n\n".to_owned(),
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\n\n".to_owned(),
+            format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(500)),
+            format!("POST / HTTP/1.1\r\nContent-Length:{}5\r\n\r\n\n\n\n\n\n{GET}", " ".repeat(500)),
+        ] {
+            assert!(!is_refused(&text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_damaged() {
+        let post = |headers: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n0\r\n\r\n");
+        for text in [
+            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+            post("transfer-encoding: chunked\r\ncontent-length: 5\r\n"),
+            post("Content-Length: 5\r\nContent-Length: 5\r\n"),
+            post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+            post("Transfer-Encoding: gzip, chunked\r\n"),
+            post("Transfer-Encoding: \u{b}chunked\r\n"),
+            post("X: y\nContent-Length: 5\r\n"),
+            post("\n"),
+            "GET / HTTP/1.1\nHost: a\r\n\r\n".to_owned(),
+            format!("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nxx{}", GET.replace("\r\n\r\n", "\r\n\n")),
+        ] {
+            assert!(is_refused(&text), "{text:?}");
+        }
+    }
+}

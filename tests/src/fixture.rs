@@ -1,0 +1,361 @@
+//! What a case begins with: a Board, a program that gives work, and a viber that does it.
+//!
+//! `Fixture::on(engine)` says on which database, further words say what else there is, and `with_…` makes it so. The viber
+//! is a real daemon ([`Viber`]), one that says what the test says ([`FakeDaemon`]), or one that answers by itself
+//! ([`Machine`]). Whoever else takes part is a [`Person`], another team a [`Neighbour`].
+
+use protocol::{EventBody, TaskId};
+use serde_json::{Value, json};
+
+use crate::{
+    board::{Board, Engine, HOME},
+    fake_daemon::{FakeDaemon, accepted, started},
+    llm::{Llm, Reply},
+    machine::Machine,
+    person::Person,
+    proxy::Proxy,
+    tasks::id,
+    viber::Viber,
+};
+
+/// The team of every [`Neighbour`].
+pub const ELSEWHERE: &str = "elsewhere";
+/// What an agent's file says beside its model and its spaces, where a case has no words of its own.
+const AGENT: &str = "mode: always_execute\nmaxSteps: 25\n";
+/// Events of one frame: it has at most 256 KiB.
+const FRAME_EVENTS: usize = 100;
+
+/// A Board with somebody who submits to a viber; `Fixture<()>` has no viber.
+pub struct Fixture<V> {
+    pub board: Board,
+    /// A program of the team `home` that may give work.
+    pub operator: Person,
+    pub viber: V,
+    /// Who the viber is on the Board. Empty until a real one has run.
+    pub viber_id: String,
+    /// What a real viber thinks with.
+    pub llm: Llm,
+    owner: Option<Person>,
+    line: Option<Line>,
+    reports: Option<Reports>,
+}
+
+/// The network between a real viber and the Board.
+struct Line {
+    proxy: Proxy,
+    /// The connection on which the viber was first seen: it joined on one, too.
+    first: u64,
+}
+
+/// What a fake viber works on, and how far it has told of it.
+struct Reports {
+    task: TaskId,
+    session: String,
+    seq: u64,
+}
+
+/// What there is to be, before it is there.
+pub struct Setup {
+    engine: Engine,
+    flags: Vec<String>,
+    board: Option<Board>,
+    owner: bool,
+    machine: Option<Viber>,
+    mind: Mind,
+    agent: String,
+    tools: String,
+    /// The seed of the network between.
+    line: Option<u64>,
+}
+
+/// How a real viber's agent thinks.
+enum Mind {
+    /// As it is after joining.
+    Joined,
+    /// A goal's lines are instructions.
+    Echo,
+    /// By a script, asked in the words of this API.
+    Scripted(&'static str, Vec<Reply>),
+}
+
+impl Fixture<()> {
+    /// On a Board of its own.
+    pub fn on(engine: Engine) -> Setup {
+        Setup {
+            engine,
+            flags: Vec::new(),
+            board: None,
+            owner: false,
+            machine: None,
+            mind: Mind::Joined,
+            agent: AGENT.to_owned(),
+            tools: String::new(),
+            line: None,
+        }
+    }
+
+    /// On a Board that runs already.
+    pub fn at(board: Board) -> Setup {
+        Setup { board: Some(board), ..Self::on(Engine::Sqlite) }
+    }
+
+    fn and<V>(self, viber: V, viber_id: String) -> Fixture<V> {
+        let Self { board, operator, llm, owner, line, reports, .. } = self;
+        Fixture { board, operator, viber, viber_id, llm, owner, line, reports }
+    }
+}
+
+impl Setup {
+    /// Its Board is served with these flags.
+    pub fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(ToString::to_string));
+        self
+    }
+
+    /// An owner of the team `home` is signed in.
+    pub fn owner(mut self) -> Self {
+        self.owner = true;
+        self
+    }
+
+    /// The daemon runs on this machine, which has not joined anything.
+    pub fn machine(mut self, machine: Viber) -> Self {
+        self.machine = Some(machine);
+        self
+    }
+
+    /// The agent does what goals say.
+    pub fn echoing(mut self) -> Self {
+        self.mind = Mind::Echo;
+        self
+    }
+
+    /// The agent thinks by this script.
+    pub fn thinking(self, script: impl IntoIterator<Item = Reply>) -> Self {
+        self.thinking_in("openai", script)
+    }
+
+    /// The same in the words of an API: `openai`, `anthropic`, `ollama`.
+    pub fn thinking_in(mut self, api: &'static str, script: impl IntoIterator<Item = Reply>) -> Self {
+        self.mind = Mind::Scripted(api, script.into_iter().collect());
+        self
+    }
+
+    /// Further keys of the file of an agent that thinks.
+    pub fn agent(mut self, keys: &str) -> Self {
+        keys.clone_into(&mut self.agent);
+        self
+    }
+
+    /// Tools of an agent that thinks, beside files, search and the shell.
+    pub fn tools(mut self, tools: &[&str]) -> Self {
+        self.tools = tools.iter().map(|tool| format!(", {tool}")).collect();
+        self
+    }
+
+    /// The daemon dials through a network that can be broken; chances come from `seed`.
+    pub fn over_a_network(mut self, seed: u64) -> Self {
+        self.line = Some(seed);
+        self
+    }
+
+    /// Nobody does the work.
+    pub async fn without_viber(self) -> Fixture<()> {
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        let board = match self.board {
+            Some(board) => board,
+            None => Board::start_with(self.engine, &flags).await,
+        };
+        let operator = board.token(HOME, "operator").await;
+        let owner = if self.owner { Some(board.owner().await) } else { None };
+        let script = if let Mind::Scripted(_, script) = self.mind { script } else { Vec::new() };
+        let llm = Llm::start(script).await;
+        let line = match self.line {
+            Some(seed) => Some(Line { proxy: Proxy::before(&board, seed).await, first: 0 }),
+            None => None,
+        };
+        Fixture { board, operator, viber: (), viber_id: String::new(), llm, owner, line, reports: None }
+    }
+
+    /// A fake viber that has not dialled in yet.
+    pub async fn with_enrolled_fake(self) -> Fixture<FakeDaemon> {
+        let fixture = self.without_viber().await;
+        let viber = FakeDaemon::enrol(&fixture.board, "lab").await;
+        let viber_id = viber.id.to_string();
+        fixture.and(viber, viber_id)
+    }
+
+    /// A connected fake viber.
+    pub async fn with_fake(self) -> Fixture<FakeDaemon> {
+        let mut fixture = self.with_enrolled_fake().await;
+        fixture.viber.connect().await;
+        fixture
+    }
+
+    /// A connected machine that is all pretence.
+    pub async fn with_machine(self) -> Fixture<Machine> {
+        let fixture = self.without_viber().await;
+        let machine = Machine::connected(&fixture.board, "lab").await;
+        let viber_id = machine.id.to_string();
+        fixture.and(machine, viber_id)
+    }
+
+    /// A real viber that has joined and does not run yet: its home may be furnished.
+    pub async fn with_enrolled_viber(mut self) -> Fixture<Viber> {
+        let viber = self.machine.take().unwrap_or_else(|| Viber::fresh("lab"));
+        let api = match &self.mind {
+            Mind::Scripted(api, _) => Some(*api),
+            Mind::Joined | Mind::Echo => None,
+        };
+        let echoes = matches!(self.mind, Mind::Echo);
+        let (agent, tools) = (self.agent.clone(), self.tools.clone());
+        let fixture = self.without_viber().await;
+        match &fixture.line {
+            Some(line) => viber.enrol_at(&fixture.board, &line.proxy.url()).await,
+            None => viber.enrol(&fixture.board).await,
+        }
+        if let Some(api) = api {
+            viber.think_with(&fixture.llm, api);
+            viber.write("agents/default.yaml", &viber.agent(&agent).replace("shell]", &format!("shell{tools}]")));
+        }
+        if echoes {
+            viber.write("agents/default.yaml", &echo(&viber));
+        }
+        fixture.and(viber, String::new())
+    }
+
+    /// A real viber that the Board sees connected.
+    pub async fn with_viber(self) -> Fixture<Viber> {
+        self.with_enrolled_viber().await.running().await
+    }
+}
+
+/// An agent's file: it does what goals say.
+pub fn echo(viber: &Viber) -> String {
+    format!("name: Default\nmodel: echo/echo\nspaces: [{}]\ntools: [file, search, shell]\n", viber.space().display())
+}
+
+impl<V> Fixture<V> {
+    /// The owner who is signed in.
+    pub fn owner(&self) -> &Person {
+        self.owner.as_ref().expect("a fixture with an owner")
+    }
+
+    /// Gives the viber a goal; answers the task.
+    pub async fn submit(&self, goal: &str) -> Value {
+        self.operator.submit(&self.viber_id, goal).await
+    }
+
+    /// The same with `more` in the request's body.
+    pub async fn submit_with(&self, goal: &str, more: Value) -> Value {
+        let mut body = json!({ "goal": goal, "viberId": self.viber_id });
+        body.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        self.operator.post("/api/v1/tasks", &body).await.expect(201).json()
+    }
+
+    /// Waits until a task has ended, whichever way.
+    pub async fn ended(&self, task: &Value) -> Value {
+        let end = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
+        self.operator.task_that(id(task, "id"), "ended", end).await
+    }
+
+    /// A goal from submit to its end, whichever it is.
+    pub async fn play(&self, goal: &str) -> Value {
+        self.play_with(goal, json!({})).await
+    }
+
+    /// The same with `more` in the request's body.
+    pub async fn play_with(&self, goal: &str, more: Value) -> Value {
+        let task = self.submit_with(goal, more).await;
+        self.ended(&task).await
+    }
+
+    /// The stream events of this kind that a task's attempts reported.
+    pub async fn told(&self, task: &Value, kind: &str) -> Vec<Value> {
+        let events = self.operator.events(id(task, "id")).await;
+        events.into_iter().map(|mut event| event["event"].take()).filter(|event| event["type"] == kind).collect()
+    }
+}
+
+impl Fixture<Viber> {
+    /// Starts the daemon; answers when the Board sees it connected.
+    pub async fn running(mut self) -> Self {
+        self.viber.run();
+        self.viber.connected(&self.operator).await;
+        self.viber_id = self.viber.id(&self.operator).await;
+        if let Some(line) = &mut self.line {
+            line.first = line.proxy.newest();
+        }
+        self
+    }
+
+    /// The network between the viber and the Board.
+    pub fn proxy(&self) -> &Proxy {
+        &self.line().proxy
+    }
+
+    /// The number of the connection on which the viber was first seen.
+    pub fn first_connection(&self) -> u64 {
+        self.line().first
+    }
+
+    fn line(&self) -> &Line {
+        self.line.as_ref().expect("a fixture over a network")
+    }
+}
+
+impl Fixture<FakeDaemon> {
+    /// The viber begins a task of this goal, and is to tell of it from now on; answers the task.
+    pub async fn begin(&mut self, goal: &str) -> Value {
+        let task = self.submit(goal).await;
+        let submit = self.viber.submitted().await;
+        let session = id(&task, "sessionId").to_owned();
+        self.reports = Some(Reports { task: submit.task_id, session, seq: 0 });
+        self.tell(vec![accepted(), started()]).await;
+        task
+    }
+
+    /// The viber tells what happened next in the task that it began last.
+    pub async fn tell(&mut self, bodies: Vec<EventBody>) {
+        let reports = self.reports.as_mut().expect("a task that was begun");
+        for some in bodies.chunks(FRAME_EVENTS) {
+            self.viber.report(&reports.task, 1, reports.seq + 1, some.to_vec()).await;
+            reports.seq += some.len() as u64;
+        }
+    }
+
+    /// The task that the viber began last.
+    pub fn task(&self) -> &TaskId {
+        &self.reports().task
+    }
+
+    /// Its session.
+    pub fn session(&self) -> &str {
+        &self.reports().session
+    }
+
+    /// The last event that was told of it.
+    pub fn seq(&self) -> u64 {
+        self.reports().seq
+    }
+
+    fn reports(&self) -> &Reports {
+        self.reports.as_ref().expect("a task that was begun")
+    }
+}
+
+/// Another team of the same Board: somebody who gives work there, and a fake viber that has not dialled in yet.
+#[derive(Debug)]
+pub struct Neighbour {
+    pub operator: Person,
+    pub viber: FakeDaemon,
+}
+
+impl Neighbour {
+    /// Makes the team [`ELSEWHERE`].
+    pub async fn of(board: &Board) -> Self {
+        board.make_operator(ELSEWHERE, "far@example.org", "owner").await;
+        let viber = FakeDaemon::enrol_in(board, ELSEWHERE, "far").await;
+        Self { operator: board.token(ELSEWHERE, "operator").await, viber }
+    }
+}
