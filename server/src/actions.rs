@@ -2,37 +2,18 @@
 //!
 //! Each opens one change, writes the audit inside it, and rings the hub after the commit.
 
-pub mod accounts;
+pub mod documents;
+pub mod fleet;
+pub mod people;
+pub mod work;
+
+pub use documents::{artifacts, files, memory, plan, proposals, spaces};
+pub use fleet::{enrol, revoke_all, vibers};
+pub use people::{accounts, audit, cookies, invitations, members, quota, refusals, setup, teams, tokens};
+use work::dispatch;
+pub use work::{approvals, comments, idempotency, imports, purge, reconcile, record, retention, sessions, tasks};
+
 mod after;
-pub mod answers;
-pub mod approvals;
-pub mod artifacts;
-pub mod audit;
-pub mod comments;
-pub mod cookies;
-pub mod enrol;
-pub mod files;
-pub mod invitations;
-pub mod machine;
-pub mod members;
-pub mod memory;
-mod offer;
-pub mod plan;
-pub mod proposals;
-pub mod purge;
-pub mod quota;
-pub mod reconcile;
-pub mod record;
-pub mod refused;
-pub mod revoke_all;
-pub mod sessions;
-pub mod setup;
-pub mod spaces;
-pub mod tasks;
-pub mod teams;
-pub mod tokens;
-pub mod upkeep;
-pub mod vibers;
 
 pub use after::After;
 

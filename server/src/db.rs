@@ -4,52 +4,24 @@
 //! but for those that `tests/it/tidy.rs` lists by name. A list ends in `LIMIT $n + 0`: SQLite plans a statement anew each
 //! time it runs when the bare parameter stands there.
 
-pub mod approvals;
-pub mod artifacts;
-pub mod attempts;
-pub mod audit;
-mod bell;
-pub mod blobs;
-pub mod board;
-pub mod bound;
-pub mod commands;
-pub mod comments;
-pub mod contexts;
-pub mod copy;
-pub mod edits;
-pub mod events;
-pub mod files;
-pub mod idempotency;
-pub mod imports;
-pub mod invitations;
-pub mod join_tokens;
-pub mod listings;
-pub mod logins;
-pub mod members;
-pub mod messages;
-pub mod operators;
-pub mod plans;
-pub mod proposals;
-pub mod purge;
-pub mod teams;
-pub mod tokens;
-pub mod usage;
+pub mod documents;
+pub mod engine;
+pub mod fleet;
+pub mod people;
+pub mod work;
 
-mod damage;
-mod log;
-mod migrate;
-pub mod ownership;
-pub mod read_marks;
-mod readers;
-mod row;
-pub mod sessions;
-pub mod tasks;
-mod team;
-mod turn;
-mod tx;
-mod version;
-pub mod vibers;
-mod writer;
+pub use documents::{artifacts, blobs, edits, files, listings, plans, proposals};
+pub use engine::{bound, copy, ownership, settings};
+use engine::{
+    data_version, integrity, migrate, row,
+    sqlite::{completion, inline_executor, readers, wal},
+    team, tx, writer,
+};
+pub use fleet::{commands, join_tokens, vibers};
+pub use people::{audit, invitations, logins, members, operators, teams, tokens, usage};
+pub use work::{
+    approvals, attempts, comments, contexts, events, idempotency, imports, messages, purge, read_marks, sessions, tasks,
+};
 
 use std::{
     future::Future,
@@ -71,15 +43,15 @@ use tokio::sync::Semaphore;
 
 use crate::domain::By;
 
-use bell::Completion;
-pub use damage::damage;
+use completion::Completion;
+pub use data_version::Version;
+pub use integrity::damage;
 pub use migrate::{newest, version};
 pub use ownership::{Ownership, TakeError};
 pub use readers::Reader;
 pub use row::{Arg, Row};
 pub use team::{Change, TeamTx};
 pub use tx::{Answer, Ask, Tx};
-pub use version::Version;
 
 /// Connections of a PostgreSQL database, readers and writers together.
 const POSTGRES_CONNECTIONS: u32 = 16;
@@ -117,7 +89,7 @@ pub struct Db {
     pools: Pools,
     writer: Option<Arc<writer::Writer>>,
     /// Of SQLite.
-    watch: Option<Arc<version::Watch>>,
+    watch: Option<Arc<data_version::Watch>>,
     /// What every change checks, where another Board could take a PostgreSQL database without this one noticing.
     fence: Option<Arc<ownership::Fence>>,
     /// Of long work one change at a time is under way, however much of it there is.
@@ -192,7 +164,7 @@ impl Db {
         };
         let writer = writer::Writer::start(options.clone(), completion, &chain).await?;
         let readers = readers::Readers::open(options.pragma("query_only", "1"), completion).await?;
-        let watch = version::Watch::new(readers.another().await?);
+        let watch = data_version::Watch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
         let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));
         Ok(Self { pools, writer, watch, fence: None, lane: lane(), chain })
@@ -230,7 +202,7 @@ impl Db {
     pub async fn version(&self) -> Result<Version, Error> {
         match &self.watch {
             Some(watch) => watch.look().await,
-            None => version::snapshot(&mut *self.reader().await?).await,
+            None => data_version::snapshot(&mut *self.reader().await?).await,
         }
     }
 

@@ -1,32 +1,22 @@
 //! Pure data: what teams, sessions, tasks and vibers are, and which transitions they allow. No I/O.
 
-pub mod actor;
-pub mod artifact;
-pub mod assemble;
-pub mod committed;
-pub mod connection;
-pub mod file;
-pub mod history;
-pub mod logbook;
-pub mod login;
-pub mod memory;
-pub mod name;
-pub mod once;
+pub mod documents;
+pub mod fleet;
 pub mod people;
-pub mod plan;
-pub mod quota;
-pub mod session;
-pub mod space;
-pub mod task;
-pub mod viber;
+pub mod work;
 
+pub use documents::{artifact, file, memory, plan, space};
+pub use fleet::{connection, viber};
+pub use people::{accounts, actor, login, name, quota};
+pub use work::{assemble, committed, history, idempotency, logbook, session, task};
+
+pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
 pub use actor::{Actor, By};
 pub use artifact::{Artifact, Kind, Origin, Place};
 pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
 pub use file::{Edit, EditState, File, Heard, Text};
 pub use login::{CookieState, CookieWorth, Login};
-pub use people::{Invitation, Member, Operator, Role, Team, Token};
 pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
 pub use quota::{StorageUse, size_words};
 pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};

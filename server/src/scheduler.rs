@@ -12,7 +12,7 @@ use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    actions::{audit, machine, purge, upkeep},
+    actions::{audit, imports, purge, retention},
     error::Error,
     state::Board,
 };
@@ -94,7 +94,7 @@ impl Duty for Seen {
         let heard: Vec<_> = board.hub.heard().into_iter().filter(|heard| heard.at > self.written).collect();
         let newest = heard.iter().map(|heard| heard.at).max();
         let rows = heard.into_iter().map(|heard| (heard.team, heard.viber, Instant(heard.at))).collect();
-        upkeep::seen(board, rows).await?;
+        retention::seen(board, rows).await?;
         self.written = newest.unwrap_or(self.written);
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Duty for Logs {
     const NAME: &'static str = "logs";
 
     async fn once(&mut self, board: &Board) -> Result<(), Error> {
-        machine::go_on(board).await
+        imports::go_on(board).await
     }
 }
 
@@ -140,11 +140,11 @@ impl Duty for Sweep {
     const NAME: &'static str = "sweep";
 
     async fn once(&mut self, board: &Board) -> Result<(), Error> {
-        upkeep::forget_answers(board).await?;
-        upkeep::forget_logins(board).await?;
-        upkeep::trim_events(board).await?;
-        upkeep::trim_history(board).await?;
-        upkeep::sweep_artifacts(board).await?;
+        retention::forget_answers(board).await?;
+        retention::forget_logins(board).await?;
+        retention::trim_events(board).await?;
+        retention::trim_history(board).await?;
+        retention::sweep_artifacts(board).await?;
         // A command beside the Board may have been killed before it wrote its own.
         audit::follow_all(board).await
     }

@@ -175,16 +175,16 @@ async fn versions(engine: Engine) {
     let (ours, theirs) = (Db::open(&url).await.expect("a database"), Db::open(&url).await.expect("the same"));
     for (writer, n) in [(&ours, 1), (&theirs, 2), (&ours, 3)] {
         let before = ours.version().await.expect("a version");
-        db::board::fact(&mut ours.reader().await.expect("a reader"), "n").await.expect("a read");
+        db::settings::fact(&mut ours.reader().await.expect("a reader"), "n").await.expect("a read");
         let refused = writer.write(|tx| {
             Box::pin(async move {
-                db::board::set_fact(tx, "undone", "").await?;
+                db::settings::set_fact(tx, "undone", "").await?;
                 Err::<(), _>(Error::Taken)
             })
         });
         assert!(matches!(refused.await, Err(Error::Taken)));
         let written =
-            writer.write(move |tx| Box::pin(async move { db::board::set_fact(tx, "n", &n.to_string()).await }));
+            writer.write(move |tx| Box::pin(async move { db::settings::set_fact(tx, "n", &n.to_string()).await }));
         written.await.expect("a change");
         let after = ours.version().await.expect("a version");
         assert_ne!(before, after, "write {n}");

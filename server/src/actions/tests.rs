@@ -11,7 +11,7 @@ use serde_json::{json, value::RawValue};
 use super::{
     enrol, reconcile,
     record::{self, Answers},
-    tasks, teams, upkeep, vibers,
+    retention, tasks, teams, vibers,
 };
 use crate::{
     clock::Clock,
@@ -205,10 +205,10 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     let task = lab.submit("go").await;
     let said = vec![EventBody::Accepted {}, started(), text("all "), text("done"), completed("all done")];
     lab.report(&task.id, 1, said.clone()).await;
-    upkeep::trim_events(&lab.board).await.expect("a sweep");
+    retention::trim_events(&lab.board).await.expect("a sweep");
     assert_eq!(lab.events(&task.id).await[0].items.len(), 5, "too young");
     lab.pass(31 * 24 * 60 * 60 * 1000);
-    upkeep::trim_events(&lab.board).await.expect("a sweep");
+    retention::trim_events(&lab.board).await.expect("a sweep");
     let left = lab.events(&task.id).await;
     let names: Vec<_> = left[0].items.iter().map(|item| (item.seq, item.report().first)).collect();
     assert_eq!(names, [(4, 1), (5, 5)]);
@@ -216,7 +216,7 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     // A daemon that never heard the ack sends it all again: a repeat, not a lie.
     let again = lab.report(&task.id, 1, said).await.expect("heard");
     assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));
-    upkeep::trim_events(&lab.board).await.expect("a sweep");
+    retention::trim_events(&lab.board).await.expect("a sweep");
     assert_eq!(lab.events(&task.id).await[0].items.len(), 2, "once");
 }
 

@@ -1,27 +1,23 @@
 //! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them.
 
-mod approvals;
-mod artifacts;
+mod documents;
+mod fleet;
+mod people;
+mod work;
+
+use documents::{artifacts, memory, plan, proposals, versions};
+pub(super) use documents::{spaces, workspace};
+use fleet::vibers;
+use people::{members, quota};
+use work::{approvals, events, imports, sessions, tasks};
+
 mod description;
-mod events;
 mod gate;
 pub(super) mod json;
-mod machine;
-mod memory;
 mod page;
-mod people;
-mod plan;
-mod proposals;
 mod query;
-mod quota;
 mod refusals;
-mod sessions;
 pub mod shapes;
-pub(super) mod spaces;
-mod tasks;
-mod versions;
-mod vibers;
-pub(super) mod workspace;
 
 use axum::{Router, middleware::from_fn_with_state};
 use utoipa::{
@@ -64,14 +60,14 @@ fn described() -> OpenApiRouter<Board> {
         .merge(spaces::routes())
         .merge(sessions::routes())
         .merge(tasks::routes())
-        .merge(people::routes())
+        .merge(members::routes())
         .merge(quota::routes())
         .merge(approvals::routes())
         .merge(artifacts::routes())
         .merge(plan::routes())
         .merge(proposals::routes())
         .merge(memory::routes())
-        .merge(machine::routes())
+        .merge(imports::routes())
 }
 
 /// Everything that the router has, as utoipa collects it from the handlers.

@@ -20,7 +20,7 @@ pub use path::{Id, Ids};
 
 use super::{layers, respond::Rejection};
 use crate::{
-    actions::{members::Maker, refused},
+    actions::{members::Maker, refusals},
     domain::{Actor, By, Login, Operator, Role, Team, Token},
     error::Error,
     state::Board,
@@ -115,7 +115,7 @@ impl Caller {
         let route = parts.extensions.get::<MatchedPath>().map_or("-", MatchedPath::as_str);
         let (object, detail) = (format!("{} {route}", parts.method), format!("{} needs {role}", self.role));
         if parts.method != Method::GET {
-            refused::note(board, &self.team.id, &self.by, &object, &detail).await?;
+            refusals::note(board, &self.team.id, &self.by, &object, &detail).await?;
         }
         Err(Error::Forbidden(match role {
             Role::Viewer => "you need to be a member of this team",

@@ -2,28 +2,15 @@
 //!
 //! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
 
-mod artifacts;
-mod comments;
-mod dock;
-mod files;
-mod home;
-mod join;
-mod live;
-mod machine;
-mod memory;
-mod ops;
-mod pane;
-mod plan;
-mod preflight;
-mod read;
-mod session;
-mod sessions;
-mod spaces;
-mod talk;
-mod theme;
-mod transcript;
-mod viber;
-mod vibers;
+mod documents;
+mod fleet;
+mod people;
+mod work;
+
+use documents::{artifacts, files, memory, pane, plan, spaces};
+use fleet::{join, preflight, viber, vibers};
+use people::theme;
+use work::{cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript};
 
 use axum::{
     Router,
@@ -33,7 +20,7 @@ use axum::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{domain::once::Once, state::Board};
+use crate::{domain::idempotency::Once, state::Board};
 
 /// Those whose bodies are as large as a team allows.
 pub fn uploads() -> Router<Board> {
@@ -62,9 +49,9 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))
         .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
         .route("/t/{team}/vibers/{id}/memory", get(memory::search))
-        .route("/t/{team}/vibers/{id}/sessions", get(machine::list))
-        .route("/t/{team}/vibers/{id}/sessions/{session}", get(machine::show))
-        .route("/t/{team}/vibers/{id}/sessions/{session}/import", post(machine::import))
+        .route("/t/{team}/vibers/{id}/sessions", get(imports::list))
+        .route("/t/{team}/vibers/{id}/sessions/{session}", get(imports::show))
+        .route("/t/{team}/vibers/{id}/sessions/{session}/import", post(imports::import))
         .route("/t/{team}/vibers/{id}/spaces/{space}", get(spaces::show))
         .route("/t/{team}/vibers/{id}/spaces/{space}/diff", get(spaces::diff))
         .route("/t/{team}/vibers/{id}/spaces/{space}/log", get(spaces::log))

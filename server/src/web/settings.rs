@@ -14,7 +14,12 @@ use axum::{
 };
 
 use super::{Caller, links};
-use crate::{db, domain::{Role, Word as _}, error::Result, state::Board};
+use crate::{
+    db,
+    domain::{Role, Word as _},
+    error::Result,
+    state::Board,
+};
 
 /// The settings' routes.
 pub fn routes() -> Router<Board> {

@@ -5,11 +5,11 @@ use server::{
     db::{
         Error, Tx,
         audit::{self, ChainFault, ChainReport},
-        board, idempotency, invitations, logins, members, operators, purge, teams, tokens,
+        idempotency, invitations, logins, members, operators, purge, settings, teams, tokens,
     },
     domain::{
         By, CookieState, Invitation, Login, Operator, Role, Token,
-        once::{Earlier, KEPT_FOR, Kept, Once},
+        idempotency::{Earlier, KEPT_FOR, Kept, Once},
     },
     secret::mac::AuditKeys,
 };
@@ -258,7 +258,7 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
     }
     audit::append(&mut tx.change(&far.id, &by, NOW), audit::Entry::new("team.add", "far").after(Some("after"))).await?;
     // PostgreSQL has a clock of its own; SQLite knows what was written.
-    assert!(server::db::board::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2)));
+    assert!(server::db::settings::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2)));
     let page = audit::page(&mut tx.of(&home.id), None, 2).await?;
     assert_eq!(page.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [3, 2], "the newest first");
     assert_eq!(audit::page(&mut tx.of(&home.id), Some(2), 10).await?.len(), 1);
@@ -297,18 +297,18 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
 }
 
 async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), Error> {
-    assert_eq!(board::fact(tx, "k").await?, None);
-    board::set_fact(tx, "k", "one").await?;
-    board::set_fact(tx, "k", "two").await?;
-    assert_eq!(board::fact(tx, "k").await?.as_deref(), Some("two"));
-    assert!(!board::take_fact(tx, "k", "one").await?);
-    assert!(board::take_fact(tx, "k", "two").await?);
-    assert!(!board::take_fact(tx, "k", "two").await?, "once");
-    board::set_fact(tx, "k", "three").await?;
-    board::drop_fact(tx, "k").await?;
-    assert_eq!(board::fact(tx, "k").await?, None);
-    assert!(board::size(tx).await? > 10_000);
-    assert_eq!(board::check(tx).await?, None, "a sound database");
+    assert_eq!(settings::fact(tx, "k").await?, None);
+    settings::set_fact(tx, "k", "one").await?;
+    settings::set_fact(tx, "k", "two").await?;
+    assert_eq!(settings::fact(tx, "k").await?.as_deref(), Some("two"));
+    assert!(!settings::take_fact(tx, "k", "one").await?);
+    assert!(settings::take_fact(tx, "k", "two").await?);
+    assert!(!settings::take_fact(tx, "k", "two").await?, "once");
+    settings::set_fact(tx, "k", "three").await?;
+    settings::drop_fact(tx, "k").await?;
+    assert_eq!(settings::fact(tx, "k").await?, None);
+    assert!(settings::size(tx).await? > 10_000);
+    assert_eq!(settings::check(tx).await?, None, "a sound database");
 
     let home = team(tx, "home").await?.id;
     let once = |asks: &str| Once { key: "k1".into(), asks: asks.into() };

@@ -136,8 +136,8 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         v if v < newest => found.odd("schema", format_args!("version {v}; serve or migrate brings it to {newest}")),
         v => found.good("schema", format_args!("version {v}")),
     }
-    let size = db::board::size(&mut *db.reader().await?).await?;
-    let wrong = db::board::check(&mut *db.reader().await?).await?;
+    let size = db::settings::size(&mut *db.reader().await?).await?;
+    let wrong = db::settings::check(&mut *db.reader().await?).await?;
     match wrong {
         None => found.good("database", format_args!("whole, {} KiB", size / 1024)),
         Some(wrong) => found.bad("database", wrong),
@@ -149,7 +149,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         storage(db, found).await?;
     }
     let here = Clock::System.now();
-    let there = db::board::newest_instant(&mut *db.reader().await?).await?;
+    let there = db::settings::newest_instant(&mut *db.reader().await?).await?;
     match there {
         Some(there) if there.0 - here.0 > SKEW => {
             found.bad("clock", format_args!("it is {here} here, but the database knows {there}"));

@@ -246,7 +246,7 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, F
     let db = Db::connect(&url).await?;
     let checked = async {
         known_schema(db::version(&db).await?)?;
-        let wrong = db::board::check(&mut *db.reader().await?).await?;
+        let wrong = db::settings::check(&mut *db.reader().await?).await?;
         match wrong.or(audit::broken(config, &db).await?) {
             Some(wrong) => Err(Failure::Failed(wrong)),
             None => Ok(()),

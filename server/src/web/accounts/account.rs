@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "accounts/account.html")]
+#[template(path = "people/accounts/account.html")]
 struct Page {
     shell: Shell,
     name: String,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "accounts/first_viber.html")]
+#[template(path = "people/accounts/first_viber.html")]
 struct Page {
     host: String,
     slug: String,

@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "accounts/invite.html")]
+#[template(path = "people/accounts/invite.html")]
 struct Page {
     host: String,
     action: String,
@@ -36,7 +36,7 @@ struct Page {
 }
 
 #[derive(Template)]
-#[template(path = "accounts/invite_gone.html")]
+#[template(path = "people/accounts/invite_gone.html")]
 struct Gone {
     host: String,
 }

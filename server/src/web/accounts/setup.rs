@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "accounts/setup.html")]
+#[template(path = "people/accounts/setup.html")]
 struct Page {
     host: String,
     action: String,
@@ -29,7 +29,7 @@ struct Page {
 }
 
 #[derive(Template)]
-#[template(path = "accounts/setup_done.html")]
+#[template(path = "people/accounts/setup_done.html")]
 struct Done {
     host: String,
 }

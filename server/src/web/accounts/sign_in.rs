@@ -24,7 +24,7 @@ use crate::{
 };
 
 #[derive(Template, Default)]
-#[template(path = "accounts/sign_in.html")]
+#[template(path = "people/accounts/sign_in.html")]
 struct Page {
     host: String,
     email: String,

@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 
 use super::json::MAX_BODY;
 use crate::{
-    actions::answers,
+    actions::idempotency,
     db,
-    domain::once::{Earlier, Kept, Once},
+    domain::idempotency::{Earlier, Kept, Once},
     error::{Error, Result},
     guard::seal,
     secret,
@@ -184,7 +184,7 @@ async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, response: 
     let replay = replay.map_err(|error| Error::Internal(error.to_string()))?;
     let answer = seal::seal(&board.guard.keys(), &once.key, &replay);
     let kept = Kept { status: parts.status.as_u16(), answer, at: board.clock.now() };
-    if let Err(error) = answers::keep(board, team, actor, once, kept).await {
+    if let Err(error) = idempotency::keep(board, team, actor, once, kept).await {
         tracing::warn!(%error, "the answer of a call with an Idempotency-Key could not be kept");
     }
     Ok(Response::from_parts(parts, Body::from(bytes)))

@@ -5,7 +5,7 @@ use protocol::TeamId;
 
 use super::identity;
 use crate::{
-    actions::refused,
+    actions::refusals,
     db,
     domain::{Actor, By},
     error::Result,
@@ -35,7 +35,7 @@ async fn noted(board: &Board, headers: &HeaderMap, route: &str, address: &str) -
     let (object, detail) = (format!("GET {route}"), format!("asked for by {}", protocol::text::head(&origin, ORIGIN)));
     let by = By { actor, address: address.to_owned() };
     for team in teams {
-        refused::note(board, &team, &by, &object, &detail).await?;
+        refusals::note(board, &team, &by, &object, &detail).await?;
     }
     Ok(())
 }

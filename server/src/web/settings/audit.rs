@@ -21,7 +21,7 @@ use crate::{
 const PAGE: u64 = 50;
 
 #[derive(Template)]
-#[template(path = "settings/audit.html")]
+#[template(path = "people/settings/audit.html")]
 struct Page {
     shell: Shell,
     tabs: Tabs,

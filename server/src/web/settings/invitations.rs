@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "settings/invitations.html")]
+#[template(path = "people/settings/invitations.html")]
 struct Page {
     shell: Shell,
     tabs: Tabs,

@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "settings/members.html")]
+#[template(path = "people/settings/members.html")]
 struct Page {
     shell: Shell,
     tabs: Tabs,

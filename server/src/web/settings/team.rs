@@ -22,7 +22,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "settings/team.html")]
+#[template(path = "people/settings/team.html")]
 struct Page {
     shell: Shell,
     tabs: Tabs,

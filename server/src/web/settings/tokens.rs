@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[derive(Template)]
-#[template(path = "settings/tokens.html")]
+#[template(path = "people/settings/tokens.html")]
 struct Page {
     shell: Shell,
     tabs: Tabs,

@@ -15,7 +15,7 @@ use crate::{
 
 /// A message with its lanes.
 #[derive(Clone, Debug, Template)]
-#[template(path = "sessions/_message.html")]
+#[template(path = "work/sessions/_message.html")]
 pub struct MessageView {
     pub slug: String,
     pub session: SessionId,
@@ -71,7 +71,7 @@ impl Ended {
 
 /// Lanes of an open message from one on: what a live update replaces.
 #[derive(Clone, Debug, Template)]
-#[template(path = "sessions/_lanes.html")]
+#[template(path = "work/sessions/_timeline.html")]
 pub struct LanesView<'a> {
     pub slug: &'a str,
     pub session: &'a SessionId,

@@ -332,7 +332,7 @@ impl Fleet {
 
 /// The rail's regions of the live stream.
 #[derive(askama::Template)]
-#[template(path = "_rail_regions.html")]
+#[template(path = "rail/_regions.html")]
 pub struct RailView<'a> {
     pub shell: &'a Shell,
 }

@@ -1,0 +1,8 @@
+//! Files, plans, memory, proposals, artifacts and spaces.
+
+pub mod artifacts;
+pub mod files;
+pub mod memory;
+pub mod plan;
+pub mod proposals;
+pub mod spaces;

@@ -1,0 +1,188 @@
+//! Vibers: join tokens, names, labels, drain, stop, revoke.
+
+use std::collections::BTreeMap;
+
+use protocol::{Instant, JoinTokenId, TeamId, ViberId, limits};
+use serde_json::json;
+
+use crate::{
+    actions::{After, purge},
+    db::{self, Change, audit::Entry},
+    domain::{By, JoinToken, Viber, name},
+    error::{Error, Result},
+    secret::Secret,
+    state::Board,
+};
+
+/// Most labels a viber or token may have.
+const MAX_LABELS: usize = 32;
+
+/// Makes a token that enrols one viber within 15 minutes. The secret is shown now or never.
+pub async fn join_token(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    labels: &BTreeMap<String, String>,
+) -> Result<(Secret, JoinToken)> {
+    let now = board.clock.now();
+    let secret = Secret::new("vbj_");
+    let token = JoinToken {
+        id: JoinTokenId::new(now.0),
+        labels: check_labels(labels)?,
+        created_at: now,
+        expires_at: Instant(now.0 + limits::JOIN_TOKEN_SECONDS * 1000),
+        used_at: None,
+        viber_id: None,
+    };
+    let (hash, made) = (secret.hash(), token.clone());
+    let kept = board.db.change(team, by, now, move |tx| {
+        let (hash, token) = (hash.clone(), made.clone());
+        Box::pin(async move {
+            let maker = tx.by.actor.id().to_owned();
+            db::join_tokens::insert(tx, &token, &hash, &maker).await?;
+            db::audit::append(tx, Entry::new("join_token.create", token.id.as_str())).await
+        })
+    });
+    kept.await?;
+    Ok((secret, token))
+}
+
+/// Ends a join token before it was used.
+pub async fn revoke_join_token(board: &Board, team: &TeamId, by: &By, id: &JoinTokenId) -> Result<()> {
+    let id = id.clone();
+    let revoked = board.change(team, by, move |tx| {
+        let id = id.clone();
+        Box::pin(async move {
+            if !db::join_tokens::revoke(tx, &id).await? {
+                return Err(Error::NotFound);
+            }
+            Ok(db::audit::append(tx, Entry::new("join_token.revoke", id.as_str())).await?)
+        })
+    });
+    revoked.await
+}
+
+/// What people decide about a viber.
+#[derive(Clone, Debug)]
+enum ViberChange {
+    Rename(String),
+    Labels(BTreeMap<String, String>),
+    Drain(bool),
+    Stop(String),
+    Revoke,
+}
+
+/// Another name; refused when another viber of the team has it.
+pub async fn rename(board: &Board, team: &TeamId, by: &By, id: &ViberId, name: &str) -> Result<Viber> {
+    let name = name::clean(name, name::MAX_NAME);
+    let name = name.ok_or_else(|| Error::unacceptable("bad_name", "a name needs at least one visible character"))?;
+    change(board, team, by, id, ViberChange::Rename(name)).await?.ok_or(Error::NotFound)
+}
+
+/// Other labels, all of them.
+pub async fn set_labels(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    id: &ViberId,
+    labels: &BTreeMap<String, String>,
+) -> Result<Viber> {
+    change(board, team, by, id, ViberChange::Labels(check_labels(labels)?)).await?.ok_or(Error::NotFound)
+}
+
+/// Whether it begins new tasks: a drained viber goes on with what runs.
+pub async fn drain(board: &Board, team: &TeamId, by: &By, id: &ViberId, drained: bool) -> Result<Viber> {
+    change(board, team, by, id, ViberChange::Drain(drained)).await?.ok_or(Error::NotFound)
+}
+
+/// Stops every task of the viber, those that wait too.
+pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &ViberId, reason: &str) -> Result<Viber> {
+    let reason = db::clean(protocol::text::head(reason, 500));
+    change(board, team, by, id, ViberChange::Stop(reason)).await?;
+    purge::stop_viber(board, team, id).await?;
+    let viber = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
+    viber.ok_or(Error::NotFound)
+}
+
+/// Takes its credential away and closes its connection. Its unfinished tasks are lost.
+pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
+    change(board, team, by, id, ViberChange::Revoke).await?;
+    board.hub.close(id, limits::close::AUTH);
+    purge::abandon(board, team, id).await
+}
+
+async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: ViberChange) -> Result<Option<Viber>> {
+    let id = id.clone();
+    let changed = board.change(team, by, move |tx| {
+        let (id, change) = (id.clone(), change.clone());
+        Box::pin(async move {
+            let mut after = After::default();
+            after.viber(&id);
+            let before = db::vibers::load(tx, &id).await?.ok_or(Error::NotFound)?;
+            apply(tx, &before, &change, &mut after).await?;
+            Ok::<_, Error>((db::vibers::load(tx, &id).await?, after))
+        })
+    });
+    let (viber, after) = changed.await?;
+    after.tell(board, team);
+    Ok(viber)
+}
+
+async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: &mut After) -> Result<()> {
+    let id = &viber.id;
+    let (action, before, now_is) = match change {
+        ViberChange::Rename(name) => {
+            let taken = db::vibers::names(tx, Some(id)).await?;
+            if taken.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                return Err(Error::unacceptable("name_taken", format!("another viber is called {name}")));
+            }
+            db::vibers::rename(tx, id, name).await?;
+            ("viber.rename", viber.name.clone(), name.clone())
+        }
+        ViberChange::Labels(labels) => {
+            db::vibers::set_labels(tx, id, labels).await?;
+            ("viber.labels", format!("{:?}", viber.labels), format!("{labels:?}"))
+        }
+        ViberChange::Drain(drained) => {
+            if !db::vibers::set_drained(tx, id, *drained).await? {
+                return Ok(());
+            }
+            let body = json!({ "drained": drained }).to_string();
+            db::commands::give(tx, id, db::commands::New { kind: "viber:drain", attempt: None, body }).await?;
+            after.command(id);
+            ("viber.drain", viber.drained.to_string(), drained.to_string())
+        }
+        ViberChange::Stop(reason) => {
+            // The tasks are stopped one after the other by `purge`.
+            let stop = db::vibers::Stop { at: tx.now, by: tx.by.actor.id().to_owned(), reason: reason.clone() };
+            db::vibers::set_stop(tx, id, &stop).await?;
+            let body = json!({ "reason": reason }).to_string();
+            db::commands::give(tx, id, db::commands::New { kind: "viber:stop", attempt: None, body }).await?;
+            after.command(id);
+            ("viber.stop", String::new(), reason.clone())
+        }
+        ViberChange::Revoke => {
+            // Its row is the lock on new commands: no task is given to it from now on. Those that are there are given up
+            // by `purge`, and so is one that just queued up in a session.
+            if !db::vibers::revoke(tx, id).await? {
+                return Err(Error::NotFound);
+            }
+            ("viber.revoke", viber.name.clone(), String::new())
+        }
+    };
+    let entry = Entry::new(action, id.as_str()).detail(&viber.name).before(before.as_str()).after(now_is.as_str());
+    Ok(db::audit::append(tx, entry).await?)
+}
+
+/// Labels within bounds, without characters that hide.
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+    let bad = |message: String| Error::unacceptable("bad_labels", message);
+    if labels.len() > MAX_LABELS {
+        return Err(bad(format!("at most {MAX_LABELS} labels")));
+    }
+    let fits = |text: &str, max| text.is_empty() || name::clean(text, max).as_deref() == Some(text);
+    match labels.iter().find(|(key, value)| key.is_empty() || !fits(key, 63) || !fits(value, 200)) {
+        Some((key, _)) => Err(bad(format!("the label {key:?} is not a short line of visible text"))),
+        None => Ok(labels.clone()),
+    }
+}

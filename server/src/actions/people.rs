@@ -1,0 +1,12 @@
+//! Accounts, members, teams, invitations, tokens, setup and the audit.
+
+pub mod accounts;
+pub mod audit;
+pub mod cookies;
+pub mod invitations;
+pub mod members;
+pub mod quota;
+pub mod refusals;
+pub mod setup;
+pub mod teams;
+pub mod tokens;

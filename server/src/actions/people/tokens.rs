@@ -1,0 +1,72 @@
+//! API tokens: a program's way in, of one team and one role.
+
+use protocol::{Instant, TeamId, TokenId};
+
+use crate::{
+    actions::{accounts::check_name, members::Maker},
+    db::{self, audit::Entry},
+    domain::{By, Role, Token},
+    error::{Error, Result},
+    hub::{News, Revoked},
+    secret::Secret,
+    state::Board,
+};
+
+/// Makes a token. Its role is at most its maker's. The secret is shown once.
+pub async fn create(board: &Board, team: &TeamId, maker: Maker<'_>, name: &str, role: Role) -> Result<(Secret, Token)> {
+    if role > maker.role {
+        return Err(Error::Forbidden("a token cannot do more than the one who makes it"));
+    }
+    let now = board.clock.now();
+    let token = Token {
+        id: TokenId::new(now.0),
+        name: check_name(name)?,
+        role,
+        created_by: maker.by.actor.id().to_owned(),
+        created_at: now,
+        seen_at: None,
+        revoked_at: None,
+    };
+    let secret = Secret::new("vbt_");
+    let (made, hash) = (token.clone(), secret.hash());
+    let kept = board.db.change(team, maker.by, now, move |tx| {
+        let (token, hash) = (made.clone(), hash.clone());
+        Box::pin(async move {
+            db::tokens::insert(tx, &token, &hash).await?;
+            let (id, detail) = (token.id.as_str(), format!("{} as {}", token.name, token.role));
+            db::audit::append(tx, Entry::new("token.create", id).detail(&detail).after(detail.as_str())).await
+        })
+    });
+    kept.await?;
+    board.hub.ring(team, News::Team);
+    Ok((secret, token))
+}
+
+/// Revokes a token: its calls are refused from now on, and its streams end.
+pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &TokenId) -> Result<()> {
+    let token = id.clone();
+    let revoked = board.change(team, by, move |tx| {
+        let token = token.clone();
+        Box::pin(async move {
+            if !db::tokens::revoke(tx, &token).await? {
+                return Err(Error::NotFound);
+            }
+            let id = token.as_str();
+            Ok(db::audit::append(tx, Entry::new("token.revoke", id).before(id)).await?)
+        })
+    });
+    revoked.await?;
+    board.guard.forget();
+    board.hub.ring(team, News::Revoked(Revoked::Token(id.clone())));
+    Ok(())
+}
+
+/// The token was used.
+pub async fn seen(board: &Board, team: &TeamId, id: &TokenId, before: Instant) -> Result<()> {
+    let id = id.clone();
+    let written = board.change(team, &By::board(), move |tx| {
+        let id = id.clone();
+        Box::pin(async move { db::tokens::seen(tx, &id, before).await })
+    });
+    Ok(written.await?)
+}

@@ -1,0 +1,238 @@
+//! Record: what a viber reports becomes durable, exactly once, before anything is acknowledged.
+//!
+//! One change takes the frames that wait, as many as one may. Of each attempt the new events are kept byte for byte, then what they mean is
+//! done: states move, parts are completed, the session's next task gets its turn.
+
+mod announce;
+mod artifacts;
+mod context;
+mod effects;
+mod plans;
+mod run;
+mod share;
+
+use std::sync::Arc;
+
+use protocol::{Acked, Events, Running, TaskId};
+
+use crate::{
+    actions::{After, memory, reconcile},
+    db::{self, Change, attempts::Held, audit::Entry},
+    domain::{Committed, Connection},
+    error::{Error, Result},
+    hub::Hub,
+    measure,
+    state::Board,
+};
+
+use run::EventRun;
+
+/// What the daemon is answered after the commit.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    pub acks: Vec<Acked>,
+    /// The next seq of an attempt that can be taken.
+    pub nacks: Vec<Acked>,
+    /// The code of each refused frame, and the task it spoke of.
+    pub refused: Vec<(&'static str, TaskId)>,
+    /// Attempts that the viber is known to hold from now on, and those that it reported the end of.
+    pub held: Vec<Running>,
+    pub ended: Vec<Running>,
+}
+
+/// Everything of a change that matters after it.
+#[derive(Default)]
+struct Recorded {
+    answers: Answers,
+    runs: Vec<(TaskId, Arc<Committed>)>,
+    after: After,
+    /// A change of `MEMORY.md` was proposed: what the file says is needed to show it.
+    remembers: bool,
+    /// All commands that the daemon has are noted.
+    acked: bool,
+}
+
+/// Records frames of one connection, and that it has the commands up to `acked` on disk. `None`: a newer connection of
+/// the viber exists, or it was revoked.
+pub async fn record(
+    board: &Board,
+    connection: &Connection,
+    frames: Arc<[Events]>,
+    acked: Option<u64>,
+) -> Result<Option<Answers>> {
+    let mut all = Answers::default();
+    let mut shares = share::shares(frames).into_iter().peekable();
+    while let Some(share) = shares.next() {
+        let acked = acked.filter(|_| shares.peek().is_none());
+        let Some(answers) = some(board, connection, share, acked).await? else { return Ok(None) };
+        all.add(answers);
+    }
+    Ok(Some(all))
+}
+
+impl Answers {
+    /// What came after.
+    fn add(&mut self, later: Self) {
+        for ack in later.acks {
+            self.acks.retain(|known| known.task_id != ack.task_id || known.attempt != ack.attempt);
+            self.acks.push(ack);
+        }
+        self.nacks.extend(later.nacks);
+        self.refused.extend(later.refused);
+        self.held.extend(later.held);
+        self.ended.extend(later.ended);
+    }
+}
+
+/// Records what one change has room for.
+async fn some(
+    board: &Board,
+    connection: &Connection,
+    frames: Arc<[Events]>,
+    acked: Option<u64>,
+) -> Result<Option<Answers>> {
+    let told = Arc::new((connection.clone(), frames));
+    let book = board
+        .change(&connection.team, &connection.by(), move |tx| {
+            let told = told.clone();
+            Box::pin(async move {
+                let (connection, frames) = &*told;
+                if db::vibers::epoch(tx, &connection.viber).await? != Some(connection.epoch) {
+                    return Ok(None);
+                }
+                let mut book = Recorded::default();
+                for of_attempt in by_attempt(frames) {
+                    one(tx, connection, &of_attempt, &mut book).await?;
+                }
+                // Sessions are locked before their viber, here as everywhere.
+                if let Some(cmd_seq) = acked {
+                    book.acked = reconcile::acked(tx, connection, cmd_seq).await?;
+                }
+                Ok::<_, Error>(Some(book))
+            })
+        })
+        .await?;
+    let Some(book) = book else { return Ok(None) };
+    if let Some(cmd_seq) = acked.filter(|_| !book.acked) {
+        reconcile::ack_commands(board, connection, cmd_seq).await?;
+    }
+    let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
+    metrics::counter!(measure::EVENTS).increment(events as u64);
+    for (task, run) in book.runs {
+        let ended = book.answers.ended.iter().any(|one| one.task_id == task && one.attempt == run.attempt);
+        let last = |acked: &Acked| acked.task_id == task && acked.attempt == run.attempt && acked.seq == run.to;
+        let ends = ended && book.answers.acks.iter().any(last);
+        let publish = if ends { Hub::publish_last } else { Hub::publish };
+        publish(&board.hub, &connection.team, &task, run);
+    }
+    book.after.tell(board, &connection.team);
+    if book.remembers {
+        board.shutdown.spawn(memory::follow(board.clone(), connection.clone()));
+    }
+    Ok(Some(book.answers))
+}
+
+/// What waits of one attempt.
+struct AttemptFrames<'a> {
+    task: &'a TaskId,
+    attempt: u32,
+    frames: Vec<&'a Events>,
+}
+
+/// Frames by attempt, in the order they came.
+fn by_attempt(frames: &[Events]) -> Vec<AttemptFrames<'_>> {
+    let mut groups: Vec<AttemptFrames<'_>> = Vec::new();
+    for frame in frames {
+        match groups.iter_mut().find(|group| *group.task == frame.task_id && group.attempt == frame.attempt) {
+            Some(group) => group.frames.push(frame),
+            None => {
+                groups.push(AttemptFrames { task: &frame.task_id, attempt: frame.attempt, frames: vec![frame] });
+            }
+        }
+    }
+    groups
+}
+
+/// New events of an attempt that the viber holds, on their way into the change.
+struct Recording<'a, 't> {
+    tx: &'a mut Change<'t>,
+    connection: &'a Connection,
+    task: &'a TaskId,
+    attempt: u32,
+    held: &'a Held,
+    run: &'a EventRun,
+    book: &'a mut Recorded,
+}
+
+impl Recording<'_, '_> {
+    /// Whether no attempt follows this one: only then its task moves with it.
+    fn is_newest(&self) -> bool {
+        self.held.newest == self.attempt
+    }
+}
+
+/// The frames of one attempt.
+async fn one(
+    tx: &mut Change<'_>,
+    connection: &Connection,
+    of_attempt: &AttemptFrames<'_>,
+    book: &mut Recorded,
+) -> Result<()> {
+    let AttemptFrames { task, attempt, ref frames } = *of_attempt;
+    let held = match db::attempts::held(tx, task, attempt).await? {
+        None if attempt == 1 => announce::announced(tx, connection, of_attempt, book).await?,
+        found => found,
+    };
+    let Some(held) = held.filter(|held| held.viber_id == connection.viber) else {
+        return stranger(tx, connection, of_attempt, book).await;
+    };
+    let mut run = EventRun::after(held.last_seq);
+    for frame in frames {
+        if run.next() > 1 && frame.from < run.next() {
+            let stored = run::stored(tx, frame, held.last_seq).await?;
+            run.check(frame, &stored);
+        }
+        run.take(frame);
+    }
+    // One that has words but no events was taken over from the machine's own log, with all that it says.
+    let told = held.last_seq > 0 || held.message_id.is_some();
+    if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && told && run.is_new() {
+        // The terminal event is the last one of an attempt.
+        book.answers.refused.push(("attempt_ended", task.clone()));
+        run.forget();
+    }
+    book.answers.refused.extend(run.refused.drain(..).map(|code| (code, task.clone())));
+    let at = |seq| Acked { task_id: task.clone(), attempt, seq };
+    if run.missing {
+        book.answers.nacks.push(at(run.next()));
+    }
+    if run.is_new() {
+        Recording { tx, connection, task, attempt, held: &held, run: &run, book }.apply().await?;
+    }
+    if run.heard {
+        book.answers.acks.push(at(run.next() - 1));
+    }
+    Ok(())
+}
+
+/// Events of a task that this viber does not hold.
+async fn stranger(
+    tx: &mut Change<'_>,
+    connection: &Connection,
+    of_attempt: &AttemptFrames<'_>,
+    book: &mut Recorded,
+) -> Result<()> {
+    let AttemptFrames { task, attempt, ref frames } = *of_attempt;
+    let gone = !db::tasks::is_taken(tx.board(), task).await? || db::purge::is_going(tx, task).await?;
+    let deleted = gone && db::commands::named(tx, &connection.viber, task).await?;
+    if deleted {
+        // Its session is gone: nobody waits for the rest, and the daemon may forget it.
+        let last = frames.iter().filter_map(|frame| run::last_seq(frame)).max().unwrap_or_default();
+        book.answers.acks.push(Acked { task_id: task.clone(), attempt, seq: last });
+        return Ok(());
+    }
+    book.answers.refused.extend(frames.iter().map(|_| ("forbidden_task", task.clone())));
+    let detail = format!("attempt {attempt}");
+    db::audit::append(tx, Entry::new("link.forbidden_task", task.as_str()).detail(&detail)).await?;
+    Ok(())
+}

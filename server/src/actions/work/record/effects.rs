@@ -1,0 +1,255 @@
+//! What new events mean: states move, parts are completed, attempts end, the next task gets its turn.
+
+use std::sync::Arc;
+
+use protocol::{
+    ActivityState, AgentStreamEvent, EventBody, MessageId, Pause, PauseCause, Running, TaskError, TaskResult,
+    limits::MAX_SUMMARY, text,
+};
+use serde_json::json;
+
+use super::{super::dispatch, Recording};
+use crate::{
+    db::{
+        self,
+        attempts::{Advance, End},
+    },
+    domain::{Author, Message, Part, Report, Waiting, WaitingFor, assemble::Assembler},
+    error::{Error, Result},
+};
+
+/// Longest message of an error, bytes.
+const MAX_ERROR: usize = 8 * 1024;
+/// Rows of open events that are read to complete a part; more than any step has.
+const OPEN_ROWS: u64 = 100_000;
+
+impl Recording<'_, '_> {
+    /// Keeps the run and does what it says.
+    pub(super) async fn apply(&mut self) -> Result<()> {
+        let Self { task, attempt, held, run, .. } = *self;
+        let newest = self.is_newest();
+        let started = run.reports.iter().find_map(|report| match &report.body {
+            Some(EventBody::Started { model, .. }) => Some(db::clean(text::head(model, 200))),
+            _ => None,
+        });
+        let ends = run.reports.iter().any(is_terminal);
+        let (parts, parts_seq) = self.complete().await?;
+        if !parts.is_empty() || ends || (newest && started.is_some()) {
+            // The session's row is the lock on its order.
+            db::sessions::touch(self.tx, &held.session_id).await?;
+        }
+        let message = self.keep_parts(&parts).await?;
+        for row in run.rows(task, attempt) {
+            db::events::insert(self.tx, &row).await?;
+            self.book.runs.push((task.clone(), Arc::new(row)));
+        }
+        let started_at = started.as_ref().map(|_| self.tx.now);
+        let advance =
+            Advance { from: run.from, to: run.next() - 1, parts_seq, message_id: message.as_ref(), started_at };
+        if !db::attempts::advance(self.tx, task, attempt, &advance).await? {
+            return Err(Error::conflict("raced", "another connection recorded the same attempt"));
+        }
+        if !parts.is_empty() {
+            self.book.after.session(&held.session_id);
+        }
+        self.keep_artifacts().await?;
+        if run.from == 1 {
+            self.book.answers.held.push(Running { task_id: task.clone(), attempt });
+        }
+        self.keep_plans().await?;
+        self.keep_context().await?;
+        if newest {
+            self.move_on(started.as_deref()).await?;
+        }
+        if let Some(terminal) = run.reports.iter().rev().find(|report| is_terminal(report)) {
+            self.end(terminal.body.as_ref()).await?;
+        }
+        Ok(())
+    }
+
+    /// The parts that the run completes.
+    async fn complete(&mut self) -> Result<(Vec<Part>, u64)> {
+        let Self { task, attempt, held, run, .. } = *self;
+        if !run.reports.iter().any(Assembler::completes) {
+            return Ok((Vec::new(), held.parts_seq));
+        }
+        let ends = run.reports.iter().any(is_terminal);
+        let said = match &held.message_id {
+            Some(message) if ends => db::messages::is_said(self.tx, message).await?,
+            _ => false,
+        };
+        let mut assembler = Assembler::new(held.parts_seq, said);
+        if held.parts_seq < held.last_seq {
+            for open in db::events::after(self.tx, task, attempt, held.parts_seq, OPEN_ROWS).await? {
+                open.items.iter().for_each(|item| assembler.read(&item.report()));
+            }
+        }
+        run.reports.iter().for_each(|report| assembler.read(report));
+        Ok(assembler.finish())
+    }
+
+    /// Writes parts; the assistant's message is made with its first one, and named when it is new.
+    async fn keep_parts(&mut self, parts: &[Part]) -> Result<Option<MessageId>> {
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        if let Some(message) = &self.held.message_id {
+            db::messages::append(self.tx, message, parts).await?;
+            return Ok(None);
+        }
+        let message = Message {
+            id: MessageId::new(self.tx.now.0),
+            session_id: self.held.session_id.clone(),
+            seq: self.held.message_seq,
+            role: Author::Assistant,
+            author: self.held.agent_id.clone(),
+            task_id: self.task.clone(),
+            attempt: self.attempt,
+            parts: Vec::new(),
+            created_at: self.tx.now,
+        };
+        db::messages::insert(self.tx, &message).await?;
+        db::messages::append(self.tx, &message.id, parts).await?;
+        Ok(Some(message.id))
+    }
+
+    /// Moves the task along with its newest attempt, short of its end.
+    async fn move_on(&mut self, started: Option<&str>) -> Result<()> {
+        let Self { task, attempt, held, run, .. } = *self;
+        let mut moved = false;
+        let accepted = run.reports.iter().any(|report| matches!(report.body, Some(EventBody::Accepted {})));
+        if let Some(model) = started {
+            moved |= db::tasks::start(self.tx, task, attempt, model).await?;
+            self.book.after.viber(&self.connection.viber);
+        } else if accepted {
+            moved |= db::tasks::accept(self.tx, task, attempt).await?;
+        }
+        let mut usage = held.usage.clone();
+        let mut waiting = None;
+        for event in run.reports.iter().filter_map(stream_event) {
+            match event {
+                AgentStreamEvent::Usage(more) => usage.add(more),
+                AgentStreamEvent::ApprovalRequired(asked) => waiting = Some(Some(approval(asked))),
+                AgentStreamEvent::StateChange { state, waiting: pause } => {
+                    waiting = Some(wait(*state, pause.as_ref(), waiting.flatten()));
+                }
+                _ => {}
+            }
+        }
+        if usage != held.usage {
+            db::tasks::spend(self.tx, task, attempt, &usage).await?;
+            moved = true;
+        }
+        if let Some(waiting) = waiting {
+            moved |= db::tasks::wait(self.tx, task, attempt, waiting.as_ref()).await?;
+        }
+        if moved {
+            self.book.after.task(&held.session_id, task);
+        }
+        Ok(())
+    }
+
+    /// The attempt's last event: the task ends with it, unless it already did.
+    async fn end(&mut self, terminal: Option<&EventBody>) -> Result<()> {
+        let Self { task, attempt, held, .. } = *self;
+        let newest = self.is_newest();
+        // What the Board declared by itself gives way to what really happened.
+        let adopted = held.outcome.as_deref() == Some("lost");
+        let (outcome, report) = match terminal {
+            Some(EventBody::Completed { result }) => {
+                let result = bounded(result);
+                if newest && !db::tasks::complete(self.tx, task, attempt, &result, adopted).await? {
+                    // It was stopped while the result was under way: the stop stands, the result is kept beside it.
+                    db::tasks::confirm_stop(self.tx, task, attempt, Some(&result)).await?;
+                }
+                ("completed", serde_json::to_string(&result))
+            }
+            Some(EventBody::Error { error }) => {
+                let error = bounded_error(error);
+                if newest && !db::tasks::fail(self.tx, task, attempt, &error, adopted).await? {
+                    db::tasks::confirm_stop(self.tx, task, attempt, None).await?;
+                }
+                ("error", serde_json::to_string(&error))
+            }
+            Some(EventBody::Stopped { reason, killed }) => {
+                let reason = db::clean(text::head(reason, 500));
+                let stop = db::tasks::Stop { by: self.connection.viber.as_str(), reason: &reason, confirmed: true };
+                if newest && !db::tasks::confirm_stop(self.tx, task, attempt, None).await? {
+                    db::tasks::stop(self.tx, task, attempt, stop).await?;
+                }
+                ("stopped", serde_json::to_string(&json!({ "reason": reason, "killed": killed })))
+            }
+            _ => return Ok(()),
+        };
+        let report = Some(report.map_err(|error| Error::Internal(error.to_string()))?);
+        db::attempts::end(self.tx, task, attempt, End { outcome, superseded: !newest, report }).await?;
+        dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
+        self.book.answers.ended.push(Running { task_id: task.clone(), attempt });
+        self.book.after.task(&held.session_id, task);
+        self.book.after.viber(&self.connection.viber);
+        Ok(())
+    }
+}
+
+fn is_terminal(report: &Report) -> bool {
+    report.body.as_ref().is_some_and(EventBody::is_terminal)
+}
+
+fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {
+    match &report.body {
+        Some(EventBody::Progress { event }) => Some(&event.event),
+        _ => None,
+    }
+}
+
+/// What an agent that says it waits waits for: what it asked for just before, what it says itself, else its provider.
+fn wait(state: ActivityState, pause: Option<&Pause>, asked: Option<Waiting>) -> Option<Waiting> {
+    let cause = match pause.map(|pause| pause.cause) {
+        Some(PauseCause::Approval) => WaitingFor::Approval,
+        Some(PauseCause::Input) => WaitingFor::Input,
+        Some(PauseCause::Budget) => WaitingFor::Budget,
+        Some(PauseCause::Paused) => WaitingFor::Paused,
+        Some(PauseCause::RateLimit | PauseCause::Unknown) | None => WaitingFor::RateLimit,
+    };
+    let said = Waiting { cause, until: pause.and_then(|pause| pause.until), id: None };
+    (state == ActivityState::Waiting).then(|| asked.unwrap_or(said))
+}
+
+fn approval(asked: &std::collections::BTreeMap<String, serde_json::Value>) -> Waiting {
+    let word = |key: &str| asked.get(key).and_then(|value| value.as_str());
+    Waiting {
+        cause: WaitingFor::Approval,
+        until: asked.get("expiresAt").and_then(|at| serde_json::from_value(at.clone()).ok()),
+        id: word("approvalId").map(str::to_owned),
+    }
+}
+
+/// A summary is short whoever wrote it.
+fn bounded(result: &TaskResult) -> TaskResult {
+    let mut result = result.clone();
+    if result.summary.chars().count() > MAX_SUMMARY {
+        result.summary = text::summary(&result.summary);
+    }
+    result
+}
+
+fn bounded_error(error: &TaskError) -> TaskError {
+    TaskError { message: text::head_and_tail(&error.message, MAX_ERROR), ..error.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_says_what_for_and_until_when() {
+        let pause = Pause { cause: PauseCause::Input, until: Some(Instant(7)) };
+        let said = wait(ActivityState::Waiting, Some(&pause), None).expect("it waits");
+        assert_eq!((said.cause, said.until), (WaitingFor::Input, Some(Instant(7))));
+        let silent = wait(ActivityState::Waiting, None, None).expect("it waits");
+        assert_eq!((silent.cause, silent.until), (WaitingFor::RateLimit, None));
+        assert_eq!(wait(ActivityState::Thinking, Some(&pause), None), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! Sessions: rename, put away, keep on top, delete, mark as read.
+
+mod start;
+
+use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE};
+
+use crate::{
+    actions::{After, purge},
+    db::{self, audit::Entry},
+    domain::{By, PolicyChange, Session, name},
+    error::{Error, Result},
+    state::Board,
+};
+
+pub use start::{NewSession, create};
+
+/// Longest title a person may give, characters.
+const MAX_GIVEN_TITLE: usize = 2 * MAX_TITLE;
+
+/// What can be done to a session without its viber.
+#[derive(Clone, Debug)]
+enum SessionChange {
+    Rename(String),
+    Archive,
+    Unarchive,
+    Pin,
+    Unpin,
+    Policies(PolicyChange),
+}
+
+/// Gives it a title that later goals do not change.
+pub async fn rename(board: &Board, team: &TeamId, by: &By, id: &SessionId, title: &str) -> Result<Session> {
+    let title = name::clean(title, MAX_GIVEN_TITLE);
+    let title =
+        title.ok_or_else(|| Error::unacceptable("bad_title", "a title needs at least one visible character"))?;
+    change(board, team, by, id, SessionChange::Rename(title)).await
+}
+
+/// Puts it away.
+pub async fn archive(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
+    change(board, team, by, id, SessionChange::Archive).await
+}
+
+/// Brings it back.
+pub async fn unarchive(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
+    change(board, team, by, id, SessionChange::Unarchive).await
+}
+
+/// Keeps it on top.
+pub async fn pin(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
+    change(board, team, by, id, SessionChange::Pin).await
+}
+
+/// Lets it go down the list again.
+pub async fn unpin(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
+    change(board, team, by, id, SessionChange::Unpin).await
+}
+
+/// How it treats what its agent changes, from the next task on.
+pub async fn set_policies(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    id: &SessionId,
+    policies: PolicyChange,
+) -> Result<Session> {
+    change(board, team, by, id, SessionChange::Policies(policies)).await
+}
+
+async fn change(board: &Board, team: &TeamId, by: &By, id: &SessionId, change: SessionChange) -> Result<Session> {
+    let id = id.clone();
+    let session = board
+        .change(team, by, move |tx| {
+            let (id, change) = (id.clone(), change.clone());
+            Box::pin(async move {
+                let before = db::sessions::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                let now = tx.now;
+                match &change {
+                    SessionChange::Rename(title) => {
+                        db::sessions::rename(tx, &id, title).await?;
+                        let entry = Entry::new("session.rename", id.as_str());
+                        db::audit::append(tx, entry.before(before.title.as_str()).after(title.as_str())).await?;
+                    }
+                    SessionChange::Archive => drop(db::sessions::set_archived(tx, &id, Some(now)).await?),
+                    SessionChange::Unarchive => drop(db::sessions::set_archived(tx, &id, None).await?),
+                    SessionChange::Pin => drop(db::sessions::set_pinned(tx, &id, Some(now)).await?),
+                    SessionChange::Policies(change) => {
+                        let policies = before.policies.with(*change);
+                        db::sessions::set_policies(tx, &id, policies).await?;
+                        let (old, new) = (before.policies.words(), policies.words());
+                        let entry = Entry::new("session.policies", id.as_str());
+                        db::audit::append(tx, entry.before(old.as_str()).after(new.as_str())).await?;
+                    }
+                    SessionChange::Unpin => drop(db::sessions::set_pinned(tx, &id, None).await?),
+                }
+                db::sessions::load(tx, &id).await?.ok_or(Error::NotFound)
+            })
+        })
+        .await?;
+    let mut after = After::default();
+    after.session(&session.id);
+    after.tell(board, team);
+    Ok(session)
+}
+
+/// Deletes it with everything in it; what still runs of it is stopped. It is nowhere to be found from then on; its rows
+/// are taken away by and by (`purge`).
+pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<()> {
+    let id = id.clone();
+    let after = board
+        .change(team, by, move |tx| {
+            let id = id.clone();
+            Box::pin(async move {
+                let mut after = After::default();
+                let session = db::sessions::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                // Its row is the lock: a task that is submitted at the same moment is either seen here or refused.
+                if !db::purge::hide_session(tx, &id).await? {
+                    return Err(Error::NotFound);
+                }
+                db::audit::append(tx, Entry::new("session.delete", id.as_str()).before(session.title.as_str())).await?;
+                purge::stop_deleted(tx, &id, &mut after).await?;
+                after.session(&id);
+                Ok::<_, Error>(after)
+            })
+        })
+        .await?;
+    after.tell(board, team);
+    board.shutdown.spawn(purge::now(board.clone()));
+    Ok(())
+}
+
+/// The operator has seen it as it is now.
+pub async fn mark_read(board: &Board, team: &TeamId, by: &By, operator: &OperatorId, id: &SessionId) -> Result<()> {
+    let (operator, id) = (operator.clone(), id.clone());
+    board
+        .change(team, by, move |tx| {
+            let (operator, id) = (operator.clone(), id.clone());
+            Box::pin(async move {
+                let session = db::sessions::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                let at = tx.now.max(session.active_at);
+                db::read_marks::set(&mut tx.at(at), &operator, &id, session.last_seq).await?;
+                Ok(())
+            })
+        })
+        .await
+}

@@ -1,0 +1,122 @@
+//! Tasks: submit, stop, retry.
+
+pub(in crate::actions) mod choose;
+mod submit;
+
+use protocol::{TaskId, TeamId};
+use serde_json::json;
+
+use crate::{
+    actions::{After, dispatch},
+    db::{self, Change, audit::Entry, tasks::Stop},
+    domain::{By, Delivery, Task, TaskState},
+    error::{Error, Result},
+    state::Board,
+};
+
+pub(in crate::actions) use submit::question;
+pub use submit::{Submit, submit};
+
+/// Stops a task for good. What waits behind it is stopped by nobody; a final task stays as it is.
+pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &str) -> Result<Task> {
+    let (id, reason) = (id.clone(), db::clean(protocol::text::head(reason, 500)));
+    let (task, after) = board
+        .change(team, by, move |tx| {
+            let (id, reason) = (id.clone(), reason.clone());
+            Box::pin(async move {
+                let mut after = After::default();
+                let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                if end(tx, &task, &reason, &mut after).await? {
+                    dispatch::next(tx, &task.session_id, &mut after).await?;
+                }
+                let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                Ok::<_, Error>((task, after))
+            })
+        })
+        .await?;
+    after.tell(board, team);
+    Ok(task)
+}
+
+/// Halts a task and writes down who did. `false` when it had ended already.
+pub(in crate::actions) async fn end(tx: &mut Change<'_>, task: &Task, reason: &str, after: &mut After) -> Result<bool> {
+    let by = tx.by.actor.id().to_owned();
+    let halted = halt(tx, &by, task, reason, after).await?;
+    if halted {
+        let detail = format!("attempt {}", task.attempt);
+        db::audit::append(tx, Entry::new("task.stop", task.id.as_str()).detail(&detail)).await?;
+    }
+    Ok(halted)
+}
+
+/// Moves an unfinished task to `stopped` and tells its viber. `by`: the id of whoever wants it. `false` when it had ended
+/// already.
+pub(in crate::actions) async fn halt(
+    tx: &mut Change<'_>,
+    by: &str,
+    task: &Task,
+    reason: &str,
+    after: &mut After,
+) -> Result<bool> {
+    if task.state.is_final() {
+        return Ok(false);
+    }
+    db::sessions::touch(tx, &task.session_id).await?;
+    // Read again behind the session's lock: its turn may have come meanwhile, and then its viber must be told.
+    let Some(task) = db::tasks::load(tx, &task.id).await? else { return Ok(false) };
+    let never_offered = task.delivery == Some(Delivery::Queued);
+    let stop = Stop { by, reason, confirmed: never_offered };
+    if !db::tasks::stop(tx, &task.id, task.attempt, stop).await? {
+        return Ok(false);
+    }
+    if never_offered {
+        let end = db::attempts::End { outcome: "stopped", superseded: false, report: None };
+        db::attempts::end(tx, &task.id, task.attempt, end).await?;
+    } else {
+        let body = json!({ "reason": reason }).to_string();
+        let new = db::commands::New { kind: "task:stop", attempt: Some((&task.id, task.attempt)), body };
+        db::commands::give(tx, &task.viber_id, new).await?;
+        after.command(&task.viber_id);
+    }
+    after.task(&task.session_id, &task.id);
+    Ok(true)
+}
+
+/// Starts a failed or stopped task over, as a new attempt that everybody can see.
+pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId) -> Result<Task> {
+    let id = id.clone();
+    let (task, after) = board
+        .change(team, by, move |tx| {
+            let id = id.clone();
+            Box::pin(async move {
+                let mut after = After::default();
+                let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                // The session's row is the lock on its order.
+                let seq = db::sessions::give_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
+                let busy = db::tasks::is_busy(tx, &task.session_id).await?;
+                if !db::tasks::again(tx, &id, task.attempt, !busy).await? {
+                    return Err(not_over(task.state));
+                }
+                let attempt = task.attempt + 1;
+                db::attempts::insert(tx, (&id, attempt), &task.viber_id, seq).await?;
+                if !busy && !dispatch::command(tx, &task, attempt, &mut after).await? {
+                    return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
+                }
+                let detail = format!("attempt {attempt}");
+                db::audit::append(tx, Entry::new("task.retry", id.as_str()).detail(&detail)).await?;
+                after.task(&task.session_id, &id);
+                let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                Ok((task, after))
+            })
+        })
+        .await?;
+    after.tell(board, team);
+    Ok(task)
+}
+
+fn not_over(state: TaskState) -> Error {
+    match state {
+        TaskState::Completed => Error::conflict("completed", "the task is completed; send a new message instead"),
+        _ => Error::conflict("not_final", "the task has not ended; stop it first"),
+    }
+}

@@ -1,0 +1,282 @@
+//! Submit: a goal becomes a message, a task and, when its session is free, a command. All of it or nothing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use protocol::{
+    ArtifactId, CommentId, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL,
+};
+use serde_json::{Value, json};
+
+use super::choose;
+use crate::{
+    actions::{After, artifacts, comments, dispatch},
+    db::{self, Change, audit::Entry},
+    domain::{
+        Author, By, Contact, ContactState, Delivery, Message, Part, Policies, PolicyChange, Session, Task, TaskState,
+        idempotency::{Earlier, Kept, Once},
+    },
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Largest `payload`, bytes of JSON.
+const MAX_PAYLOAD: usize = 1024 * 1024;
+
+/// What somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Submit {
+    /// 1 byte to 256 KiB, without U+0000.
+    pub goal: String,
+    /// The conversation it goes on with; a new one when absent.
+    pub session: Option<SessionId>,
+    /// The session's, when there is a session.
+    pub viber: Option<ViberId>,
+    /// The session's, else `default`.
+    pub agent: Option<String>,
+    /// What the viber must have, when none is named.
+    pub labels: BTreeMap<String, String>,
+    pub stream: Stream,
+    pub mode: Option<Mode>,
+    pub limits: Limits,
+    /// `{plan?, artifacts?, memory?, context?, attachments?}`.
+    pub payload: Option<Value>,
+    /// The session's from here on.
+    pub policies: PolicyChange,
+    /// The same call again is answered with the same task.
+    pub once: Option<Once>,
+    /// Remarks that the goal was made of: they are gone with it.
+    pub takes: Option<Vec<CommentId>>,
+}
+
+/// Gives a task to a viber. An answer means that it is kept, whatever happens to the Board or the viber.
+pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Result<Task> {
+    let submit = Arc::new(check(submit)?);
+    let (task, after) = board
+        .change(team, by, move |tx| {
+            let submit = submit.clone();
+            Box::pin(async move { submit.run(tx).await })
+        })
+        .await?;
+    crate::fault::at("submit::before_wake");
+    after.tell(board, team);
+    crate::fault::at("submit::before_answer");
+    Ok(task)
+}
+
+/// A submit that can be kept; its plan is Markdown from here on.
+fn check(mut submit: Submit) -> Result<Submit> {
+    let goal = |message| Error::unacceptable("bad_goal", message);
+    if submit.goal.trim().is_empty() {
+        return Err(goal("say what is to be done"));
+    }
+    if submit.goal.len() > MAX_GOAL {
+        return Err(goal("the goal is longer than 256 KiB"));
+    }
+    if submit.goal.contains('\0') {
+        return Err(goal("the goal contains U+0000, which text cannot hold"));
+    }
+    if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD) {
+        return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));
+    }
+    if let Some(plan) = submit.payload.as_mut().and_then(|payload| payload.get_mut("plan")) {
+        let markdown = protocol::plan::markdown_of(plan, "");
+        *plan = json!({ "markdown": markdown.map_err(|why| Error::unacceptable("bad_plan", why.to_string()))? });
+    }
+    Ok(submit)
+}
+
+impl Submit {
+    async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, After)> {
+        if let Some(task) = self.answered_before(tx).await? {
+            return Ok((task, After::default()));
+        }
+        if let (Some(takes), Some(session)) = (&self.takes, &self.session) {
+            comments::take(tx, session, takes).await?;
+        }
+        let mut after = After::default();
+        let (session, seq, busy) = match &self.session {
+            Some(id) => self.known_session(tx, id).await?,
+            None => (self.new_session(tx).await?, 1, false),
+        };
+        let mut task = self.task(tx, &session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
+        self.attach(tx, &mut task).await?;
+        self.keep(tx, &task).await?;
+        // The contact of its viber is part of the answer.
+        db::audit::lock(tx).await?;
+        let head = db::audit::head_ask();
+        let head = if busy {
+            let (head, told) = tx.both(head, db::tasks::load_ask(&task.id)).await?;
+            task = told.ok_or(Error::NotFound)?;
+            head
+        } else {
+            let number = db::vibers::next_cmd_seq_ask(&task.viber_id);
+            let (given, head) = tx.both(number, head).await?;
+            let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
+            let number;
+            (number, task.contact) = given.ok_or_else(revoked)?;
+            let begun = self.session.is_none().then_some(session.policies);
+            dispatch::numbered(tx, &task, (task.attempt, number), begun, &mut after).await?;
+            head
+        };
+        db::audit::add(tx, head, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
+        if let Some(once) = &self.once {
+            let kept = Kept { status: 201, answer: json!({ "id": task.id }).to_string(), at: tx.now };
+            let actor = tx.by.actor.id().to_owned();
+            db::idempotency::keep(tx, &actor, once, &kept).await?;
+        }
+        after.task(&session.id, &task.id);
+        Ok((task, after))
+    }
+
+    async fn answered_before(&self, tx: &mut Change<'_>) -> Result<Option<Task>> {
+        let Some(once) = &self.once else { return Ok(None) };
+        let (actor, now) = (tx.by.actor.id().to_owned(), tx.now);
+        let kept = match db::idempotency::find(tx, &actor, once, now).await? {
+            Earlier::No => return Ok(None),
+            Earlier::Other => {
+                let message = "this Idempotency-Key was used for another call";
+                return Err(Error::unacceptable("idempotency_mismatch", message));
+            }
+            Earlier::Same(kept) => kept,
+        };
+        let answer: Value = serde_json::from_str(&kept.answer).unwrap_or_default();
+        let id = answer["id"].as_str().and_then(|id| id.parse().ok());
+        let id: TaskId = id.ok_or_else(|| Error::Internal("a kept answer names no task".into()))?;
+        // Its session may have been deleted meanwhile.
+        db::tasks::load(tx, &id).await?.ok_or(Error::NotFound).map(Some)
+    }
+
+    /// The session, the question's seq in it, and whether something of it is at work.
+    async fn known_session(&self, tx: &mut Change<'_>, id: &SessionId) -> Result<(Session, u64, bool)> {
+        let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
+        if self.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
+            return Err(Error::unacceptable("other_viber", "the session belongs to another viber"));
+        }
+        if self.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
+            return Err(Error::unacceptable("other_agent", "the session is with another agent"));
+        }
+        // A seq for the question, one kept free for its answer. From here on the session is locked.
+        let seqs = db::sessions::give_seqs_ask(id, 2, tx.now);
+        let (last, busy) = tx.both(seqs, db::tasks::is_busy_ask(id)).await?;
+        let last = last.ok_or(Error::NotFound)?;
+        if session.last_seq == 0 {
+            let title = protocol::text::title(&self.goal);
+            db::sessions::entitle(tx, id, &title).await?;
+        }
+        let policies = session.policies.with(self.policies);
+        if policies != session.policies {
+            db::sessions::set_policies(tx, id, policies).await?;
+        }
+        if session.archived_at.is_some() {
+            db::sessions::set_archived(tx, id, None).await?;
+        }
+        Ok((session, last - 1, busy))
+    }
+
+    async fn new_session(&self, tx: &mut Change<'_>) -> Result<Session> {
+        let viber = choose::viber(tx, self.viber.as_ref(), &self.labels).await?;
+        let session = Session {
+            id: SessionId::new(tx.now.0),
+            agent_id: choose::agent(&viber, self.agent.as_deref())?,
+            viber_id: viber.id,
+            title: protocol::text::title(&self.goal),
+            renamed_at: None,
+            pinned_at: None,
+            archived_at: None,
+            // One for the question, one kept free for its answer.
+            last_seq: 2,
+            created_by: tx.by.actor.id().to_owned(),
+            created_at: tx.now,
+            active_at: tx.now,
+            policies: Policies::default().with(self.policies),
+        };
+        if !db::sessions::insert(tx, &session).await? {
+            return Err(Error::Internal("a new session's id is taken".into()));
+        }
+        Ok(session)
+    }
+
+    fn task(&self, tx: &Change<'_>, session: &Session, seq: u64, delivery: Delivery) -> Task {
+        Task {
+            id: TaskId::new(tx.now.0),
+            session_id: session.id.clone(),
+            viber_id: session.viber_id.clone(),
+            agent_id: session.agent_id.clone(),
+            message_id: MessageId::new(tx.now.0),
+            message_seq: seq,
+            goal: self.goal.clone(),
+            state: TaskState::Pending,
+            delivery: Some(delivery),
+            waiting: None,
+            contact: Contact { state: ContactState::Disconnected, since: tx.now },
+            attempt: 1,
+            stream: self.stream,
+            mode: self.mode,
+            limits: self.limits.clone(),
+            payload: self.payload.clone().unwrap_or_else(|| json!({})),
+            model: None,
+            result: None,
+            error: None,
+            usage: protocol::Usage::default(),
+            origin: "board".to_owned(),
+            created_by: tx.by.actor.id().to_owned(),
+            created_at: tx.now,
+            offered_at: (delivery == Delivery::Offered).then_some(tx.now),
+            started_at: None,
+            ended_at: None,
+            stopped_by: None,
+            stop_confirmed_at: None,
+        }
+    }
+
+    /// The files that were named, else all that wait for the session's next task, go with it.
+    async fn attach(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
+        let named = task.payload.get("attachments").and_then(Value::as_array).map(|named| {
+            let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
+            named.iter().map(id).collect::<Option<Vec<ArtifactId>>>()
+        });
+        let unknown = || Error::unacceptable("attachment_not_found", "name attachments by their ids, or as {id}");
+        let named = named.map(|named| named.ok_or_else(unknown)).transpose()?;
+        if self.session.is_none() && named.as_ref().is_none_or(Vec::is_empty) {
+            return Ok(());
+        }
+        let attached = artifacts::with_task(tx, &task.session_id, &task.id, named.as_deref()).await?;
+        if !attached.is_empty() {
+            task.payload["attachments"] = json!(attached);
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, tx: &mut Change<'_>, task: &Task) -> Result<()> {
+        let message = Message {
+            id: task.message_id.clone(),
+            session_id: task.session_id.clone(),
+            seq: task.message_seq,
+            role: Author::User,
+            author: task.created_by.clone(),
+            task_id: task.id.clone(),
+            attempt: 0,
+            parts: vec![Part::Text { text: task.goal.clone() }],
+            created_at: tx.now,
+        };
+        if !question(tx, &message, task).await? {
+            return Err(Error::Internal("a new task's id is taken".into()));
+        }
+        Ok(())
+    }
+}
+
+/// A question with its task and first attempt, whose answer takes the next seq. `false` when the task's id is taken.
+pub(in crate::actions) async fn question(
+    tx: &mut Change<'_>,
+    message: &Message,
+    task: &Task,
+) -> Result<bool, db::Error> {
+    if !db::tasks::insert(tx, task).await? {
+        return Ok(false);
+    }
+    db::messages::insert(tx, message).await?;
+    db::messages::append(tx, &message.id, &message.parts).await?;
+    db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1).await?;
+    Ok(true)
+}

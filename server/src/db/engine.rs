@@ -1,0 +1,14 @@
+//! Connections, transactions, the writer, migrations and what watches over the file: nothing here knows a table.
+
+pub mod bound;
+pub mod copy;
+pub(in crate::db) mod data_version;
+pub(in crate::db) mod integrity;
+pub(in crate::db) mod migrate;
+pub mod ownership;
+pub(in crate::db) mod row;
+pub mod settings;
+pub(in crate::db) mod sqlite;
+pub(in crate::db) mod team;
+pub(in crate::db) mod tx;
+pub(in crate::db) mod writer;

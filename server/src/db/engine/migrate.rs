@@ -1,0 +1,154 @@
+//! Schema versions: paired files in `migrations/{sqlite,postgres}/`, append-only, applied by sqlx's migrator.
+
+use std::borrow::Cow;
+
+use sqlx::{
+    Connection as _, PgConnection, SqlStr, SqliteConnection,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
+};
+
+use crate::db::{Db, Error, Pools};
+use crate::fault;
+
+/// Instructions of SQLite's machine between two failpoints of a migration.
+const STEP: i32 = 10;
+
+/// Version, name and both texts of every migration, oldest first.
+const ALL: &[(i64, &str, &str, &str)] = &[
+    (
+        1,
+        "first",
+        include_str!("../../../../migrations/sqlite/0001_first.sql"),
+        include_str!("../../../../migrations/postgres/0001_first.sql"),
+    ),
+    (
+        2,
+        "workspace",
+        include_str!("../../../../migrations/sqlite/0002_workspace.sql"),
+        include_str!("../../../../migrations/postgres/0002_workspace.sql"),
+    ),
+    (
+        3,
+        "usage",
+        include_str!("../../../../migrations/sqlite/0003_usage.sql"),
+        include_str!("../../../../migrations/postgres/0003_usage.sql"),
+    ),
+    (
+        4,
+        "bounds",
+        include_str!("../../../../migrations/sqlite/0004_bounds.sql"),
+        include_str!("../../../../migrations/postgres/0004_bounds.sql"),
+    ),
+    (
+        5,
+        "damage",
+        include_str!("../../../../migrations/sqlite/0005_damage.sql"),
+        include_str!("../../../../migrations/postgres/0005_damage.sql"),
+    ),
+    (
+        6,
+        "logins",
+        include_str!("../../../../migrations/sqlite/0006_logins.sql"),
+        include_str!("../../../../migrations/postgres/0006_logins.sql"),
+    ),
+    (
+        7,
+        "confinement",
+        include_str!("../../../../migrations/sqlite/0007_confinement.sql"),
+        include_str!("../../../../migrations/postgres/0007_confinement.sql"),
+    ),
+];
+
+/// The schema version this binary speaks.
+pub fn newest() -> i64 {
+    ALL.last().map_or(0, |migration| migration.0)
+}
+
+/// The schema version of a database; 0 when it is empty.
+pub async fn version(db: &Db) -> Result<i64, Error> {
+    let mut tx = db.reader().await?;
+    let sql = match tx.is_sqlite() {
+        true => "SELECT 1 AS n FROM sqlite_master WHERE name = '_sqlx_migrations'",
+        false => "SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('_sqlx_migrations')",
+    };
+    if tx.row(sql, &[]).await?.is_none() {
+        return Ok(0);
+    }
+    let row = tx.row("SELECT COALESCE(MAX(version), 0) AS version FROM _sqlx_migrations", &[]).await?;
+    row.map_or(Ok(0), |row| row.int("version"))
+}
+
+/// Whether a Board's tables are there, whatever made them.
+async fn has_tables(db: &Db) -> Result<bool, Error> {
+    let mut tx = db.reader().await?;
+    let sql = match tx.is_sqlite() {
+        true => "SELECT 1 AS n FROM sqlite_master WHERE name = 'teams'",
+        false => "SELECT CAST(1 AS BIGINT) AS n FROM pg_class WHERE oid = to_regclass('teams')",
+    };
+    Ok(tx.row(sql, &[]).await?.is_some())
+}
+
+fn migrator(pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str) -> Migrator {
+    let list = ALL.iter().map(|all| {
+        Migration::new(all.0, Cow::Borrowed(all.1), MigrationType::Simple, SqlStr::from_static(pick(all)), false)
+    });
+    Migrator::with_migrations(list.collect())
+}
+
+/// Brings an SQLite database that nobody else uses up to a version, or up to date.
+pub(in crate::db) async fn sqlite_up_to(connection: &mut SqliteConnection, version: Option<i64>) -> Result<(), Error> {
+    migrator(|all| all.2).run_direct(version, connection, false).await.map_err(failed)
+}
+
+/// Makes the newest schema inside a transaction of PostgreSQL, where there is none.
+pub(in crate::db) async fn postgres_inside(connection: &mut PgConnection) -> Result<(), Error> {
+    let mut migrator = migrator(|all| all.3);
+    // Whoever replaces a database has it to itself.
+    migrator.set_locking(false);
+    migrator.run_direct(None, connection, false).await.map_err(failed)
+}
+
+fn failed(error: MigrateError) -> Error {
+    match error {
+        MigrateError::Execute(error) => error.into(),
+        other => Error::Broken(format!("the schema could not be brought up to date: {other}")),
+    }
+}
+
+/// Applies what is missing. A database newer than this binary is refused before anything is written.
+pub(in crate::db) async fn run(db: &Db) -> Result<(), Error> {
+    let found = version(db).await?;
+    if found > newest() {
+        return Err(Error::Broken(format!(
+            "the database has schema version {found}, this binary knows only {}: use the newer viber-board, or restore a backup",
+            newest()
+        )));
+    }
+    // Looked at again: another replica may have made them just now, with their version.
+    if found == 0 && has_tables(db).await? && version(db).await? == 0 {
+        return Err(Error::Broken(
+            "the database has tables, but nothing in it says of which schema version: restore a backup, or use an empty one"
+                .into(),
+        ));
+    }
+    let done = match &db.pools {
+        Pools::Sqlite(readers) => {
+            let mut alone = readers.writable().await?;
+            if cfg!(feature = "failpoints") {
+                // Where a test can end the Board in the middle of a migration.
+                let mut machine = alone.lock_handle().await?;
+                machine.set_progress_handler(STEP, || !fault::at("migrate::step"));
+            }
+            let done = migrator(|all| all.2).run(&mut alone).await;
+            alone.close().await?;
+            done
+        }
+        Pools::Postgres(pool) => {
+            // A migration may take as long as it takes; so may waiting for another replica's.
+            let mut alone = pool.acquire().await?.detach();
+            sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut alone).await?;
+            migrator(|all| all.3).run(&mut alone).await
+        }
+    };
+    done.map_err(failed)
+}

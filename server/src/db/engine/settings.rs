@@ -1,0 +1,70 @@
+//! Facts about this Board as a whole.
+
+use crate::db::{Error, Tx};
+
+/// Hash of the setup code that still works.
+pub const SETUP_CODE: &str = "setup_code";
+
+/// When a backup was last put in place of the database, milliseconds.
+const RESTORED_AT: &str = "restored_at";
+
+/// A backup was put in place of the database, or was noticed to have been.
+pub async fn set_restored(tx: &mut Tx, at: protocol::Instant) -> Result<(), Error> {
+    set_fact(tx, RESTORED_AT, &at.0.to_string()).await
+}
+
+/// When a backup was last put in place of the database.
+pub async fn restored(tx: &mut Tx) -> Result<Option<protocol::Instant>, Error> {
+    Ok(fact(tx, RESTORED_AT).await?.and_then(|at| at.parse().ok()).map(protocol::Instant))
+}
+
+/// A fact.
+pub async fn fact(tx: &mut Tx, key: &str) -> Result<Option<String>, Error> {
+    tx.row("SELECT value FROM board WHERE key = $1", crate::args![key]).await?.map(|row| row.text("value")).transpose()
+}
+
+/// Sets a fact.
+pub async fn set_fact(tx: &mut Tx, key: &str, value: &str) -> Result<(), Error> {
+    let sql = "INSERT INTO board (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    tx.execute(sql, crate::args![key, value]).await.map(drop)
+}
+
+/// Takes a fact away if it still has this value; says whether it had.
+pub async fn take_fact(tx: &mut Tx, key: &str, value: &str) -> Result<bool, Error> {
+    Ok(tx.execute("DELETE FROM board WHERE key = $1 AND value = $2", crate::args![key, value]).await? == 1)
+}
+
+/// Takes a fact away.
+pub async fn drop_fact(tx: &mut Tx, key: &str) -> Result<(), Error> {
+    tx.execute("DELETE FROM board WHERE key = $1", crate::args![key]).await.map(drop)
+}
+
+/// Size of the database in bytes, as its engine counts it.
+pub async fn size(tx: &mut Tx) -> Result<u64, Error> {
+    let sql = if tx.is_sqlite() {
+        "SELECT page_count * page_size AS n FROM pragma_page_count(), pragma_page_size()"
+    } else {
+        "SELECT pg_database_size(current_database()) AS n"
+    };
+    tx.row(sql, &[]).await?.map_or(Ok(0), |row| row.count("n"))
+}
+
+/// What is wrong inside the database's files, if the engine can tell.
+pub async fn check(tx: &mut Tx) -> Result<Option<String>, Error> {
+    if !tx.is_sqlite() {
+        return Ok(None);
+    }
+    let rows = tx.rows("SELECT integrity_check AS said FROM pragma_integrity_check", &[]).await?;
+    let said = rows.iter().map(|row| row.text("said")).collect::<Result<Vec<_>, _>>()?;
+    Ok(if said == ["ok"] { None } else { Some(said.join("; ")) })
+}
+
+/// The newest instant the database knows: its clock's, or where it has none, its audit's.
+pub async fn newest_instant(tx: &mut Tx) -> Result<Option<protocol::Instant>, Error> {
+    let sql = if tx.is_sqlite() {
+        "SELECT MAX(at) AS at FROM audit"
+    } else {
+        "SELECT CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT) AS at"
+    };
+    tx.row(sql, &[]).await?.map_or(Ok(None), |row| row.optional_instant("at"))
+}

@@ -1,0 +1,7 @@
+//! What SQLite needs beside its driver: readers that stay open, one wake-up a command, and a write-ahead log that is kept
+//! short.
+
+pub(in crate::db) mod completion;
+pub(in crate::db) mod inline_executor;
+pub(in crate::db) mod readers;
+pub(in crate::db) mod wal;

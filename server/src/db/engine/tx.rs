@@ -1,0 +1,321 @@
+//! A transaction, or a reader: where statements go in and answers come out.
+//!
+//! What belongs together can be asked at once: on SQLite that is one turn of the connection's thread, and one waking of
+//! whoever asks. PostgreSQL runs the same statements one after the other.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::poll_fn,
+    sync::Arc,
+};
+
+use futures_util::TryStreamExt as _;
+use protocol::TeamId;
+use sqlx::{
+    AssertSqlSafe, Either, Executor as _, Postgres, SqlSafeStr as _, SqlStr, SqliteConnection, pool::PoolConnection,
+};
+
+use crate::db::{
+    Error,
+    audit::AuditChain,
+    bound::Spent,
+    completion::{Completion, Waiting},
+    ownership::Fence,
+    row::{self, Arg, Row},
+};
+
+/// One connection inside (or, for reads, outside) a transaction, of no team: only the stores that `tests/it/tidy.rs` lists
+/// take it. What belongs to a team is asked through a [`crate::db::TeamTx`].
+pub struct Tx {
+    connection: Connection,
+    /// What all transactions of this database share about the audit.
+    chain: Arc<AuditChain>,
+    /// Teams to whose audit this transaction adds.
+    grown: BTreeSet<TeamId>,
+    /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
+    pub(in crate::db) raced: bool,
+    /// The connection is of no use any more.
+    pub(in crate::db) broken: bool,
+    /// What the change has written so far.
+    pub(in crate::db) spent: Spent,
+}
+
+enum Connection {
+    Sqlite(Box<Sqlite>),
+    Postgres(PoolConnection<Postgres>),
+}
+
+/// A SQLite connection.
+struct Sqlite {
+    connection: SqliteConnection,
+    waiting: Waiting,
+    /// The one text of several statements, by where they lie in memory.
+    texts: HashMap<Vec<(usize, usize)>, Arc<str>>,
+}
+
+/// What one statement came to.
+#[derive(Default)]
+pub struct Answer {
+    pub rows: Vec<Row>,
+    /// Rows that it changed.
+    pub touched: u64,
+}
+
+impl Answer {
+    /// The first row, if there is one.
+    pub fn row(&self) -> Option<&Row> {
+        self.rows.first()
+    }
+}
+
+/// A statement, and how its answer is read.
+pub struct Ask<T> {
+    sql: &'static str,
+    args: Vec<Arg>,
+    pub(in crate::db) read: fn(Answer) -> Result<T, Error>,
+}
+
+/// A statement as it is sent: a team's statement has its team before the other parameters.
+#[derive(Clone, Copy)]
+pub(in crate::db) struct Asked<'a> {
+    sql: &'static str,
+    team: Option<&'a Arg>,
+    args: &'a [Arg],
+}
+
+impl<'a> Asked<'a> {
+    /// A statement of the whole database.
+    pub fn new(sql: &'static str, args: &'a [Arg]) -> Self {
+        Self { sql, team: None, args }
+    }
+
+    /// A statement of one team.
+    pub fn of(team: &'a Arg, sql: &'static str, args: &'a [Arg]) -> Self {
+        Self { sql, team: Some(team), args }
+    }
+
+    /// All parameters, the first one is `$1`.
+    pub fn args(self) -> impl Iterator<Item = &'a Arg> {
+        self.team.into_iter().chain(self.args)
+    }
+
+    fn count(self) -> usize {
+        usize::from(self.team.is_some()) + self.args.len()
+    }
+}
+
+impl<T> Ask<T> {
+    /// Nothing is sent before it is given to a [`Tx`].
+    pub fn new(sql: &'static str, args: &[Arg], read: fn(Answer) -> Result<T, Error>) -> Self {
+        Self { sql, args: args.to_vec(), read }
+    }
+
+    pub(in crate::db) fn of<'a>(&'a self, team: &'a Arg) -> Asked<'a> {
+        Asked::of(team, self.sql, &self.args)
+    }
+}
+
+impl Tx {
+    pub(in crate::db) fn sqlite(connection: SqliteConnection, completion: Completion) -> Self {
+        let connection = Sqlite { connection, waiting: Waiting::new(completion), texts: HashMap::new() };
+        Self::over(Connection::Sqlite(Box::new(connection)))
+    }
+
+    pub(in crate::db) fn postgres(connection: PoolConnection<Postgres>) -> Self {
+        Self::over(Connection::Postgres(connection))
+    }
+
+    fn over(connection: Connection) -> Self {
+        Self {
+            connection,
+            chain: Arc::default(),
+            grown: BTreeSet::new(),
+            raced: false,
+            broken: false,
+            spent: Spent::new(),
+        }
+    }
+
+    /// Whether the change has written its share: what is left is for the next one.
+    pub fn is_full(&self) -> bool {
+        self.spent.is_enough()
+    }
+
+    /// The same for changes, which may add to the audit.
+    pub(in crate::db) fn writing(self, chain: &Arc<AuditChain>) -> Self {
+        Self { chain: chain.clone(), ..self }
+    }
+
+    /// What is shared about the audit.
+    pub(in crate::db) fn audit_chain(&self) -> &AuditChain {
+        &self.chain
+    }
+
+    /// This transaction adds to a team's audit.
+    pub(in crate::db) fn audit_grows(&mut self, team: &TeamId) {
+        self.grown.insert(team.clone());
+    }
+
+    /// The transaction was committed, or it may have been: whoever keeps the heads looks.
+    pub(in crate::db) fn tell_audit(&mut self) {
+        self.chain.grew(std::mem::take(&mut self.grown));
+    }
+
+    /// Runs a statement and answers how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, Error> {
+        Ok(self.answer(sql, args).await?.touched)
+    }
+
+    /// Runs a query and answers all its rows: bound every list with a LIMIT.
+    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<Row>, Error> {
+        Ok(self.answer(sql, args).await?.rows)
+    }
+
+    /// Runs a query that answers at most one row.
+    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<Row>, Error> {
+        Ok(self.rows(sql, args).await?.into_iter().next())
+    }
+
+    /// Whether this is SQLite: for the few statements where the two really differ.
+    pub fn is_sqlite(&self) -> bool {
+        matches!(self.connection, Connection::Sqlite(_))
+    }
+
+    async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, Error> {
+        let [answer] = self.answers([Asked::new(sql, args)]).await?;
+        Ok(answer)
+    }
+
+    /// Runs statements in their order, on SQLite in one turn.
+    pub(in crate::db) async fn answers<const N: usize>(&mut self, asked: [Asked<'_>; N]) -> Result<[Answer; N], Error> {
+        let mut answers = std::array::from_fn(|_| Answer::default());
+        let done = match &mut self.connection {
+            Connection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,
+            Connection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
+        };
+        done.map_err(|error| self.note(error))?;
+        for (one, answer) in asked.iter().zip(&answers) {
+            self.spent.add(one.sql, answer.touched);
+        }
+        Ok(answers)
+    }
+
+    /// Begins a change on PostgreSQL; behind a fence it fails when another Board has the database.
+    pub(in crate::db) async fn begin_postgres(&mut self, fence: Option<&Fence>) -> Result<(), Error> {
+        match (fence, &mut self.connection) {
+            (Some(fence), Connection::Postgres(connection)) => {
+                let begun = fence.begin(connection).await;
+                begun.map_err(|error| self.note(error))
+            }
+            _ => self.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await.map(drop),
+        }
+    }
+
+    /// Gives up a connection whose transaction did not end as it was told: nobody else is to find it open.
+    pub(in crate::db) fn forsake(self) {
+        if let Connection::Postgres(connection) = self.connection {
+            drop(connection.detach());
+        }
+    }
+
+    /// Closes a connection of its own.
+    pub(in crate::db) async fn close(self) {
+        use sqlx::Connection as _;
+        if let Connection::Sqlite(sqlite) = self.connection
+            && let Err(error) = sqlite.connection.close().await
+        {
+            tracing::debug!(%error, "a connection was not closed in order");
+        }
+    }
+
+    fn note(&mut self, error: sqlx::Error) -> Error {
+        // PostgreSQL: serialization_failure and deadlock_detected.
+        let code = error.as_database_error().and_then(|database| database.code());
+        self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
+        self.broken |= matches!(error, sqlx::Error::WorkerCrashed);
+        error.into()
+    }
+}
+
+impl Sqlite {
+    /// Runs what is asked in one command.
+    async fn ask(&mut self, asked: &[Asked<'_>], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+        let args = row::sqlite_arguments(asked.iter().flat_map(|one| one.args()))?;
+        let query = match asked {
+            [one] => sqlx::query_with(SqlStr::from_static(one.sql), args),
+            _ => sqlx::query_with(AssertSqlSafe(self.text(asked)).into_sql_str(), args),
+        };
+        let mut stream = self.connection.fetch_many(query);
+        let mut statement = 0;
+        while let Some(came) = poll_fn(|context| self.waiting.poll(&mut stream, context)).await {
+            match (came?, answers.get_mut(statement)) {
+                (Either::Left(done), answer) => {
+                    statement += 1;
+                    if let Some(answer) = answer {
+                        answer.touched = done.rows_affected();
+                    }
+                }
+                (Either::Right(row), Some(answer)) => answer.rows.push(Row::Sqlite(row)),
+                (Either::Right(_), None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Several statements as one text: the numbers of each one's parameters go on after those before it.
+    fn text(&mut self, asked: &[Asked<'_>]) -> Arc<str> {
+        let key = asked.iter().map(|one| (one.sql.as_ptr() as usize, one.sql.len())).collect();
+        let text = self.texts.entry(key).or_insert_with(|| {
+            let (mut text, mut given) = (String::new(), 0);
+            for one in asked {
+                shift(&mut text, one.sql, given);
+                text.push_str(";\n");
+                given += one.count();
+            }
+            text.into()
+        });
+        text.clone()
+    }
+}
+
+/// Appends `sql` with every `$n` raised by `given`. No statement of ours has a `$` in a literal.
+fn shift(text: &mut String, sql: &str, given: usize) {
+    let mut pieces = sql.split('$');
+    text.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        let number: usize = piece[..digits].parse().unwrap_or_default();
+        text.push_str(&format!("${}{}", number + given, &piece[digits..]));
+    }
+}
+
+async fn postgres(
+    connection: &mut PoolConnection<Postgres>,
+    asked: &[Asked<'_>],
+    answers: &mut [Answer],
+) -> Result<(), sqlx::Error> {
+    for (one, answer) in asked.iter().zip(answers) {
+        let query = row::bind_postgres(one.sql, one.args());
+        let mut stream = connection.fetch_many(query);
+        while let Some(came) = stream.try_next().await? {
+            match came {
+                Either::Left(done) => answer.touched += done.rows_affected(),
+                Either::Right(row) => answer.rows.push(Row::Postgres(row)),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_statements_that_travel_together_are_counted_on() {
+        let mut text = String::new();
+        shift(&mut text, "UPDATE a SET b = $2 WHERE c = $1 AND d = $2", 0);
+        shift(&mut text, "; SELECT $1, $10 || 'x'", 2);
+        assert_eq!(text, "UPDATE a SET b = $2 WHERE c = $1 AND d = $2; SELECT $3, $12 || 'x'");
+    }
+}

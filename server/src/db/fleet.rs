@@ -1,0 +1,5 @@
+//! Vibers, how they join, and the commands they are given.
+
+pub mod commands;
+pub mod join_tokens;
+pub mod vibers;

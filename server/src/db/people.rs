@@ -1,0 +1,10 @@
+//! Accounts, members, teams, tokens, invitations and the audit.
+
+pub mod audit;
+pub mod invitations;
+pub mod logins;
+pub mod members;
+pub mod operators;
+pub mod teams;
+pub mod tokens;
+pub mod usage;

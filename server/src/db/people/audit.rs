@@ -1,0 +1,245 @@
+//! The audit: who did what, from where, on what. Each row is sealed with a key that is not in the database, and its seal
+//! covers the row before it: a row that was changed, moved, taken out or made by hand is found. That the last ones were
+//! taken away is found by the head, which is kept outside (`guard::audit_files`).
+
+mod chain;
+mod verify;
+
+use protocol::{Instant, TeamId};
+
+use crate::{
+    args,
+    db::{Ask, Change, Error, Row, TeamTx},
+    secret::{
+        self,
+        mac::{AuditKeys, SealCheck},
+    },
+};
+
+pub use chain::AuditChain;
+pub use verify::{ChainFault, ChainReport, RESTORED, verify};
+
+/// What `prev_hash` of the first row is.
+const START: &str = "";
+
+/// An entry as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedEntry {
+    pub seq: u64,
+    pub at: Instant,
+    pub actor: String,
+    pub actor_name: String,
+    pub address: String,
+    /// `noun.verb`: `member.role`, `viber.revoke` …
+    pub action: String,
+    pub object: String,
+    pub detail: String,
+    /// SHA-256 of the object before and after, empty where there was none.
+    pub before_hash: String,
+    pub after_hash: String,
+    pub prev_hash: String,
+    /// `key id.HMAC-SHA256` of the row, which covers `prev_hash`; of Boards that had no key the bare SHA-256.
+    pub hash: String,
+}
+
+impl SealedEntry {
+    /// Every field with its length, so that no two rows read the same.
+    fn text(&self, team: &TeamId) -> String {
+        let (seq, at) = (self.seq.to_string(), self.at.0.to_string());
+        let fields = [
+            team.as_str(),
+            &seq,
+            &at,
+            &self.actor,
+            &self.actor_name,
+            &self.address,
+            &self.action,
+            &self.object,
+            &self.detail,
+            &self.before_hash,
+            &self.after_hash,
+            &self.prev_hash,
+        ];
+        fields.map(|field| format!("{}:{field}", field.len())).join("\n")
+    }
+
+    /// Whether a Board without a key wrote it: its hash is the SHA-256 of its text.
+    pub fn is_unsealed(&self, team: &TeamId) -> bool {
+        self.hash == secret::hash(&self.text(team))
+    }
+
+    /// What its seal is worth; `None` when it has none.
+    pub fn sealed(&self, team: &TeamId, keys: Option<&AuditKeys>) -> Option<SealCheck> {
+        let (key, _) = self.hash.split_once('.')?;
+        Some(match keys {
+            Some(keys) => keys.check(&self.text(team), &self.hash),
+            None => SealCheck::UnknownKey(key.to_owned()),
+        })
+    }
+}
+
+/// What a change did, for the audit. `before` and `after` are the object's text forms; only their hashes are kept.
+/// Nothing secret belongs into `detail`.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    action: &'a str,
+    object: &'a str,
+    detail: &'a str,
+    before: Option<&'a str>,
+    after: Option<&'a str>,
+}
+
+impl<'a> Entry<'a> {
+    /// `action` is `noun.verb`.
+    pub fn new(action: &'a str, object: &'a str) -> Self {
+        Self { action, object, detail: "", before: None, after: None }
+    }
+
+    /// What people are told beside it.
+    pub fn detail(self, detail: &'a str) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// The object as it was.
+    pub fn before(self, before: impl Into<Option<&'a str>>) -> Self {
+        Self { before: before.into(), ..self }
+    }
+
+    /// The object as it is now.
+    pub fn after(self, after: impl Into<Option<&'a str>>) -> Self {
+        Self { after: after.into(), ..self }
+    }
+}
+
+/// Adds an entry inside the change that it tells about.
+pub async fn append(tx: &mut Change<'_>, entry: Entry<'_>) -> Result<(), Error> {
+    lock(tx).await?;
+    let head = tx.ask(head_ask()).await?;
+    add(tx, head, entry).await
+}
+
+/// PostgreSQL runs changes side by side: the chain grows one row at a time. SQLite has one writer.
+pub async fn lock(tx: &mut TeamTx<'_>) -> Result<(), Error> {
+    if !tx.is_sqlite() {
+        crate::db::teams::lock(tx).await?;
+    }
+    Ok(())
+}
+
+/// The end of a team's chain, behind its lock.
+pub struct Head(u64, String);
+
+/// To be asked with others, after `lock`.
+pub fn head_ask() -> Ask<Head> {
+    let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 AND seq > 0 ORDER BY seq DESC LIMIT 1";
+    Ask::new(sql, &[], |answer| match answer.row() {
+        Some(row) => Ok(Head(row.count("seq")?, row.text("hash")?)),
+        None => Ok(Head(0, START.to_owned())),
+    })
+}
+
+/// Adds an entry after `head`.
+pub async fn add(tx: &mut Change<'_>, Head(seq, prev_hash): Head, entry: Entry<'_>) -> Result<(), Error> {
+    let hash_of = |text: Option<&str>| text.map_or_else(String::new, secret::hash);
+    let mut entry = SealedEntry {
+        seq: seq + 1,
+        at: tx.now,
+        actor: tx.by.actor.id().to_owned(),
+        actor_name: clean(tx.by.actor.name()),
+        address: tx.by.address.clone(),
+        action: entry.action.to_owned(),
+        object: clean(entry.object),
+        detail: clean(entry.detail),
+        before_hash: hash_of(entry.before),
+        after_hash: hash_of(entry.after),
+        prev_hash,
+        hash: String::new(),
+    };
+    entry.hash = tx.audit_chain().keys()?.seal(&entry.text(&tx.team));
+    tx.audit_grows();
+    let sql = "INSERT INTO audit (team_id, seq, at, actor, actor_name, address, action, object, detail, before_hash, \
+               after_hash, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    let args = args![
+        entry.seq,
+        entry.at,
+        &entry.actor,
+        &entry.actor_name,
+        &entry.address,
+        &entry.action,
+        &entry.object,
+        &entry.detail,
+        &entry.before_hash,
+        &entry.after_hash,
+        &entry.prev_hash,
+        &entry.hash
+    ];
+    tx.execute(sql, args).await.map(drop)
+}
+
+/// A page of rows, the newest first, older than `before` (a seq). A row below 1 was never written by a Board: `verify`
+/// tells of it, and whoever reads the audit is not stopped by it.
+pub async fn page(tx: &mut TeamTx<'_>, before: Option<u64>, limit: u64) -> Result<Vec<SealedEntry>, Error> {
+    let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, prev_hash, \
+               hash FROM audit WHERE team_id = $1 AND seq > 0 AND seq < $2 ORDER BY seq DESC LIMIT $3 + 0";
+    tx.rows(sql, args![before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
+}
+
+/// The newest row of a team.
+pub async fn newest(tx: &mut TeamTx<'_>) -> Result<Option<SealedEntry>, Error> {
+    Ok(page(tx, None, 1).await?.pop())
+}
+
+/// The hash of one row.
+pub async fn hash_at(tx: &mut TeamTx<'_>, seq: u64) -> Result<Option<String>, Error> {
+    let row = tx.row("SELECT hash FROM audit WHERE team_id = $1 AND seq = $2", args![seq]).await?;
+    row.map(|row| row.text("hash")).transpose()
+}
+
+/// Leaves a sealed note that the Board itself deleted a team and its audit: whoever has the database alone cannot.
+pub async fn bury(tx: &mut Change<'_>) -> Result<(), Error> {
+    let said = deletion(&tx.team, tx.now);
+    let note = format!("{} {}", tx.now.0, tx.audit_chain().keys()?.seal(&said));
+    tx.audit_grows();
+    let key = buried(&tx.team);
+    crate::db::settings::set_fact(tx.board(), &key, &note).await
+}
+
+/// Whether the Board itself deleted a team.
+pub async fn is_buried(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bool, Error> {
+    let key = buried(&tx.team);
+    let note = crate::db::settings::fact(tx.board(), &key).await?;
+    Ok(note.as_deref().and_then(|note| note.split_once(' ')).is_some_and(|(at, seal)| {
+        at.parse().is_ok_and(|at| keys.check(&deletion(&tx.team, Instant(at)), seal) == SealCheck::Good)
+    }))
+}
+
+fn buried(team: &TeamId) -> String {
+    format!("deleted_team.{team}")
+}
+
+fn deletion(team: &TeamId, at: Instant) -> String {
+    format!("team {team} was deleted at {}", at.0)
+}
+
+fn entry(row: &Row) -> Result<SealedEntry, Error> {
+    Ok(SealedEntry {
+        seq: row.count("seq")?,
+        at: row.instant("at")?,
+        actor: row.text("actor")?,
+        actor_name: row.text("actor_name")?,
+        address: row.text("address")?,
+        action: row.text("action")?,
+        object: row.text("object")?,
+        detail: row.text("detail")?,
+        before_hash: row.text("before_hash")?,
+        after_hash: row.text("after_hash")?,
+        prev_hash: row.text("prev_hash")?,
+        hash: row.text("hash")?,
+    })
+}
+
+/// One line without control characters: rows are read in terminals too.
+fn clean(text: &str) -> String {
+    let one_line = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    one_line.take(500).collect()
+}

@@ -1,0 +1,180 @@
+//! What was deleted, taken away bit by bit. A deleted session or team is hidden from the first change on; its rows go in
+//! pieces that nobody waits for, leaves first, so that no foreign key takes many along.
+
+use protocol::{SessionId, TaskId, TeamId, ViberId};
+
+use crate::args;
+use crate::db::{Change, Error, TeamTx, Tx, bound::PIECE};
+
+/// Sessions that are deleted and not gone yet, of all teams, the oldest deletion first.
+pub async fn sessions(tx: &mut Tx, limit: u64) -> Result<Vec<(TeamId, SessionId)>, Error> {
+    let sql = "SELECT team_id, session_id FROM sessions WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT $1 + 0";
+    let rows = tx.rows(sql, args![limit]).await?;
+    rows.iter().map(|row| Ok((row.parse("team_id")?, row.parse("session_id")?))).collect()
+}
+
+/// Teams that are deleted and not gone yet.
+pub async fn teams(tx: &mut Tx) -> Result<Vec<TeamId>, Error> {
+    let sql = "SELECT team_id FROM teams WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT 100";
+    tx.rows(sql, &[]).await?.iter().map(|row| row.parse("team_id")).collect()
+}
+
+/// Hides a session from everybody. `false`: it is not there, or was deleted before.
+pub async fn hide_session(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET deleted_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
+}
+
+/// Shuts a team and hides it; its name is free for another one.
+pub async fn hide_team(tx: &mut Change<'_>) -> Result<bool, Error> {
+    let sql = "UPDATE teams SET deleted_at = $2, suspended_at = $2, slug = team_id \
+               WHERE team_id = $1 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![tx.now]).await? > 0)
+}
+
+/// An unfinished task of a deleted session.
+pub struct Open {
+    pub task: TaskId,
+    pub attempt: u32,
+    pub viber: ViberId,
+    /// Its viber was told of it.
+    pub told: bool,
+}
+
+/// Unfinished tasks of a deleted session.
+pub async fn open(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Open>, Error> {
+    let sql = "SELECT task_id, attempt, viber_id, CASE WHEN delivery = 'queued' THEN 0 ELSE 1 END AS told FROM tasks \
+               WHERE team_id = $1 AND session_id = $2 AND state IN ('pending', 'running') ORDER BY message_seq LIMIT $3 + 0";
+    let rows = tx.rows(sql, args![session, PIECE]).await?;
+    let open = |row: &crate::db::Row| {
+        let attempt = row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?;
+        Ok(Open { task: row.parse("task_id")?, attempt, viber: row.parse("viber_id")?, told: row.flag("told")? })
+    };
+    rows.iter().map(open).collect()
+}
+
+/// Whether a task belongs to a session that was deleted.
+pub async fn is_going(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, Error> {
+    let sql = "SELECT 1 AS n FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+               WHERE t.team_id = $1 AND t.task_id = $2 AND s.deleted_at IS NOT NULL";
+    Ok(tx.row(sql, args![task]).await?.is_some())
+}
+
+/// Whether the id belongs to a session that was deleted, and is not free yet.
+pub async fn is_session_going(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
+    let sql = "SELECT 1 AS n FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
+    Ok(tx.row(sql, args![id]).await?.is_some())
+}
+
+/// What a session owns, in the order in which it goes: each statement takes at most `$3` rows away, and none of them is
+/// pointed at any more. Of the messages and tasks only the first ones are looked at, so that no statement grows.
+const OF_SESSION: &[&str] = &[
+    "DELETE FROM parts WHERE team_id = $1 AND (message_id, idx) IN (SELECT p.message_id, p.idx FROM \
+     (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
+     JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id LIMIT $3 + 0)",
+    "DELETE FROM messages WHERE team_id = $1 AND session_id = $2 AND seq IN (SELECT m.seq FROM messages m \
+     WHERE m.team_id = $1 AND m.session_id = $2 ORDER BY m.seq LIMIT $3 + 0) AND NOT EXISTS (SELECT 1 FROM parts p \
+     WHERE p.team_id = messages.team_id AND p.message_id = messages.message_id)",
+    "DELETE FROM events WHERE team_id = $1 AND (task_id, attempt, from_seq) IN \
+     (SELECT e.task_id, e.attempt, e.from_seq FROM (SELECT team_id, task_id FROM tasks WHERE team_id = $1 \
+     AND session_id = $2 ORDER BY message_seq LIMIT $3 + 0) t JOIN events e ON e.team_id = t.team_id \
+     AND e.task_id = t.task_id LIMIT $3 + 0)",
+    "DELETE FROM attempts WHERE team_id = $1 AND (task_id, attempt) IN (SELECT a.task_id, a.attempt FROM \
+     (SELECT team_id, task_id FROM tasks WHERE team_id = $1 AND session_id = $2 ORDER BY message_seq LIMIT $3 + 0) t \
+     JOIN attempts a ON a.team_id = t.team_id AND a.task_id = t.task_id WHERE NOT EXISTS (SELECT 1 FROM events e \
+     WHERE e.team_id = a.team_id AND e.task_id = a.task_id AND e.attempt = a.attempt) LIMIT $3 + 0)",
+    "DELETE FROM tasks WHERE team_id = $1 AND task_id IN (SELECT t.task_id FROM tasks t WHERE t.team_id = $1 \
+     AND t.session_id = $2 ORDER BY t.message_seq LIMIT $3 + 0) AND NOT EXISTS (SELECT 1 FROM attempts a \
+     WHERE a.team_id = tasks.team_id AND a.task_id = tasks.task_id)",
+    "DELETE FROM artifacts WHERE team_id = $1 AND artifact_id IN (SELECT artifact_id FROM artifacts \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM approvals WHERE team_id = $1 AND approval_id IN (SELECT approval_id FROM approvals \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM proposals WHERE team_id = $1 AND proposal_id IN (SELECT proposal_id FROM proposals \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM plan_revisions WHERE team_id = $1 AND session_id = $2 AND n IN (SELECT n FROM plan_revisions \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM comments WHERE team_id = $1 AND comment_id IN (SELECT comment_id FROM comments \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM read_marks WHERE team_id = $1 AND session_id = $2 AND operator_id IN (SELECT operator_id \
+     FROM read_marks WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+];
+
+/// Takes a share of a deleted session's rows away, and the session itself with the last. `true`: it is gone.
+pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
+    loop {
+        let mut gone = 0;
+        for sql in OF_SESSION {
+            let some = tx.execute(sql, args![id, PIECE]).await?;
+            gone += some;
+            // Asked only when something went: however slow a statement is, the next piece finds less.
+            if some > 0 && tx.is_full() {
+                return Ok(false);
+            }
+        }
+        if gone == 0 {
+            // What is left is at most one row of each table.
+            let sql = "DELETE FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
+            tx.execute(sql, args![id]).await?;
+            return Ok(true);
+        }
+    }
+}
+
+/// What a team owns beside its sessions, in the order in which it goes: what points at a viber before the vibers.
+const OF_TEAM: &[&str] = &[
+    "DELETE FROM commands WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM commands \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM files WHERE team_id = $1 AND (viber_id, path) IN (SELECT viber_id, path FROM files WHERE team_id = $1 \
+     LIMIT $2 + 0)",
+    "DELETE FROM listings WHERE team_id = $1 AND (viber_id, path) IN (SELECT viber_id, path FROM listings \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM edits WHERE team_id = $1 AND edit_id IN (SELECT edit_id FROM edits WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM vibers WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 \
+     LIMIT $2 + 0)",
+    "DELETE FROM idempotency WHERE team_id = $1 AND (actor, key) IN (SELECT actor, key FROM idempotency \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM audit WHERE team_id = $1 AND seq IN (SELECT seq FROM audit WHERE team_id = $1 ORDER BY seq \
+     LIMIT $2 + 0)",
+    "DELETE FROM blobs WHERE team_id = $1 AND sha256 IN (SELECT sha256 FROM blobs WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM invitations WHERE team_id = $1 AND invitation_id IN (SELECT invitation_id FROM invitations \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM api_tokens WHERE team_id = $1 AND token_id IN (SELECT token_id FROM api_tokens WHERE team_id = $1 \
+     LIMIT $2 + 0)",
+    "DELETE FROM join_tokens WHERE team_id = $1 AND join_token_id IN (SELECT join_token_id FROM join_tokens \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM members WHERE team_id = $1 AND operator_id IN (SELECT operator_id FROM members WHERE team_id = $1 \
+     LIMIT $2 + 0)",
+];
+
+/// Hides sessions of a deleted team, as many as fit. `true`: none is left.
+pub async fn sessions_of_team(tx: &mut Change<'_>) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET deleted_at = $3 WHERE team_id = $1 AND session_id IN (SELECT session_id FROM sessions \
+               WHERE team_id = $1 AND deleted_at IS NULL LIMIT $2 + 0)";
+    while tx.execute(sql, args![PIECE, tx.now]).await? > 0 {
+        if tx.is_full() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes a share of what a deleted team owned away, once its sessions are gone. `true`: nothing but its own row is left.
+///
+/// A table is empty before the next one's turn: a viber's row would take all its commands, files, listings and edits along.
+pub async fn team(tx: &mut TeamTx<'_>) -> Result<bool, Error> {
+    for sql in OF_TEAM {
+        while tx.execute(sql, args![PIECE]).await? > 0 {
+            // Asked only when something went: however slow a statement is, the next piece finds less.
+            if tx.is_full() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The last row of a deleted team.
+pub async fn team_row(tx: &mut TeamTx<'_>) -> Result<(), Error> {
+    tx.execute("DELETE FROM teams WHERE team_id = $1 AND deleted_at IS NOT NULL", &[]).await.map(drop)
+}

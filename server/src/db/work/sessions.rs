@@ -1,0 +1,231 @@
+//! Sessions: the conversations of a team. One that was deleted is nowhere to be found, though its rows may still be there
+//! (`purge`).
+
+use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
+
+use crate::{
+    args,
+    db::{Ask, Change, Error, Row, TeamTx},
+    domain::{Brief, Contact, Policies, Session, SessionLine},
+};
+
+macro_rules! columns {
+    () => {
+        "s.session_id, s.viber_id, s.agent_id, s.title, s.renamed_at, s.pinned_at, s.archived_at, s.last_seq, \
+         s.created_by, s.created_at, s.active_at, s.plan_policy, s.memory_policy, s.approve_first"
+    };
+}
+
+/// Which sessions a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Those put away, or those that are not.
+    pub archived: bool,
+    pub viber: Option<ViberId>,
+    /// A part of the title, in any case.
+    pub title: Option<String>,
+}
+
+/// A session.
+pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>, Error> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL"
+    );
+    tx.row(sql, args![id]).await?.as_ref().map(session).transpose()
+}
+
+/// Sessions, the most recently active first, after `cursor` (the last line's `active_at` and id). `reader` decides
+/// what is unread; for a token everything is read.
+pub async fn list(
+    tx: &mut TeamTx<'_>,
+    reader: Option<&OperatorId>,
+    filter: &Filter,
+    cursor: Option<(Instant, &SessionId)>,
+    limit: u64,
+) -> Result<Vec<SessionLine>, Error> {
+    let sql = concat!(
+        "SELECT ",
+        columns!(),
+        ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
+         v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
+         CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
+         FROM sessions s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
+         LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
+         LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = COALESCE((SELECT x.task_id FROM tasks x \
+           WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running') \
+           AND (x.state = 'running' OR x.delivery IN ('offered', 'accepted')) \
+           ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq DESC LIMIT 1), \
+           (SELECT x.task_id FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+           ORDER BY x.message_seq DESC LIMIT 1)) \
+         WHERE s.team_id = $1 AND s.deleted_at IS NULL AND (CASE WHEN s.archived_at IS NULL THEN 0 ELSE 1 END) = $3 \
+         AND ($4 IS NULL OR s.viber_id = $4) AND ($5 IS NULL OR s.title_folded LIKE $5 ESCAPE '!') \
+         AND ($6 IS NULL OR s.active_at < $6 OR (s.active_at = $6 AND s.session_id < $7)) \
+         ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
+    );
+    let args = args![
+        reader,
+        filter.archived,
+        filter.viber.as_ref(),
+        filter.title.as_deref().map(pattern),
+        cursor.map(|(at, _)| at.0),
+        cursor.map(|(_, id)| id),
+        limit
+    ];
+    let line = |row: &Row| {
+        let brief = |id| {
+            Ok::<_, Error>(Brief {
+                id,
+                state: row.parse("state")?,
+                delivery: row.optional_parse("delivery")?,
+                waiting: row.optional_json("waiting")?,
+                ended_at: row.optional_instant("ended_at")?,
+            })
+        };
+        Ok(SessionLine {
+            session: session(row)?,
+            viber_name: row.text("viber_name")?,
+            contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+            task: row.optional_parse("task_id")?.map(brief).transpose()?,
+            unread: row.flag("unread")?,
+        })
+    };
+    tx.rows(sql, args).await?.iter().map(line).collect()
+}
+
+/// Sessions that began on their machine, the most recently active first.
+pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, Error> {
+    let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = $2 \
+               AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
+    tx.rows(sql, args![viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
+}
+
+/// A LIKE pattern that finds `text` anywhere, taken literally, in any case.
+fn pattern(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in fold(text).chars() {
+        if matches!(c, '%' | '_' | '!') {
+            pattern.push('!');
+        }
+        pattern.push(c);
+    }
+    pattern + "%"
+}
+
+/// What is compared when titles are searched.
+pub fn fold(title: &str) -> String {
+    crate::db::clean(&title.to_lowercase())
+}
+
+/// A new session, with the seqs that were given up to now.
+pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, Error> {
+    let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
+               created_at, active_at, last_seq, plan_policy, memory_policy, approve_first) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
+    let args = args![
+        &session.id,
+        &session.viber_id,
+        &session.agent_id,
+        &session.title,
+        fold(&session.title),
+        &session.created_by,
+        session.created_at,
+        session.last_seq,
+        session.policies.plan.as_str(),
+        session.policies.memory.as_str(),
+        session.policies.approve_first
+    ];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
+/// Gives `count` seqs and answers the first; the session is active now, and locked until the change ends.
+pub async fn give_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Result<Option<u64>, Error> {
+    let ask = give_seqs_ask(id, count, tx.now);
+    Ok(tx.ask(ask).await?.map(|last| last + 1 - count))
+}
+
+/// The same, to be asked with others; it tells the last seq that was given.
+pub fn give_seqs_ask(id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
+    let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
+               active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL RETURNING last_seq";
+    Ask::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
+}
+
+/// Something happened in it; locked until the change ends.
+pub async fn touch(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
+}
+
+/// A title chosen by a person.
+pub async fn rename(tx: &mut Change<'_>, id: &SessionId, title: &str) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET title = $3, title_folded = $4, renamed_at = $5 \
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id, title, fold(title), tx.now]).await? > 0)
+}
+
+/// The title its first goal gives it.
+pub async fn entitle(tx: &mut TeamTx<'_>, id: &SessionId, title: &str) -> Result<(), Error> {
+    let sql = "UPDATE sessions SET title = $3, title_folded = $4 \
+               WHERE team_id = $1 AND session_id = $2 AND renamed_at IS NULL";
+    tx.execute(sql, args![id, title, fold(title)]).await.map(drop)
+}
+
+/// Puts it away, or back when `at` is absent.
+pub async fn set_archived(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id, at]).await? > 0)
+}
+
+/// Keeps it on top, or not when `at` is absent.
+pub async fn set_pinned(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET pinned_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id, at]).await? > 0)
+}
+
+/// How it treats what its agent changes.
+pub async fn set_policies(tx: &mut TeamTx<'_>, id: &SessionId, policies: Policies) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET plan_policy = $3, memory_policy = $4, approve_first = $5 \
+               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    let (plan, memory) = (policies.plan.as_str(), policies.memory.as_str());
+    Ok(tx.execute(sql, args![id, plan, memory, policies.approve_first]).await? > 0)
+}
+
+/// Locked until the change ends: what is numbered within it is numbered once. Whether it is there.
+pub async fn lock(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
+    let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id]).await? > 0)
+}
+
+fn session(row: &Row) -> Result<Session, Error> {
+    Ok(Session {
+        id: row.parse("session_id")?,
+        viber_id: row.parse("viber_id")?,
+        agent_id: row.text("agent_id")?,
+        title: row.text("title")?,
+        renamed_at: row.optional_instant("renamed_at")?,
+        pinned_at: row.optional_instant("pinned_at")?,
+        archived_at: row.optional_instant("archived_at")?,
+        last_seq: row.count("last_seq")?,
+        created_by: row.text("created_by")?,
+        created_at: row.instant("created_at")?,
+        active_at: row.instant("active_at")?,
+        policies: policies(row)?,
+    })
+}
+
+/// The policies of a row that has them.
+pub(in crate::db) fn policies(row: &Row) -> Result<Policies, Error> {
+    Ok(Policies {
+        plan: policy(&row.text("plan_policy")?),
+        memory: policy(&row.text("memory_policy")?),
+        approve_first: row.flag("approve_first")?,
+    })
+}
+
+fn policy(word: &str) -> Policy {
+    if word == Policy::Propose.as_str() { Policy::Propose } else { Policy::Apply }
+}

@@ -1,0 +1,238 @@
+//! Tasks: read here, moved only by compare-and-set.
+
+use protocol::{Instant, SessionId, Stream, TaskId, ViberId};
+
+use crate::{
+    args,
+    db::{Ask, Change, Error, Row, TeamTx, Tx},
+    domain::{Contact, Task, TaskState},
+};
+
+mod moves;
+
+pub use moves::*;
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT t.task_id, t.session_id, t.viber_id, t.agent_id, t.message_id, t.message_seq, t.goal, t.state, \
+             t.delivery, t.waiting, t.attempt, t.stream, t.mode, t.limits, t.payload, t.model, t.result, t.error, \
+             t.usage, t.origin, t.created_by, t.created_at, t.offered_at, t.started_at, t.ended_at, t.stopped_by, \
+             t.stop_confirmed_at, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since \
+             FROM tasks t \
+             JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id \
+             JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL ",
+            $rest
+        )
+    };
+}
+
+/// Which tasks a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub state: Option<TaskState>,
+    pub session: Option<SessionId>,
+    pub viber: Option<ViberId>,
+}
+
+/// A task.
+pub async fn load(tx: &mut TeamTx<'_>, id: &TaskId) -> Result<Option<Task>, Error> {
+    tx.ask(load_ask(id)).await
+}
+
+/// The same, to be asked with others.
+pub fn load_ask(id: &TaskId) -> Ask<Option<Task>> {
+    let sql = select!("WHERE t.team_id = $1 AND t.task_id = $2");
+    Ask::new(sql, args![id], |answer| answer.row().map(task).transpose())
+}
+
+/// Tasks, newest first, after `cursor`.
+pub async fn list(
+    tx: &mut TeamTx<'_>,
+    filter: &Filter,
+    cursor: Option<&TaskId>,
+    limit: u64,
+) -> Result<Vec<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND ($2 IS NULL OR t.state = $2) AND ($3 IS NULL OR t.session_id = $3) \
+         AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6 + 0"
+    );
+    let state = filter.state.map(TaskState::as_str);
+    let args = args![state, filter.session.as_ref(), filter.viber.as_ref(), cursor, limit];
+    tx.rows(sql, args).await?.iter().map(task).collect()
+}
+
+/// The tasks of a session that are not final, in their order: the first is the one at work.
+pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') \
+         ORDER BY CASE WHEN t.delivery = 'queued' THEN 1 ELSE 0 END, t.message_seq LIMIT 1000"
+    );
+    tx.rows(sql, args![session]).await?.iter().map(task).collect()
+}
+
+/// The newest task of a session.
+pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+    let sql = select!("WHERE t.team_id = $1 AND t.session_id = $2 ORDER BY t.message_seq DESC LIMIT 1");
+    tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
+}
+
+/// The tasks whose messages lie within two seqs of a session, in their order: what a page of messages needs beside it.
+pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to: u64) -> Result<Vec<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.task_id IN (SELECT m.task_id FROM messages m \
+         WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $4) ORDER BY t.message_seq LIMIT 1000"
+    );
+    tx.rows(sql, args![session, from, to]).await?.iter().map(task).collect()
+}
+
+/// How many unfinished tasks of its session come before a queued task.
+pub async fn place(tx: &mut TeamTx<'_>, task: &Task) -> Result<u64, Error> {
+    let sql = "SELECT COUNT(*) AS n FROM tasks WHERE team_id = $1 AND session_id = $2 AND task_id <> $4 \
+               AND state IN ('pending', 'running') AND (state = 'running' OR delivery <> 'queued' OR message_seq < $3)";
+    let row = tx.row(sql, args![&task.session_id, task.message_seq, &task.id]).await?;
+    row.map_or(Ok(0), |row| row.count("n"))
+}
+
+/// Whether any task of the session is offered, accepted or running, or an attempt of it is not known to be over: a stop
+/// that the viber did not confirm keeps the session busy, so that two of its tasks never run side by side.
+pub async fn is_busy(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, Error> {
+    tx.ask(is_busy_ask(session)).await
+}
+
+/// The same, to be asked with others.
+pub fn is_busy_ask(session: &SessionId) -> Ask<bool> {
+    // Of a long session neither the tasks nor their attempts are read that are over. `|| ''` keeps SQLite from reading all
+    // attempts of the team, which it would rather do than use the index.
+    let sql = "SELECT 1 AS n WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 \
+               AND t.state IN ('pending', 'running') AND (t.state = 'running' OR t.delivery <> 'queued')) \
+               OR EXISTS (SELECT 1 FROM attempts a CROSS JOIN tasks t WHERE a.team_id || '' = $1 AND a.viber_id = \
+               (SELECT s.viber_id FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2) \
+               AND a.outcome IS NULL AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) AND t.team_id = $1 \
+               AND t.task_id = a.task_id AND t.session_id = $2)";
+    Ask::new(sql, args![session], |answer| Ok(answer.row().is_some()))
+}
+
+/// The queued task of the session whose turn is next, when nothing of the session is at work.
+pub async fn next_turn(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+    let Some(next) = next_queued(tx, session).await? else { return Ok(None) };
+    Ok((!is_busy(tx, session).await?).then_some(next))
+}
+
+/// The queued task of the session whose turn is next.
+pub async fn next_queued(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+    let sql = select!(
+        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
+         AND t.state IN ('pending', 'running') ORDER BY t.message_seq LIMIT 1"
+    );
+    tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
+}
+
+/// Ids of a viber's unfinished tasks with their sessions, of those that were made up to `until`; those that nobody was
+/// told of first, so that none of them gets its turn while the others end.
+pub async fn open_of_viber(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    until: Option<Instant>,
+    limit: u64,
+) -> Result<Vec<(SessionId, TaskId)>, Error> {
+    let queued = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
+                  AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
+                  AND t.delivery = 'queued' AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
+    let open = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
+                AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
+                AND t.state IN ('pending', 'running') AND (t.delivery IS NULL OR t.delivery <> 'queued') \
+                AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
+    let mut rows = tx.rows(queued, args![viber, until, limit]).await?;
+    let room = limit.saturating_sub(rows.len() as u64);
+    if room > 0 {
+        rows.extend(tx.rows(open, args![viber, until, room]).await?);
+    }
+    rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
+}
+
+/// The team's tasks that are not final, those that nobody was told of first.
+pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>, Error> {
+    let queued = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+                  AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
+                  WHERE team_id = $1) AND t.delivery = 'queued' LIMIT $2 + 0";
+    let open = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+                AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
+                WHERE team_id = $1) AND t.state IN ('pending', 'running') \
+                AND (t.delivery IS NULL OR t.delivery <> 'queued') LIMIT $2 + 0";
+    let mut rows = tx.rows(queued, args![limit]).await?;
+    let room = limit.saturating_sub(rows.len() as u64);
+    if room > 0 {
+        rows.extend(tx.rows(open, args![room]).await?);
+    }
+    rows.iter().map(|row| row.parse("task_id")).collect()
+}
+
+/// Whether the id belongs to a task of any team: ids of announced tasks are made by machines.
+pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, Error> {
+    Ok(tx.row("SELECT 1 AS n FROM tasks WHERE task_id = $1", args![id]).await?.is_some())
+}
+
+/// A new task.
+pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, Error> {
+    let sql = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, \
+               state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+               ON CONFLICT DO NOTHING";
+    let args = args![
+        &task.id,
+        &task.session_id,
+        &task.viber_id,
+        &task.agent_id,
+        &task.message_id,
+        task.message_seq,
+        &task.goal,
+        task.state,
+        task.delivery.map(crate::domain::Delivery::as_str),
+        task.attempt,
+        task.stream.as_str(),
+        task.mode.map(protocol::Mode::as_str),
+        crate::db::json(&task.limits)?,
+        crate::db::json(&task.payload)?,
+        &task.origin,
+        &task.created_by,
+        tx.now,
+        task.offered_at
+    ];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
+fn task(row: &Row) -> Result<Task, Error> {
+    let word = |text: String| serde_json::Value::String(text);
+    let broken = |error: serde_json::Error| Error::Broken(error.to_string());
+    Ok(Task {
+        id: row.parse("task_id")?,
+        session_id: row.parse("session_id")?,
+        viber_id: row.parse("viber_id")?,
+        agent_id: row.text("agent_id")?,
+        message_id: row.parse("message_id")?,
+        message_seq: row.count("message_seq")?,
+        goal: row.text("goal")?,
+        state: row.parse("state")?,
+        delivery: row.optional_parse("delivery")?,
+        waiting: row.optional_json("waiting")?,
+        contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+        attempt: row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        stream: serde_json::from_value::<Stream>(word(row.text("stream")?)).map_err(broken)?,
+        mode: row.optional_text("mode")?.map(word).map(serde_json::from_value).transpose().map_err(broken)?,
+        limits: row.json("limits")?,
+        payload: row.json("payload")?,
+        model: row.optional_text("model")?,
+        result: row.optional_json("result")?,
+        error: row.optional_json("error")?,
+        usage: row.json("usage")?,
+        origin: row.text("origin")?,
+        created_by: row.text("created_by")?,
+        created_at: row.instant("created_at")?,
+        offered_at: row.optional_instant("offered_at")?,
+        started_at: row.optional_instant("started_at")?,
+        ended_at: row.optional_instant("ended_at")?,
+        stopped_by: row.optional_text("stopped_by")?,
+        stop_confirmed_at: row.optional_instant("stop_confirmed_at")?,
+    })
+}

@@ -1,0 +1,4 @@
+//! Vibers and their connections.
+
+pub mod connection;
+pub mod viber;

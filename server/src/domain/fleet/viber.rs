@@ -1,0 +1,66 @@
+//! Vibers and the tokens that make them.
+
+use std::collections::BTreeMap;
+
+use protocol::{
+    AgentInfo, ConfinedState, Confinement, DamageInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId,
+};
+
+use crate::domain::Contact;
+
+/// One work machine, enrolled in one team.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Viber {
+    pub id: ViberId,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub hostname: String,
+    pub platform: String,
+    pub version: String,
+    /// `namespaces`, `landlock`, `seccomp`, or `unconfined`; `insecure`, …
+    pub capabilities: Vec<String>,
+    pub agents: Vec<AgentInfo>,
+    pub skills: Vec<SkillInfo>,
+    pub jobs: Vec<JobInfo>,
+    pub providers: Vec<ProviderInfo>,
+    /// Files of the daemon's own that it found damaged.
+    pub damage: Vec<DamageInfo>,
+    /// What commands reach there; `None` when its daemon only says a word among the capabilities.
+    pub confinement: Option<Confinement>,
+    pub drained: bool,
+    pub conn_epoch: u64,
+    pub contact: Contact,
+    pub seen_at: Option<Instant>,
+    /// Two boots took turns on its credential.
+    pub cloned_at: Option<Instant>,
+    /// Tasks that run, and tasks that wait for it.
+    pub running: u64,
+    pub queued: u64,
+    pub created_at: Instant,
+}
+
+impl Viber {
+    /// Whether the kernel confines commands there; `None`: not told yet.
+    pub fn is_confined(&self) -> Option<bool> {
+        let has = |word: &str| self.capabilities.iter().any(|known| known == word);
+        if has("namespaces") || has("landlock") { Some(true) } else { has("unconfined").then_some(false) }
+    }
+
+    /// What of it is open or only partly kept, the network aside: that is its owner's choice.
+    pub fn left_open(&self) -> Vec<&str> {
+        let subjects = self.confinement.iter().flat_map(|confinement| &confinement.subjects);
+        let left = subjects.filter(|subject| subject.state != ConfinedState::Kept && subject.name != "network");
+        left.map(|subject| subject.name.as_str()).collect()
+    }
+}
+
+/// A single-use token that enrols one viber.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinToken {
+    pub id: JoinTokenId,
+    pub labels: BTreeMap<String, String>,
+    pub created_at: Instant,
+    pub expires_at: Instant,
+    pub used_at: Option<Instant>,
+    pub viber_id: Option<ViberId>,
+}

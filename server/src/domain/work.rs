@@ -1,0 +1,9 @@
+//! Sessions, tasks, what is reported of them and what goes into a request.
+
+pub mod assemble;
+pub mod committed;
+pub mod history;
+pub mod idempotency;
+pub mod logbook;
+pub mod session;
+pub mod task;

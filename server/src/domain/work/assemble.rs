@@ -1,0 +1,232 @@
+//! Assembling: the events of an attempt become the parts of its message. Pure, and the same for any framing.
+//!
+//! A part is emitted when it is complete and never changes afterwards. What is not complete yet (the open step) can be
+//! rebuilt from the events after `parts_seq`, so that nothing has to be remembered between two commits.
+
+use protocol::{AgentStreamEvent, EventBody, NoticeLevel, StepState, text};
+
+use crate::domain::{Part, Report};
+
+/// Largest folded text of a withdrawn step, bytes: it is shown to people, never to a model.
+const MAX_FOLDED: usize = 32 * 1024;
+
+/// What a step may hold that stands for itself, calls and the like: beyond it nothing of what was said so far is withdrawn
+/// any more, so that its end is never too much for one change.
+const MAX_OPEN: usize = 64;
+
+/// What the notice of a gap says between how much is missing and why.
+pub const GAP: &str = " are missing here: ";
+
+fn is_gap(part: &Part) -> bool {
+    matches!(part, Part::Notice { text, folded: None, level: NoticeLevel::Warning } if text.contains(GAP))
+}
+
+/// Reads events one after the other and yields parts.
+#[derive(Clone, Debug, Default)]
+pub struct Assembler {
+    /// What was said since the last part, in order; a step's stays here until the step ends.
+    open: Vec<Open>,
+    /// A model call is under way: nothing becomes a part before it is finished or withdrawn.
+    in_step: bool,
+    /// Everything up to this seq has become parts, or will never be one.
+    parts_seq: u64,
+    /// Text was said, and none of it is missing since: then the result is not said again.
+    said: bool,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Open {
+    Text(String),
+    Reasoning { text: String, first: Option<i64>, last: Option<i64> },
+    Whole(Part),
+}
+
+impl Assembler {
+    /// Goes on after `parts_seq`: feed it the events behind that, then the new ones. `said`: the message's newest text
+    /// comes after its newest gap; needed only when a terminal event may come.
+    pub fn new(parts_seq: u64, said: bool) -> Self {
+        Self { parts_seq, said, ..Self::default() }
+    }
+
+    /// Whether reading this event can complete a part: if none of a run can, its parts need not be looked at.
+    pub fn completes(report: &Report) -> bool {
+        match &report.body {
+            Some(EventBody::Progress { event }) => matches!(
+                event.event,
+                AgentStreamEvent::Step { .. }
+                    | AgentStreamEvent::ToolCall { .. }
+                    | AgentStreamEvent::ToolResult { .. }
+                    | AgentStreamEvent::Artifact { .. }
+                    | AgentStreamEvent::Notice { .. }
+                    | AgentStreamEvent::Gap { .. }
+            ),
+            Some(body) => body.is_terminal(),
+            None => false,
+        }
+    }
+
+    /// Reads one event.
+    pub fn read(&mut self, report: &Report) {
+        match &report.body {
+            Some(EventBody::Progress { event }) => self.progress(&event.event, report),
+            Some(EventBody::Completed { result }) => {
+                self.flush(report.seq);
+                if !result.text.trim().is_empty() && !self.said {
+                    self.parts.push(Part::Text { text: result.text.clone() });
+                }
+                self.in_step = false;
+            }
+            Some(EventBody::Error { .. } | EventBody::Stopped { .. }) => {
+                self.flush(report.seq);
+                self.in_step = false;
+            }
+            Some(EventBody::Announce { .. } | EventBody::Accepted {} | EventBody::Started { .. }) | None => {}
+        }
+    }
+
+    fn progress(&mut self, event: &AgentStreamEvent, report: &Report) {
+        let at = report.at.map(|at| at.0);
+        match event {
+            AgentStreamEvent::TextDelta { content } => match self.open.last_mut() {
+                Some(Open::Text(text)) => text.push_str(content),
+                _ => self.open.push(Open::Text(content.clone())),
+            },
+            AgentStreamEvent::ReasoningDelta { content } => match self.open.last_mut() {
+                Some(Open::Reasoning { text, last, .. }) => {
+                    text.push_str(content);
+                    *last = at.or(*last);
+                }
+                _ => self.open.push(Open::Reasoning { text: content.clone(), first: at, last: at }),
+            },
+            AgentStreamEvent::ToolCall { call_id, tool, args } => {
+                let (call_id, tool, args) = (call_id.clone(), tool.clone(), args.clone());
+                self.open.push(Open::Whole(Part::ToolCall { call_id, tool, args }));
+                self.flush_many(report.seq);
+            }
+            AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {
+                let (call_id, tool, result) = (call_id.clone(), tool.clone(), result.clone());
+                self.whole(Part::ToolResult { call_id, tool, result, ok: *ok, duration_ms: *duration_ms }, report.seq);
+            }
+            AgentStreamEvent::Artifact { artifact } => {
+                let artifact = serde_json::to_value(artifact).unwrap_or_default();
+                self.whole(Part::Artifact { artifact }, report.seq);
+            }
+            AgentStreamEvent::Notice { level, text } => {
+                self.whole(Part::Notice { level: *level, text: text.clone(), folded: None }, report.seq);
+            }
+            AgentStreamEvent::Gap { from, to, bytes, reason } => {
+                let events = to.saturating_sub(*from).saturating_add(1);
+                let size = if *bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
+                let text = format!("{events} events{size}{GAP}{reason}");
+                self.whole(Part::Notice { level: NoticeLevel::Warning, text, folded: None }, report.seq);
+            }
+            AgentStreamEvent::Step { state: StepState::Started, .. } => {
+                // A step that was never ended: its end lies in a gap.
+                self.flush(report.seq.saturating_sub(1));
+                self.in_step = true;
+            }
+            AgentStreamEvent::Step { state: StepState::Finished, .. } => {
+                self.flush(report.seq);
+                self.in_step = false;
+            }
+            AgentStreamEvent::Step { state: StepState::Discarded, reason, .. } => {
+                self.withdraw(reason.as_deref(), report.seq);
+                self.in_step = false;
+            }
+            AgentStreamEvent::ToolOutput { .. }
+            | AgentStreamEvent::StateChange { .. }
+            | AgentStreamEvent::Plan { .. }
+            | AgentStreamEvent::Memory { .. }
+            | AgentStreamEvent::Usage(_)
+            | AgentStreamEvent::Context(_)
+            | AgentStreamEvent::ApprovalRequired(_)
+            | AgentStreamEvent::MessageState { .. } => {}
+        }
+    }
+
+    /// Something complete: a part at once, but inside a step in its place.
+    fn whole(&mut self, part: Part, seq: u64) {
+        self.open.push(Open::Whole(part));
+        if !self.in_step {
+            self.flush(seq);
+        }
+        self.flush_many(seq);
+    }
+
+    fn flush_many(&mut self, seq: u64) {
+        if self.open.len() >= MAX_OPEN {
+            self.flush(seq);
+        }
+    }
+
+    /// Makes parts of everything open.
+    fn flush(&mut self, seq: u64) {
+        for open in std::mem::take(&mut self.open) {
+            match open {
+                Open::Text(text) if text.trim().is_empty() => {}
+                Open::Text(text) => {
+                    self.said = true;
+                    self.parts.push(Part::Text { text });
+                }
+                Open::Reasoning { text, .. } if text.trim().is_empty() => {}
+                Open::Reasoning { text, first, last } => {
+                    let took = last.zip(first).map_or(0, |(last, first)| last.saturating_sub(first).max(0));
+                    self.parts.push(Part::Reasoning { text, duration_ms: took.unsigned_abs() });
+                }
+                Open::Whole(part) => {
+                    self.said &= !is_gap(&part);
+                    self.parts.push(part);
+                }
+            }
+        }
+        self.parts_seq = self.parts_seq.max(seq);
+    }
+
+    /// Makes one folded notice of a withdrawn step; notices in it stand for themselves.
+    fn withdraw(&mut self, reason: Option<&str>, seq: u64) {
+        let mut folded = String::new();
+        let mut notices = Vec::new();
+        for open in std::mem::take(&mut self.open) {
+            let said = match open {
+                Open::Text(text) | Open::Reasoning { text, .. } => text,
+                Open::Whole(Part::ToolCall { tool, args, .. }) => format!("{tool} {args}"),
+                Open::Whole(Part::ToolResult { tool, result, .. }) => format!("{tool} → {result}"),
+                Open::Whole(part) => {
+                    notices.push(part);
+                    continue;
+                }
+            };
+            if !folded.is_empty() {
+                folded.push('\n');
+            }
+            folded.push_str(&said);
+        }
+        if !folded.trim().is_empty() {
+            let text = reason.map_or_else(
+                || "A model call was withdrawn".to_owned(),
+                |r| format!("A model call was withdrawn: {r}"),
+            );
+            let folded = Some(text::head_and_tail(&folded, MAX_FOLDED));
+            self.parts.push(Part::Notice { level: NoticeLevel::Info, text, folded });
+        }
+        self.said &= !notices.iter().any(is_gap);
+        self.parts.extend(notices);
+        self.parts_seq = self.parts_seq.max(seq);
+    }
+
+    /// The parts that were completed, and the seq up to which nothing has to be read again.
+    pub fn finish(self) -> (Vec<Part>, u64) {
+        (self.parts, self.parts_seq)
+    }
+
+    /// What is open: shown while it grows, kept by nobody.
+    pub fn open_parts(&self) -> Vec<Part> {
+        let mut shown = Self { open: self.open.clone(), ..Self::default() };
+        shown.flush(0);
+        shown.parts
+    }
+}
+
+#[cfg(test)]
+mod tests;

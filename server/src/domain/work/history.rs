@@ -1,0 +1,216 @@
+//! History: what of a conversation is sent along with the next goal. Pure.
+
+use protocol::{Turn, TurnPart, TurnRole, limits, text, tokens};
+use serde_json::{Value, json};
+
+use crate::domain::{Part, TaskState};
+
+/// What a part costs beside its text, tokens.
+const PART_COST: u64 = 4;
+
+/// One earlier task: what was asked, and what its newest attempt answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    pub question: Vec<Part>,
+    pub answer: Vec<Part>,
+    pub state: TaskState,
+}
+
+/// Takes exchanges, newest first, until the agent's window is full enough.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Tokens that are left.
+    left: u64,
+    /// Newest first.
+    turns: Vec<Turn>,
+    cut: bool,
+}
+
+impl History {
+    /// For a context window of so many tokens.
+    pub fn new(window: Option<u64>) -> Self {
+        let window = window.filter(|window| *window > 0).unwrap_or(limits::DEFAULT_WINDOW);
+        Self { left: window.saturating_mul(limits::HISTORY_SHARE as u64) / 100, turns: Vec::new(), cut: false }
+    }
+
+    /// Takes the next older exchange. `false` when no more fits.
+    pub fn take(&mut self, exchange: &Exchange) -> bool {
+        let answer = Turn { role: TurnRole::Assistant, parts: answer(exchange) };
+        let question = Turn { role: TurnRole::User, parts: said(&exchange.question) };
+        self.turn(answer) && self.turn(question)
+    }
+
+    fn turn(&mut self, mut turn: Turn) -> bool {
+        if self.cut || turn.parts.is_empty() {
+            return !self.cut;
+        }
+        if cost(&turn) > self.left && self.turns.is_empty() {
+            // Better the ends of the newest turn than nothing at all.
+            shorten(&mut turn, self.left);
+        }
+        let cost = cost(&turn);
+        if cost > self.left {
+            self.cut = true;
+            return false;
+        }
+        self.left -= cost;
+        self.turns.push(turn);
+        true
+    }
+
+    /// The turns, oldest first, with a notice in place of what was left out.
+    pub fn finish(mut self) -> Vec<Turn> {
+        if self.cut {
+            let notice = TurnPart::Notice { text: "Earlier turns of this conversation were left out.".into() };
+            match self.turns.last_mut() {
+                Some(turn) if turn.role == TurnRole::User => turn.parts.insert(0, notice),
+                _ => self.turns.push(Turn { role: TurnRole::User, parts: vec![notice] }),
+            }
+        }
+        self.turns.reverse();
+        self.turns
+    }
+}
+
+fn said(parts: &[Part]) -> Vec<TurnPart> {
+    let text = |part: &Part| match part {
+        Part::Text { text } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
+        _ => None,
+    };
+    parts.iter().filter_map(text).collect()
+}
+
+/// Text, and calls with their results. An answer without either says how its task ended.
+fn answer(exchange: &Exchange) -> Vec<TurnPart> {
+    let result_of = |id: &str, after: usize| {
+        exchange.answer[after..].iter().find_map(|part| match part {
+            Part::ToolResult { call_id, result, ok, .. } if call_id == id => Some((plain(result), *ok)),
+            _ => None,
+        })
+    };
+    let turn = |(n, part): (usize, &Part)| match part {
+        Part::Text { text } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
+        Part::ToolCall { call_id, tool, args } => {
+            let (result, ok) =
+                result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
+            let result = text::head_and_tail(&result, limits::HISTORY_TOOL_TEXT);
+            Some(TurnPart::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: short(args), result, ok })
+        }
+        _ => None,
+    };
+    let parts: Vec<TurnPart> = exchange.answer.iter().enumerate().filter_map(turn).collect();
+    if !parts.is_empty() {
+        return parts;
+    }
+    let text = match exchange.state {
+        TaskState::Completed => "The task was completed without a word.",
+        TaskState::Error => "The task failed before anything was said.",
+        TaskState::Stopped => "The task was stopped before anything was said.",
+        TaskState::Pending | TaskState::Running => "The task has not said anything yet.",
+    };
+    vec![TurnPart::Notice { text: text.into() }]
+}
+
+fn plain(result: &Value) -> String {
+    result.as_str().map_or_else(|| result.to_string(), str::to_owned)
+}
+
+/// Arguments stay an object, as every provider wants them.
+fn short(args: &Value) -> Value {
+    let whole = args.to_string();
+    if whole.len() <= limits::HISTORY_TOOL_TEXT {
+        return args.clone();
+    }
+    json!({ "shortened": text::head_and_tail(&whole, limits::HISTORY_TOOL_TEXT) })
+}
+
+fn cost(turn: &Turn) -> u64 {
+    let part = |part: &TurnPart| {
+        PART_COST
+            + match part {
+                TurnPart::Text { text } | TurnPart::Notice { text } => tokens::estimate(text),
+                TurnPart::ToolCall { tool, args, result, .. } => {
+                    tokens::estimate(tool) + tokens::estimate(&args.to_string()) + tokens::estimate(result)
+                }
+            }
+    };
+    turn.parts.iter().map(part).sum()
+}
+
+/// Keeps the ends of the last text, and drops the rest.
+fn shorten(turn: &mut Turn, tokens: u64) {
+    let last = turn.parts.iter().rev().find_map(|part| match part {
+        TurnPart::Text { text } => Some(text.clone()),
+        _ => None,
+    });
+    let bytes = usize::try_from(tokens.saturating_sub(PART_COST) * 4).unwrap_or(usize::MAX);
+    turn.parts = last.map(|last| TurnPart::Text { text: text::head_and_tail(&last, bytes) }).into_iter().collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn exchange(question: &str, answer: &str) -> Exchange {
+        let text = |text: &str| vec![Part::Text { text: text.into() }];
+        Exchange { question: text(question), answer: text(answer), state: TaskState::Completed }
+    }
+
+    #[test]
+    fn the_newest_turns_stay_and_a_notice_stands_for_the_rest() {
+        let mut history = History::new(Some(1000));
+        let long = "x".repeat(800);
+        let taken = (0..10).take_while(|n| history.take(&exchange(&format!("q{n}"), &long))).count();
+        assert_eq!(taken, 2);
+        let turns = history.finish();
+        assert!(matches!(&turns[0].parts[0], TurnPart::Notice { text } if text.contains("left out")));
+        assert!(matches!(&turns.last().expect("turns").parts[0], TurnPart::Text { text } if *text == long));
+    }
+
+    #[test]
+    fn calls_carry_their_results_and_reasoning_stays_at_home() {
+        let mut one = exchange("do it", "done");
+        let call = |id: &str| Part::ToolCall {
+            call_id: id.into(),
+            tool: "shell".into(),
+            args: json!({"a": "b".repeat(9000)}),
+        };
+        let result = json!("r".repeat(9000));
+        let parts = [
+            Part::Reasoning { text: "hm".into(), duration_ms: 1 },
+            call("c1"),
+            call("c2"),
+            Part::ToolResult { call_id: "c1".into(), tool: "shell".into(), result, ok: true, duration_ms: 1 },
+        ];
+        one.answer.splice(0..0, parts);
+        let mut history = History::new(None);
+        assert!(history.take(&one));
+        let turns = history.finish();
+        let parts = &turns[1].parts;
+        assert_eq!((turns[0].role, turns[1].role, parts.len()), (TurnRole::User, TurnRole::Assistant, 3));
+        assert!(
+            matches!(&parts[0], TurnPart::ToolCall { result, ok: true, args, .. } if result.len() <= 2048 && args.is_object())
+        );
+        assert!(matches!(&parts[1], TurnPart::ToolCall { ok: false, .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_exceeds_its_share(sizes in prop::collection::vec((0usize..4000, 0usize..4000), 0..12), window in 1u64..8000) {
+            let mut history = History::new(Some(window));
+            for (question, answer) in sizes {
+                if !history.take(&exchange(&"q".repeat(question), &"a".repeat(answer))) {
+                    break;
+                }
+            }
+            let turns = history.finish();
+            let notice = 32;
+            prop_assert!(turns.iter().map(cost).sum::<u64>() <= window * 60 / 100 + notice);
+            for pair in turns.windows(2) {
+                prop_assert_ne!(pair[0].role, pair[1].role);
+            }
+        }
+    }
+}

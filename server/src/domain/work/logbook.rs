@@ -1,0 +1,431 @@
+//! A machine's own log of a session, read back: lines become the tasks that they tell of. Pure.
+//!
+//! A line may hold anything. What cannot be read is counted and said, never guessed.
+
+use std::collections::BTreeMap;
+
+use protocol::{
+    ErrorCode, Instant, LoggedLine, MessageId, NoticeLevel, Running, SessionId, TaskError, TaskId, TaskResult, Usage,
+    limits::{MAX_GOAL, MAX_RESULT_TEXT, MAX_TOOL_TEXT},
+    text::{head, head_and_tail, summary},
+};
+use serde_json::Value;
+
+use crate::domain::{Author, Message, Part};
+
+/// Largest text of a part, bytes.
+const MAX_TEXT: usize = 256 * 1024;
+/// Parts of one attempt; what comes after them is left out and said.
+const MAX_PARTS: usize = 5_000;
+/// What is kept of one attempt, bytes; what comes after it is left out and said.
+const MAX_ATTEMPT: usize = 16 * 1024 * 1024;
+/// The highest number of an attempt. Lines of a higher one are counted with those that cannot be read: nobody tries one
+/// task so often, and each attempt is some rows of the database.
+const MAX_ATTEMPTS: u32 = 1_000;
+/// Longest name of a tool or a call, bytes.
+const MAX_NAME: usize = 200;
+/// Largest arguments of a call, bytes of JSON.
+const MAX_ARGS: usize = 32 * 1024;
+/// Said of a task whose goal does not stand in the log.
+const NO_GOAL: &str = "(The log does not say what was asked.)";
+/// What a value, a part, an attempt or a task takes beside its text, bytes, about.
+const VALUE: usize = 32;
+const RECORD: usize = 256;
+
+/// A task as a log tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoggedTask {
+    pub id: TaskId,
+    pub goal: String,
+    pub at: Instant,
+    /// By number, ascending.
+    pub attempts: Vec<LoggedAttempt>,
+}
+
+/// An attempt as a log tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoggedAttempt {
+    pub number: u32,
+    pub model: Option<String>,
+    pub from: Instant,
+    pub to: Instant,
+    pub parts: Vec<Part>,
+    /// How it ended; `None`: the log does not say.
+    pub ending: Option<Ending>,
+    /// Bytes of all this, about.
+    held: usize,
+    /// There was no room for a part: no later one is kept either, it would stand in the wrong place.
+    left_out: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ending {
+    Completed(TaskResult),
+    Failed(TaskError),
+    Stopped,
+}
+
+impl LoggedAttempt {
+    fn new(number: u32, at: Instant) -> Self {
+        Self { number, model: None, from: at, to: at, parts: Vec::new(), ending: None, held: RECORD, left_out: false }
+    }
+
+    /// Its end; what the log does not say is an end too, when nothing of it is alive.
+    pub fn end(&self) -> Ending {
+        self.ending.clone().unwrap_or_else(|| {
+            Ending::Failed(TaskError {
+                code: ErrorCode::DaemonRestarted,
+                message: "The machine's log ends here without saying how the task ended.".to_owned(),
+                retryable: true,
+                suggestion: None,
+                details: None,
+            })
+        })
+    }
+}
+
+impl LoggedTask {
+    /// Its messages: what was asked, then what each attempt answered. `seq` is that of the first one; `author` asked.
+    pub fn messages(&self, session: &SessionId, agent: &str, author: &str, seq: u64) -> Vec<Message> {
+        let answer = |(n, attempt): (u64, &LoggedAttempt)| {
+            let message = self.answer(attempt, session, agent, seq + n)?;
+            Some(Message { parts: attempt.parts.clone(), ..message })
+        };
+        let asked = std::iter::once(self.question(session, author, seq));
+        asked.chain((1..).zip(&self.attempts).filter_map(answer)).collect()
+    }
+
+    /// What was asked.
+    pub fn question(&self, session: &SessionId, author: &str, seq: u64) -> Message {
+        let parts = vec![Part::Text { text: self.goal.clone() }];
+        Message { parts, ..self.message(session, (Author::User, author), seq, self.at) }
+    }
+
+    /// What an attempt answered, without the parts; `None`: nothing.
+    pub fn answer(&self, attempt: &LoggedAttempt, session: &SessionId, agent: &str, seq: u64) -> Option<Message> {
+        let message = || self.message(session, (Author::Assistant, agent), seq, attempt.from);
+        (!attempt.parts.is_empty()).then(|| Message { attempt: attempt.number, ..message() })
+    }
+
+    fn message(&self, session: &SessionId, (role, author): (Author, &str), seq: u64, at: Instant) -> Message {
+        Message {
+            id: MessageId::new(at.0),
+            session_id: session.clone(),
+            seq,
+            role,
+            author: author.to_owned(),
+            task_id: self.id.clone(),
+            attempt: 0,
+            parts: Vec::new(),
+            created_at: at,
+        }
+    }
+}
+
+/// Reads lines, in order.
+#[derive(Debug)]
+pub struct Logbook {
+    /// No line is newer than this, whatever it says.
+    now: Instant,
+    tasks: Vec<LoggedTask>,
+    places: BTreeMap<TaskId, usize>,
+    /// The attempt that the last line was about.
+    current: Option<(usize, usize)>,
+    /// Lines since then that could not be read, and their bytes.
+    broken: (u64, u64),
+    /// Attempts without an ending.
+    unsettled: usize,
+    /// Bytes that are held, about.
+    bytes: usize,
+    /// Bytes that came, about: also those of which nothing is held. What a line says of its size counts for nothing.
+    came: usize,
+}
+
+impl Logbook {
+    /// An empty one, at `now`.
+    pub fn new(now: Instant) -> Self {
+        let (tasks, places) = (Vec::new(), BTreeMap::new());
+        Self { now, tasks, places, current: None, broken: (0, 0), unsettled: 0, bytes: 0, came: 0 }
+    }
+
+    /// Reads a line, unless it is of an attempt that is `open`: that one is told by whoever runs it. `false`: here the log
+    /// is not over, and what follows has to wait for it.
+    pub fn read(&mut self, line: &LoggedLine, open: &[Running]) -> bool {
+        let size = line.line.as_ref().map_or(VALUE, weight);
+        let Some((task, number, fields)) = line.line.as_ref().and_then(whose) else {
+            self.came += size;
+            self.broken = (self.broken.0 + 1, self.broken.1.saturating_add(line.bytes));
+            return true;
+        };
+        if open.iter().any(|one| one.task_id == task && one.attempt == number) {
+            return false;
+        }
+        self.came += size;
+        let at = time(fields).unwrap_or(self.now).clamp(Instant(0), self.now);
+        let place = self.place(&task, number, at);
+        self.current.get_or_insert(place);
+        self.say_broken();
+        self.current = Some(place);
+        self.take(place, fields, at);
+        true
+    }
+
+    /// Bytes of what is held, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of what came, about.
+    pub fn came(&self) -> usize {
+        self.came
+    }
+
+    /// Whether every attempt that was read has an ending.
+    pub fn is_settled(&self) -> bool {
+        self.unsettled == 0
+    }
+
+    /// Whether no line told of a task.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Parts with all that was read, but for the attempt that goes on: the last line was about it, and it has no ending.
+    pub fn split(&mut self) -> Self {
+        self.say_broken();
+        let came = self.came;
+        let mut rest = std::mem::replace(self, Self::new(self.now));
+        self.came = came;
+        let open = |place: &(usize, usize)| rest.tasks[place.0].attempts[place.1].ending.is_none();
+        let Some((task, attempt)) = rest.current.take().filter(open) else { return rest };
+        let of = &mut rest.tasks[task];
+        let attempt = of.attempts.swap_remove(attempt);
+        (self.unsettled, self.current) = (1, Some((0, 0)));
+        self.bytes = RECORD + of.goal.len() + attempt.held;
+        self.places.insert(of.id.clone(), 0);
+        self.tasks.push(LoggedTask { id: of.id.clone(), goal: of.goal.clone(), at: of.at, attempts: vec![attempt] });
+        rest.tasks.retain(|task| !task.attempts.is_empty());
+        rest
+    }
+
+    /// Ends what has no ending: no more of it is read.
+    pub fn cut(mut self) -> Self {
+        for attempt in self.tasks.iter_mut().flat_map(|task| &mut task.attempts) {
+            attempt.ending.get_or_insert_with(|| {
+                Ending::Failed(TaskError {
+                    code: ErrorCode::Internal,
+                    message: "The machine's log tells more of this than is taken over.".to_owned(),
+                    retryable: true,
+                    suggestion: None,
+                    details: None,
+                })
+            });
+        }
+        self.unsettled = 0;
+        self
+    }
+
+    /// What was read.
+    pub fn finish(mut self) -> Vec<LoggedTask> {
+        self.say_broken();
+        for task in &mut self.tasks {
+            task.attempts.sort_by_key(|attempt| attempt.number);
+            for attempt in &mut task.attempts {
+                if let Some(Ending::Completed(result)) = &mut attempt.ending {
+                    let said = attempt.parts.iter().rev().find_map(|part| match part {
+                        Part::Text { text } => Some(text),
+                        _ => None,
+                    });
+                    result.text = said.map_or_else(String::new, |text| head_and_tail(text, MAX_RESULT_TEXT));
+                }
+            }
+        }
+        self.tasks
+    }
+
+    /// The attempt's place, made when it is new.
+    fn place(&mut self, id: &TaskId, number: u32, at: Instant) -> (usize, usize) {
+        let (tasks, bytes) = (&mut self.tasks, &mut self.bytes);
+        let task = *self.places.entry(id.clone()).or_insert_with(|| {
+            tasks.push(LoggedTask { id: id.clone(), goal: NO_GOAL.to_owned(), at, attempts: Vec::new() });
+            *bytes += RECORD;
+            tasks.len() - 1
+        });
+        let attempts = &mut self.tasks[task].attempts;
+        // Most lines are about the newest one.
+        let known = attempts.iter().rposition(|attempt| attempt.number == number);
+        let attempt = known.unwrap_or_else(|| {
+            self.unsettled += 1;
+            self.bytes += RECORD;
+            attempts.push(LoggedAttempt::new(number, at));
+            attempts.len() - 1
+        });
+        (task, attempt)
+    }
+
+    /// What could not be read is said where it stands.
+    fn say_broken(&mut self) {
+        let Some(place) = self.current else { return };
+        let (lines, bytes) = std::mem::take(&mut self.broken);
+        if lines > 0 {
+            let text = format!("{lines} of the log's lines ({bytes} bytes) cannot be read.");
+            self.push(place, Part::Notice { level: NoticeLevel::Warning, text, folded: None });
+        }
+    }
+
+    fn take(&mut self, place: (usize, usize), fields: &Value, at: Instant) {
+        let task = &mut self.tasks[place.0];
+        let attempt = &mut task.attempts[place.1];
+        attempt.to = attempt.to.max(at);
+        let kind = fields["type"].as_str().unwrap_or_default();
+        if kind == "goal" {
+            let goal = text(fields, "text", MAX_GOAL).filter(|goal| !goal.trim().is_empty());
+            if let Some(goal) = goal.filter(|_| task.goal == NO_GOAL) {
+                self.bytes += goal.len();
+                task.goal = goal;
+            }
+            attempt.model = text(fields, "model", MAX_NAME).filter(|model| !model.is_empty());
+        } else if let Some(ending) = ending(kind, fields) {
+            if let Ending::Failed(error) = &ending {
+                self.bytes += error.message.len();
+            }
+            self.unsettled -= usize::from(attempt.ending.is_none());
+            attempt.ending = Some(ending);
+        } else if let Some(part) = part(kind, fields) {
+            self.push(place, part);
+        }
+    }
+
+    /// Keeps a part while there is room for it. The first one that finds none says that the rest is left out.
+    fn push(&mut self, (task, attempt): (usize, usize), part: Part) {
+        let attempt = &mut self.tasks[task].attempts[attempt];
+        if attempt.left_out {
+            return;
+        }
+        let why = match attempt.parts.len() {
+            MAX_PARTS => Some("it has too many parts"),
+            _ if attempt.held + weight_of(&part) > MAX_ATTEMPT => Some("it is too long"),
+            _ => None,
+        };
+        attempt.left_out = why.is_some();
+        let part = why.map_or(part, |why| Part::Notice {
+            level: NoticeLevel::Warning,
+            text: format!("The rest of this answer is left out: {why}."),
+            folded: None,
+        });
+        attempt.held += weight_of(&part);
+        self.bytes += weight_of(&part);
+        attempt.parts.push(part);
+    }
+}
+
+/// Of which attempt a line tells.
+fn whose(line: &Value) -> Option<(TaskId, u32, &Value)> {
+    let task = line["taskId"].as_str()?.parse().ok()?;
+    let number = line.get("attempt").map_or(Some(1), Value::as_u64)?;
+    let number = u32::try_from(number).ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number))?;
+    line["type"].is_string().then_some((task, number, line))
+}
+
+fn time(line: &Value) -> Option<Instant> {
+    serde_json::from_value(line["at"].clone()).ok()
+}
+
+fn name(fields: &Value, key: &str) -> String {
+    plain(head(fields[key].as_str().unwrap_or_default(), MAX_NAME))
+}
+
+/// Text that both databases keep.
+fn plain(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+fn text(fields: &Value, name: &str, most: usize) -> Option<String> {
+    fields[name].as_str().map(|text| plain(&head_and_tail(text, most)))
+}
+
+/// What a line of a kind adds to an answer.
+fn part(kind: &str, fields: &Value) -> Option<Part> {
+    let said = |most| text(fields, "text", most).filter(|text| !text.trim().is_empty());
+    let notice = |text: String| Part::Notice { level: NoticeLevel::Info, text, folded: None };
+    match kind {
+        "text" => said(MAX_TEXT).map(|text| Part::Text { text }),
+        "reasoning" => said(MAX_TEXT).map(|text| Part::Reasoning { text, duration_ms: 0 }),
+        "tool-call" => {
+            let args = Some(fields["args"].clone()).filter(|args| args.to_string().len() <= MAX_ARGS);
+            let (call_id, tool) = (name(fields, "callId"), name(fields, "tool"));
+            Some(Part::ToolCall { call_id, tool, args: args.unwrap_or_default() })
+        }
+        "tool-result" => {
+            let mut result = fields["result"].clone();
+            if result.to_string().len() > MAX_TOOL_TEXT {
+                result = Value::String(head_and_tail(&result.to_string(), MAX_TOOL_TEXT));
+            }
+            let (call_id, tool, ok) = (name(fields, "callId"), name(fields, "tool"), fields["ok"] == true);
+            let duration_ms = fields["durationMs"].as_u64().unwrap_or_default();
+            Some(Part::ToolResult { call_id, tool, result, ok, duration_ms })
+        }
+        "notice" => said(MAX_TOOL_TEXT).map(notice),
+        "approval" => {
+            let word = if fields["decision"] == "allow" { "Allowed" } else { "Denied" };
+            let note = text(fields, "note", MAX_TOOL_TEXT).filter(|note| !note.trim().is_empty());
+            Some(notice(
+                note.map_or_else(|| format!("{word} by a person."), |note| format!("{word} by a person: {note}")),
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// How a line of a kind ends an attempt.
+fn ending(kind: &str, fields: &Value) -> Option<Ending> {
+    match kind {
+        "completed" => {
+            let summary = summary(&text(fields, "summary", MAX_TEXT).unwrap_or_default());
+            let usage: Usage = serde_json::from_value(fields["usage"].clone()).unwrap_or_default();
+            Some(Ending::Completed(TaskResult { summary, usage, ..TaskResult::default() }))
+        }
+        "error" => {
+            let told: Option<TaskError> = serde_json::from_value(fields["error"].clone()).ok();
+            let message = told.as_ref().map_or_else(|| "no cause was told".to_owned(), |told| told.message.clone());
+            Some(Ending::Failed(TaskError {
+                code: told.as_ref().map_or(ErrorCode::Internal, |told| told.code),
+                message: plain(&head_and_tail(&message, 8 * 1024)),
+                retryable: told.is_some_and(|told| told.retryable),
+                suggestion: None,
+                details: None,
+            }))
+        }
+        "stopped" => Some(Ending::Stopped),
+        _ => None,
+    }
+}
+
+/// Bytes that a value takes, about: many small ones take more than their text.
+fn weight(value: &Value) -> usize {
+    VALUE
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(weight).sum(),
+            Value::Object(fields) => fields.iter().map(|(name, value)| VALUE + name.len() + weight(value)).sum(),
+            _ => 0,
+        }
+}
+
+/// The same of a part.
+fn weight_of(part: &Part) -> usize {
+    RECORD
+        + match part {
+            Part::Text { text } | Part::Reasoning { text, .. } | Part::Notice { text, .. } | Part::Summary { text } => {
+                text.len()
+            }
+            Part::ToolCall { call_id, tool, args: value } | Part::ToolResult { call_id, tool, result: value, .. } => {
+                call_id.len() + tool.len() + weight(value)
+            }
+            Part::Artifact { artifact } => weight(artifact),
+        }
+}
+
+#[cfg(test)]
+mod tests;

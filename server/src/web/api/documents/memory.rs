@@ -1,0 +1,91 @@
+//! What a viber remembers.
+
+use axum::{Json, extract::State};
+use protocol::{Instant, MemoryFound, MemorySearch, SessionId, ViberId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions::memory,
+    error::Error,
+    state::Board,
+    web::api::{Answers, page::limit_of, query::StrictQuery},
+    web::{Rejection, Viewing, extract::Id},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(search))
+}
+
+/// What is looked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
+pub struct SearchMemoryQuery {
+    /// Words; whatever is typed finds something or doesn't. At most 1,000 bytes.
+    #[param(max_length = 1000)]
+    q: String,
+    /// Whose memory; `default` when absent.
+    agent_id: Option<String>,
+    /// Passages at most, 1 to 100; 20 when absent.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
+    limit: Option<String>,
+}
+
+/// A passage that was found.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryPassage {
+    /// `curated` (MEMORY.md), `daily` or `session`.
+    source: protocol::MemorySource,
+    /// Beneath the viber's home.
+    path: String,
+    title: String,
+    excerpt: String,
+    session_id: Option<SessionId>,
+    at: Option<Instant>,
+}
+
+/// What was found, best first.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundMemory {
+    items: Vec<MemoryPassage>,
+    next: Option<String>,
+    /// `text`, or `meaning` when embeddings took part.
+    ranking: protocol::Ranking,
+    /// How many passages are known altogether.
+    known: u64,
+}
+
+/// Searches what a viber remembers; the viber has to be there.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/memory", operation_id = "memory.search", tag = "vibers", params(("id" = ViberId, Path), SearchMemoryQuery),
+    responses((status = 200, body = FoundMemory), Answers))]
+async fn search(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+    StrictQuery(wanted): StrictQuery<SearchMemoryQuery>,
+) -> Result<Json<FoundMemory>, Rejection> {
+    let limit = match wanted.limit.as_deref() {
+        None => memory::USUAL,
+        given => limit_of(given)?,
+    };
+    if limit > memory::MOST {
+        return Err(Error::unacceptable("bad_limit", "limit is a number from 1 to 100").into());
+    }
+    let agent_id = wanted.agent_id.unwrap_or_else(|| "default".to_owned());
+    let asked = MemorySearch { agent_id, query: wanted.q, limit: Some(limit) };
+    let found = memory::search(&board, &caller.team.id, &id, asked).await?;
+    let MemoryFound { items, ranking, known } = found;
+    let passage = |one: protocol::Remembered| MemoryPassage {
+        source: one.source,
+        path: one.path,
+        title: one.title,
+        excerpt: one.excerpt,
+        session_id: one.session_id.and_then(|id| id.parse().ok()),
+        at: one.at,
+    };
+    Ok(Json(FoundMemory { items: items.into_iter().map(passage).collect(), next: None, ranking, known }))
+}

@@ -1,0 +1,224 @@
+//! A session's plan, as Markdown and as `{goal, steps}`.
+
+use std::fmt;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{
+    Instant, SessionId,
+    plan::{Status, Step, Steps, markdown_of},
+};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use serde_json::{Value, json};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{Object, OneOf, RefOr, Schema, schema::Type},
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions::{files, plan},
+    domain::{EditState, plan::Source},
+    error::{Error, Result},
+    state::Board,
+    web::api::{
+        Answers,
+        json::Body,
+        shapes::{WriteOutcome, WriteState},
+        versions::{Base, IfChanged, IfVersion, NamedVersion, stale},
+    },
+    web::{Operating, Rejection, Viewing, extract::Id},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(read, write))
+}
+
+/// A session's plan as it stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    markdown: String,
+    goal: String,
+    steps: Vec<Step>,
+    /// Of the text; also the `ETag`.
+    hash: String,
+    /// Who wrote it.
+    source: Source,
+    at: Instant,
+    /// Since when this may be old; null: it is so on the machine now.
+    as_of: Option<Instant>,
+    state: WriteState,
+}
+
+/// The plan of a session.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/plan", operation_id = "plan.read", tag = "sessions",
+    params(("id" = SessionId, Path), IfChanged), responses(
+        (status = 200, body = Plan, headers(("ETag" = String, description = "Its version"))), (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let now = plan::now(&board, &caller.team.id, &id).await?.ok_or(Error::NotFound)?;
+    let tag = format!("\"{}\"", now.hash);
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    let Steps { goal, steps } = Steps::of(&now.markdown);
+    let plan = Plan {
+        markdown: now.markdown,
+        goal,
+        steps,
+        hash: now.hash,
+        source: now.source,
+        at: now.at,
+        as_of: now.as_of,
+        state: if now.queued { WriteState::Queued } else { WriteState::Applied },
+    };
+    Ok(([(header::ETAG, tag)], Json(plan)).into_response())
+}
+
+/// A plan: Markdown, or a goal and steps.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "goal": "A faster build", "steps": [{ "title": "Measure", "status": "done" }, { "title": "Cache" }] })))]
+pub struct WritePlan {
+    markdown: Option<String>,
+    goal: Option<String>,
+    /// Those that are there stay when absent.
+    steps: Option<Vec<WriteStep>>,
+}
+
+/// A step as somebody writes it. What is absent stays as it is in the step of this id, or of this title.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteStep {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    todos: Option<Vec<WriteTodo>>,
+}
+
+/// A smaller thing to do, as somebody writes it.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteTodo {
+    title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+/// A plan that goes with a task: Markdown, or fields.
+#[derive(Debug)]
+pub struct SentPlan(pub Value);
+
+/// The fields of a plan that goes with a task; one that was read may be sent as it is.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub struct SentPlanFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    markdown: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<WriteStep>>,
+}
+
+impl<'de> Deserialize<'de> for SentPlan {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct TextOrFields;
+
+        impl<'de> Visitor<'de> for TextOrFields {
+            type Value = SentPlan;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("Markdown, or an object")
+            }
+
+            fn visit_str<E>(self, text: &str) -> std::result::Result<SentPlan, E> {
+                Ok(SentPlan(text.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> std::result::Result<SentPlan, A::Error> {
+                SentPlanFields::deserialize(MapAccessDeserializer::new(fields)).map(|fields| SentPlan(json!(fields)))
+            }
+        }
+
+        from.deserialize_any(TextOrFields)
+    }
+}
+
+impl PartialSchema for SentPlan {
+    fn schema() -> RefOr<Schema> {
+        let text = Object::builder().schema_type(Type::String).description(Some("Markdown"));
+        OneOf::builder().item(text).item(SentPlanFields::schema()).into()
+    }
+}
+
+impl ToSchema for SentPlan {
+    fn schemas(all: &mut Vec<(String, RefOr<Schema>)>) {
+        SentPlanFields::schemas(all);
+    }
+}
+
+impl WritePlan {
+    /// The text that it means, where `now` stands.
+    fn text(self, now: &str) -> Result<String> {
+        let refused = |why: protocol::plan::Refused| Error::unacceptable("bad_plan", why.to_string());
+        match (self.markdown, self.goal, self.steps) {
+            (Some(markdown), None, None) => protocol::plan::fits(markdown).map_err(refused),
+            (None, goal, steps) if goal.is_some() || steps.is_some() => {
+                let known = Steps::of(now);
+                let steps = steps.map_or_else(|| json!(known.steps), |steps| json!(steps));
+                markdown_of(&json!({ "goal": goal.unwrap_or(known.goal), "steps": steps }), now).map_err(refused)
+            }
+            _ => Err(Error::unacceptable("bad_plan", "send `markdown`, or `goal` and `steps`")),
+        }
+    }
+}
+
+/// Writes the plan: the version that `If-Match` names, or a first one.
+#[utoipa::path(put, path = "/api/v1/sessions/{id}/plan", operation_id = "plan.write", tag = "sessions",
+    params(("id" = SessionId, Path), IfVersion), request_body = WritePlan, responses(
+        (status = 200, body = WriteOutcome, headers(("ETag" = String, description = "The version that was written"))),
+        Answers))]
+async fn write(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+    NamedVersion { base, number }: NamedVersion,
+    Body(wanted): Body<WritePlan>,
+) -> Result<Response, Rejection> {
+    let now = plan::now(&board, &caller.team.id, &id).await?;
+    let there = now.as_ref().map(|now| now.hash.clone());
+    let seen = match &base {
+        Base::Seen(hash) => Some(hash.clone()),
+        Base::New | Base::Unsaid => None,
+    };
+    if seen != there {
+        return Ok(stale(&base, there, &number));
+    }
+    let text = wanted.text(now.as_ref().map_or("", |now| now.markdown.as_str()))?;
+    let edit = plan::put(&board, &caller.team.id, &caller.by, &id, plan::Draft { base: seen, text }).await?;
+    if matches!(edit.state, EditState::Conflict | EditState::Settled) {
+        // Whoever asked is told: nobody else has to decide.
+        files::settle(&board, &caller.team.id, &caller.by, &edit, None).await?;
+        return Ok(stale(&base, edit.theirs_hash, &number));
+    }
+    let outcome = WriteOutcome::of(edit);
+    let tag = format!("\"{}\"", outcome.hash.as_deref().unwrap_or_default());
+    Ok(([(header::ETAG, tag)], Json(outcome)).into_response())
+}

@@ -1,0 +1,200 @@
+//! What a session's agent proposes, for its plan and for `MEMORY.md`: one shape, one way to decide.
+
+use axum::{Json, extract::State};
+use protocol::{Instant, ProposalId, SessionId, TaskId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions::{files, proposals},
+    db,
+    domain::{self, Edit, EditState, ProposalState, plan::ProposalKind},
+    error::Error,
+    state::Board,
+    web::api::{
+        Answers,
+        json::Body,
+        query::StrictQuery,
+        shapes::{List, WriteState},
+    },
+    web::{
+        Operating, Rejection, Viewing,
+        extract::{Id, Ids},
+    },
+};
+
+/// Proposals of a session in one answer.
+const MAX_PROPOSALS: u64 = 200;
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new()
+        .routes(routes!(list_of_plan))
+        .routes(routes!(decide_of_plan))
+        .routes(routes!(list_of_memory))
+        .routes(routes!(decide_of_memory))
+}
+
+/// What an agent would like a file to say.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Proposal {
+    id: ProposalId,
+    /// What it would change.
+    kind: ProposalKind,
+    state: ProposalState,
+    /// The version that the agent saw; null: there was none.
+    base: Option<String>,
+    /// The whole text as it would be.
+    content: String,
+    note: String,
+    task_id: TaskId,
+    created_at: Instant,
+    decided_by: Option<String>,
+    decided_at: Option<Instant>,
+    /// What became of the file with the acceptance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    edit: Option<WriteState>,
+}
+
+impl Proposal {
+    fn of(proposal: domain::Proposal, edit: Option<&Edit>) -> Self {
+        Self {
+            id: proposal.id,
+            kind: proposal.kind,
+            state: proposal.state,
+            base: proposal.base_hash,
+            content: proposal.content,
+            note: proposal.note,
+            task_id: proposal.task_id,
+            created_at: proposal.created_at,
+            decided_by: proposal.decided_by,
+            decided_at: proposal.decided_at,
+            edit: edit.map(|edit| WriteState::of(edit.state)),
+        }
+    }
+}
+
+/// Which proposals.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListProposalsQuery {
+    /// Those in this state; all when absent.
+    state: Option<ProposalState>,
+}
+
+crate::words! {
+    /// Yes or no.
+    ProposalDecision {
+        Accept = "accept",
+        Reject = "reject",
+    }
+}
+
+/// What a person decides.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "decision": "accept" })))]
+pub struct DecideProposal {
+    decision: ProposalDecision,
+    /// With `accept`: this text instead of the proposed one.
+    #[serde(alias = "markdown")]
+    content: Option<String>,
+    /// The version that `content` was written for; the one that is there when absent.
+    base: Option<String>,
+}
+
+/// What the session's agent proposes for the plan, the newest first.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/plan/proposals", operation_id = "planProposals.list", tag = "sessions",
+    params(("id" = SessionId, Path), ListProposalsQuery), responses((status = 200, body = List<Proposal>), Answers))]
+async fn list_of_plan(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+    StrictQuery(asked): StrictQuery<ListProposalsQuery>,
+) -> Result<Json<List<Proposal>>, Rejection> {
+    list(&board, &caller, id, ProposalKind::Plan, asked.state).await
+}
+
+/// What the session's agent proposes for `MEMORY.md`, the newest first.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/memory/proposals", operation_id = "memoryProposals.list",
+    tag = "sessions", params(("id" = SessionId, Path), ListProposalsQuery),
+    responses((status = 200, body = List<Proposal>), Answers))]
+async fn list_of_memory(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+    StrictQuery(asked): StrictQuery<ListProposalsQuery>,
+) -> Result<Json<List<Proposal>>, Rejection> {
+    list(&board, &caller, id, ProposalKind::Memory, asked.state).await
+}
+
+async fn list(
+    board: &Board,
+    caller: &Viewing,
+    id: SessionId,
+    kind: ProposalKind,
+    state: Option<ProposalState>,
+) -> Result<Json<List<Proposal>>, Rejection> {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    let found = db::proposals::list(&mut tx, &id, kind, state, MAX_PROPOSALS).await?;
+    let items = found.into_iter().map(|proposal| Proposal::of(proposal, None)).collect();
+    Ok(Json(List { items, next: None }))
+}
+
+/// Accepts or rejects a proposal for the plan. One whose plan was changed meanwhile is answered `plan_changed`, and waits.
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/plan/proposals/{proposal}", operation_id = "planProposals.decide",
+    tag = "sessions", params(("id" = SessionId, Path), ("proposal" = ProposalId, Path)), request_body = DecideProposal,
+    responses((status = 200, body = Proposal), Answers))]
+async fn decide_of_plan(
+    State(board): State<Board>,
+    caller: Operating,
+    Ids(place): Ids<(SessionId, ProposalId)>,
+    Body(verdict): Body<DecideProposal>,
+) -> Result<Json<Proposal>, Rejection> {
+    decide(&board, &caller, ProposalKind::Plan, place, verdict).await
+}
+
+/// Accepts or rejects a proposal for `MEMORY.md`. One that met another change in the same lines is answered
+/// `memory_changed`, and waits.
+#[utoipa::path(post, path = "/api/v1/sessions/{id}/memory/proposals/{proposal}", operation_id = "memoryProposals.decide",
+    tag = "sessions", params(("id" = SessionId, Path), ("proposal" = ProposalId, Path)), request_body = DecideProposal,
+    responses((status = 200, body = Proposal), Answers))]
+async fn decide_of_memory(
+    State(board): State<Board>,
+    caller: Operating,
+    Ids(place): Ids<(SessionId, ProposalId)>,
+    Body(verdict): Body<DecideProposal>,
+) -> Result<Json<Proposal>, Rejection> {
+    decide(&board, &caller, ProposalKind::Memory, place, verdict).await
+}
+
+async fn decide(
+    board: &Board,
+    caller: &Operating,
+    kind: ProposalKind,
+    (id, proposal): (SessionId, ProposalId),
+    verdict: DecideProposal,
+) -> Result<Json<Proposal>, Rejection> {
+    let verdict = match (verdict.decision, verdict.content) {
+        (ProposalDecision::Accept, None) => proposals::Verdict::Accept,
+        (ProposalDecision::Accept, Some(text)) => proposals::Verdict::Rewrite { text, of: verdict.base },
+        (ProposalDecision::Reject, _) => proposals::Verdict::Reject,
+    };
+    let (team, by) = (&caller.team.id, &caller.by);
+    let proposed = proposals::Proposed { kind, session: &id, id: &proposal };
+    let (proposal, edit) = proposals::decide(board, team, by, proposed, verdict).await?;
+    if let Some(edit) = edit.as_ref().filter(|edit| edit.state == EditState::Conflict) {
+        files::settle(board, team, by, edit, None).await?;
+        return Err(match kind {
+            ProposalKind::Plan => Error::conflict("plan_changed", "the plan was changed meanwhile; look at it again"),
+            ProposalKind::Memory => {
+                Error::conflict("memory_changed", "MEMORY.md was changed meanwhile; look at it again")
+            }
+        }
+        .into());
+    }
+    Ok(Json(Proposal::of(proposal, edit.as_ref())))
+}

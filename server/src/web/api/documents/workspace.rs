@@ -1,0 +1,334 @@
+//! Files of a viber's workspace: through its daemon while it is there, as they were read last while it is not.
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{Entry, EntryKind, FOLDER, Hit, Instant, Listing, ViberId};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions::files::{self, FileChange, FileOp, Shown},
+    domain::EditState,
+    error::{Error, Result},
+    state::Board,
+    web::api::{
+        Answers,
+        json::{Body, MAX_BODY},
+        page,
+        query::StrictQuery,
+        shapes::WriteOutcome,
+        versions::{Base, IfChanged, IfVersion, NamedVersion, refusal, stale},
+    },
+    web::{
+        Operating, Rejection, Viewing,
+        extract::{Id, Ids},
+        layers::bodies,
+    },
+};
+
+/// Since when an answer may be old.
+const AS_OF: &str = "x-as-of";
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, write, rename, remove)).routes(routes!(search))
+}
+
+/// Which file of which viber an address names: its path decoded once, whatever it says then.
+type At = (ViberId, String);
+
+/// The rest of an address: a file of the workspace.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+struct FilePath {
+    /// A file beneath the workspace, with its folders: `notes/today.md`. Its slashes need no escaping.
+    #[param(min_length = 1, max_length = 1024)]
+    path: String,
+}
+
+/// Which bytes of a file.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its description is used")]
+pub struct Part {
+    /// `bytes=FROM-`: how much there is from there on is for the Board to say, and only of large files.
+    #[param(rename = "Range")]
+    range: Option<String>,
+}
+
+/// Which folder.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListFolderQuery {
+    /// A folder of the workspace; absent or empty for its root.
+    #[param(max_length = 1024)]
+    path: Option<String>,
+    /// The `next` of the page before.
+    #[param(pattern = "^[0-9]{0,20}$")]
+    cursor: Option<String>,
+}
+
+/// What lies in a folder, folders first.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Folder {
+    path: String,
+    items: Vec<FolderEntry>,
+    next: Option<String>,
+    /// Since when this may be old; null: it is so on the machine now.
+    as_of: Option<Instant>,
+}
+
+impl Folder {
+    pub(in crate::web::api) fn of(listing: Listing, as_of: Option<Instant>) -> Self {
+        let end = listing.from.saturating_add(listing.entries.len() as u64);
+        let next = (listing.omitted > 0 && as_of.is_none()).then(|| end.to_string());
+        let items = listing.entries.into_iter().map(FolderEntry::from).collect();
+        Self { path: listing.path, items, next, as_of }
+    }
+}
+
+/// A file or a folder.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FolderEntry {
+    name: String,
+    kind: EntryKind,
+    size: u64,
+    mtime: Option<Instant>,
+}
+
+impl From<Entry> for FolderEntry {
+    fn from(entry: Entry) -> Self {
+        Self { name: entry.name, kind: entry.kind, size: entry.size, mtime: entry.mtime }
+    }
+}
+
+/// A folder of a viber's workspace.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace", operation_id = "workspace.list", tag = "vibers",
+    params(("id" = ViberId, Path), ListFolderQuery),
+    responses((status = 200, body = Folder), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+    StrictQuery(asked): StrictQuery<ListFolderQuery>,
+) -> Result<Json<Folder>, Rejection> {
+    let from = page::number_of(asked.cursor.as_deref())?;
+    let path = asked.path.unwrap_or_default();
+    let folder = files::list(&board, &caller.team.id, &id, &path, from).await?;
+    Ok(Json(Folder::of(folder.listing, folder.as_of)))
+}
+
+/// What to look for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SearchFilesQuery {
+    /// A text of at most 200 bytes; its case does not matter.
+    #[param(min_length = 1, max_length = 200)]
+    q: String,
+}
+
+/// Where it was found.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FileHits {
+    items: Vec<FileHit>,
+    next: Option<String>,
+    /// There is more than this, or not all could be looked through in time.
+    cut: bool,
+}
+
+/// A file or folder whose name holds it, or a line that does.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FileHit {
+    path: String,
+    kind: EntryKind,
+    /// From 1 on; null: its name holds it.
+    line: Option<u64>,
+    text: Option<String>,
+}
+
+/// Looks for a text in the names and files of a viber's workspace.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/search", operation_id = "workspace.search", tag = "vibers",
+    params(("id" = ViberId, Path), SearchFilesQuery),
+    responses((status = 200, body = FileHits), Answers))]
+async fn search(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+    StrictQuery(asked): StrictQuery<SearchFilesQuery>,
+) -> Result<Json<FileHits>, Rejection> {
+    let found = files::search(&board, &caller.team.id, &id, &asked.q).await?;
+    let spot = |hit: Hit| FileHit { path: hit.path, kind: hit.kind, line: hit.line, text: hit.text };
+    Ok(Json(FileHits { items: found.hits.into_iter().map(spot).collect(), next: None, cut: found.cut }))
+}
+
+/// The bytes of a file. Of one over 1 MiB the first part (206), and others by `Range`.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.read", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfChanged, Part),
+    responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
+        (status = 206, content_type = "application/octet-stream", description = "A part of it"),
+        (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Ids((id, path)): Ids<At>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let file = files::read(&board, &caller.team.id, &id, &path, range(&headers)).await?;
+    Ok(answer(file, &headers))
+}
+
+/// Where the wanted part begins: only of large files is one given, and where it ends is ours to say.
+pub(in crate::web::api) fn range(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?;
+    range.split_once('-')?.0.parse().ok()
+}
+
+pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
+    let mut headers = HeaderMap::new();
+    let mut set = |name: &'static str, text: String| {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    };
+    let tag = format!("\"{}\"", file.hash);
+    set("etag", tag.clone());
+    // Never a page of ours, whatever a browser thinks of it.
+    set("content-type", "application/octet-stream".to_owned());
+    set("content-disposition", "attachment".to_owned());
+    set("cache-control", "no-cache".to_owned());
+    if let Some(at) = file.as_of {
+        set(AS_OF, at.to_string());
+    }
+    let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    let (from, size, length) = (file.from, file.size, file.bytes.len() as u64);
+    if !file.is_part() {
+        return (headers, file.bytes).into_response();
+    }
+    if length == 0 {
+        return Rejection(Error::BadRange { size }).into_response();
+    }
+    set("content-range", format!("bytes {from}-{}/{size}", from + length - 1));
+    (StatusCode::PARTIAL_CONTENT, headers, file.bytes).into_response()
+}
+
+/// Writes a file: the version that `If-Match` names, or a new one.
+#[utoipa::path(put, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.write", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfVersion),
+    request_body(content = String, content_type = "*/*", description = "UTF-8 text, whatever its type"),
+    responses((status = 200, body = WriteOutcome), Answers))]
+async fn write(
+    State(board): State<Board>,
+    caller: Operating,
+    Ids(at): Ids<At>,
+    named: NamedVersion,
+    request: axum::extract::Request,
+) -> Result<Response, Rejection> {
+    let bytes: Bytes = bodies::read(request.into_body(), MAX_BODY).await?;
+    let content = String::from_utf8(bytes.into());
+    let content = content.map_err(|_| Error::unacceptable("not_text", "a file is written as UTF-8 text"))?;
+    let op = FileOp::Put { content, seen: None };
+    change(&board, &caller, at, named, op).await
+}
+
+/// A new name.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "path": "notes/renamed.md" })))]
+pub struct RenameFile {
+    /// The new path, beneath the workspace. Nothing may be there.
+    #[schema(min_length = 1, max_length = 1024)]
+    path: String,
+}
+
+/// Gives a file another path: the version that `If-Match` names. A path that ends in `/` is a folder's, which needs none.
+#[utoipa::path(patch, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.rename", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfVersion), request_body = RenameFile,
+    responses((status = 200, body = WriteOutcome), Answers))]
+async fn rename(
+    State(board): State<Board>,
+    caller: Operating,
+    Ids(at): Ids<At>,
+    named: NamedVersion,
+    Body(asked): Body<RenameFile>,
+) -> Result<Response, Rejection> {
+    change(&board, &caller, at, named, FileOp::Rename { to: asked.path }).await
+}
+
+/// Moves a file to the trash of its workspace: the version that `If-Match` names. A path that ends in `/` is a folder's,
+/// which needs none.
+#[utoipa::path(delete, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.remove", tag = "vibers",
+    params(("id" = ViberId, Path), FilePath, IfVersion),
+    responses((status = 200, body = WriteOutcome), Answers))]
+async fn remove(
+    State(board): State<Board>,
+    caller: Operating,
+    Ids(at): Ids<At>,
+    named: NamedVersion,
+) -> Result<Response, Rejection> {
+    change(&board, &caller, at, named, FileOp::Delete).await
+}
+
+async fn change(
+    board: &Board,
+    caller: &Operating,
+    (id, path): At,
+    NamedVersion { base, number }: NamedVersion,
+    op: FileOp,
+) -> Result<Response, Rejection> {
+    let moves = !matches!(op, FileOp::Put { .. });
+    let (path, folder) = match path.strip_suffix('/') {
+        Some(folder) if moves => (folder.to_owned(), true),
+        _ => (path, false),
+    };
+    let base_hash = match &base {
+        _ if folder => Some(FOLDER.to_owned()),
+        Base::Seen(hash) => Some(hash.clone()),
+        Base::New => None,
+        Base::Unsaid if moves => {
+            if let Err(error @ Error::NotFound) = files::read(board, &caller.team.id, &id, &path, None).await {
+                return Err(error.into());
+            }
+            return Ok(refusal(StatusCode::PRECONDITION_REQUIRED, None, &number));
+        }
+        Base::Unsaid => None,
+    };
+    if base_hash.is_none() && !board.hub.is_connected(&id) {
+        // It would become a conflict later: that it is there is known now.
+        match files::read(board, &caller.team.id, &id, &path, None).await {
+            Ok(there) => return Ok(stale(&base, Some(there.hash), &number)),
+            Err(Error::NotFound | Error::Conflict { code: files::AWAY, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let edit = files::edit(board, &caller.team.id, &caller.by, &id, FileChange { path, base_hash, op }).await?;
+    match edit.state {
+        EditState::Queued | EditState::Applied => Ok(Json(WriteOutcome::of(edit)).into_response()),
+        EditState::Conflict | EditState::Settled => {
+            // Whoever asked is told: nobody else has to decide.
+            files::settle(board, &caller.team.id, &caller.by, &edit, None).await?;
+            if folder {
+                // There is no such folder: that is all that can be wrong with its version.
+                return Err(Error::NotFound.into());
+            }
+            Ok(stale(&base, edit.theirs_hash, &number))
+        }
+        EditState::Refused => {
+            let why = edit.reason.unwrap_or_default();
+            let code = if why.starts_with("forbidden_path") { "forbidden_path" } else { "viber_refused" };
+            Err(Error::unacceptable(code, why).into())
+        }
+    }
+}

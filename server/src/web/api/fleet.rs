@@ -1,0 +1,3 @@
+//! Vibers.
+
+pub(in crate::web::api) mod vibers;

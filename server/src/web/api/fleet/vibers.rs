@@ -1,0 +1,135 @@
+//! The fleet and how it grows.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{Instant, ViberId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions, db,
+    error::Error,
+    state::Board,
+    web::api::{
+        Answers,
+        json::{Body, MaybeBody},
+        page::{Page, PageQuery},
+        shapes::{self, Labels, List},
+    },
+    web::{Administering, Operating, Rejection, Viewing, extract::Id, install},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, change, revoke)).routes(routes!(join_token))
+}
+
+/// The team's vibers, in the order they joined.
+#[utoipa::path(get, path = "/api/v1/vibers", operation_id = "vibers.list", tag = "vibers", params(PageQuery), responses(
+    (status = 200, body = List<shapes::Viber>), Answers))]
+async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result<Json<List<shapes::Viber>>, Rejection> {
+    let after = page.after_id::<ViberId>("vibers")?;
+    let team = &caller.team.id;
+    let rows = db::vibers::list(&mut board.db.reader_of(team).await?, after.as_ref(), page.fetch()).await?;
+    Ok(Json(page.list("vibers", rows, |viber| vec![viber.id.to_string()])))
+}
+
+/// One viber.
+#[utoipa::path(get, path = "/api/v1/vibers/{id}", operation_id = "vibers.read", tag = "vibers", params(("id" = ViberId, Path)), responses(
+    (status = 200, body = shapes::Viber), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ViberId>,
+) -> Result<Json<shapes::Viber>, Rejection> {
+    let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+    Ok(Json(found.ok_or(Error::NotFound)?.into()))
+}
+
+/// What changes of a viber; what is absent stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({ "name": "kiln", "labels": { "os": "linux" }, "drained": false })))]
+pub struct ChangeViber {
+    name: Option<String>,
+    /// Replaces all labels.
+    #[schema(value_type = Option<Labels>)]
+    labels: Option<BTreeMap<String, String>>,
+    /// Takes no new task while true.
+    drained: Option<bool>,
+}
+
+/// Renames a viber, replaces its labels, drains it or takes that back.
+#[utoipa::path(patch, path = "/api/v1/vibers/{id}", operation_id = "vibers.change", tag = "vibers", params(("id" = ViberId, Path)), request_body = ChangeViber,
+    responses((status = 200, body = shapes::Viber), Answers))]
+async fn change(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<ViberId>,
+    Body(change): Body<ChangeViber>,
+) -> Result<Json<shapes::Viber>, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    if let Some(name) = &change.name {
+        actions::vibers::rename(&board, team, by, &id, name).await?;
+    }
+    if let Some(labels) = &change.labels {
+        actions::vibers::set_labels(&board, team, by, &id, labels).await?;
+    }
+    if let Some(drained) = change.drained {
+        actions::vibers::drain(&board, team, by, &id, drained).await?;
+    }
+    read(State(board), Viewing(caller.0), Id(id)).await
+}
+
+/// Revokes a viber: its credential ends, its connection closes within 2 s.
+#[utoipa::path(delete, path = "/api/v1/vibers/{id}", operation_id = "vibers.revoke", tag = "vibers", params(("id" = ViberId, Path)), responses(
+    (status = 204), Answers))]
+async fn revoke(
+    State(board): State<Board>,
+    caller: Administering,
+    Id(id): Id<ViberId>,
+) -> Result<StatusCode, Rejection> {
+    actions::vibers::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the viber that joins will be like.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(examples(json!({ "labels": { "os": "linux" } })))]
+pub struct MakeJoinToken {
+    #[schema(value_type = Labels)]
+    labels: BTreeMap<String, String>,
+}
+
+/// A join token, shown once.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinToken {
+    /// Good for one viber.
+    #[schema(pattern = "^vbj_")]
+    token: String,
+    expires_at: Instant,
+    /// What to run on the machine that joins.
+    command: String,
+}
+
+/// Makes a join token: good for one viber, for 15 minutes.
+#[utoipa::path(post, path = "/api/v1/join-tokens", operation_id = "joinTokens.make", tag = "vibers", request_body(content = Option<MakeJoinToken>), responses(
+    (status = 201, body = JoinToken), Answers))]
+async fn join_token(
+    State(board): State<Board>,
+    caller: Operating,
+    MaybeBody(joining): MaybeBody<MakeJoinToken>,
+) -> Result<Response, Rejection> {
+    let (secret, made) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &joining.labels).await?;
+    let command = install::command(&board.config.base_url(), secret.reveal());
+    let made = JoinToken { token: secret.reveal().to_owned(), expires_at: made.expires_at, command };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
+}

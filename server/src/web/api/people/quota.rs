@@ -1,0 +1,38 @@
+//! What the team uses of what it may.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions::quota,
+    state::Board,
+    web::api::Answers,
+    web::{Rejection, Viewing},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(read))
+}
+
+/// What the team uses of what it may.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Quota {
+    storage: QuotaUse,
+}
+
+/// One of the quotas, in bytes.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct QuotaUse {
+    used: u64,
+    /// Over it, files are refused with 403 `quota_exceeded`; what vibers report is still recorded.
+    limit: u64,
+}
+
+/// What the team keeps on the Board, and how much it may: events, messages and files, in bytes.
+#[utoipa::path(get, path = "/api/v1/quota", operation_id = "quota.read", tag = "team", responses((status = 200, body = Quota), Answers))]
+async fn read(State(board): State<Board>, caller: Viewing) -> Result<Json<Quota>, Rejection> {
+    let storage = quota::load(&board, &caller.team.id).await?;
+    Ok(Json(Quota { storage: QuotaUse { used: storage.used, limit: storage.limit } }))
+}

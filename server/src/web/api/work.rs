@@ -1,0 +1,7 @@
+//! Sessions, tasks, events, approvals and what a machine remembers.
+
+pub(in crate::web::api) mod approvals;
+pub(in crate::web::api) mod events;
+pub(in crate::web::api) mod imports;
+pub(in crate::web::api) mod sessions;
+pub(in crate::web::api) mod tasks;

@@ -1,0 +1,240 @@
+//! Conversations and their messages.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{Instant, Policy, SessionId, ViberId};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions, db,
+    domain::PolicyChange,
+    error::Error,
+    state::Board,
+    web::api::{
+        Answers, PREFIX,
+        json::Body,
+        page::{Page, limit_of},
+        query::StrictQuery,
+        shapes::{self, Labels, List},
+    },
+    web::{Operating, Rejection, Viewing, extract::Id},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(read, change, delete)).routes(routes!(messages))
+}
+
+/// ListSessionsQuery sessions.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListSessionsQuery {
+    /// The `next` of the page before.
+    #[param(max_length = 512)]
+    cursor: Option<String>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+    limit: Option<String>,
+    /// Those put away instead of the others.
+    archived: Option<bool>,
+    /// Those on this viber.
+    viber_id: Option<ViberId>,
+    /// A part of the title, in any case.
+    title: Option<String>,
+}
+
+/// The team's sessions, the most recently active first.
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "sessions.list", tag = "sessions", params(ListSessionsQuery), responses(
+    (status = 200, body = List<shapes::Session>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    StrictQuery(which): StrictQuery<ListSessionsQuery>,
+) -> Result<Json<List<shapes::Session>>, Rejection> {
+    let page = Page::read(which.cursor, which.limit.as_deref())?;
+    let after = match page.after("sessions")? {
+        None => None,
+        Some(place) => match place.as_slice() {
+            [at, id] => Some((
+                Instant(at.parse().map_err(|_| crate::web::api::page::bad_cursor())?),
+                id.parse::<SessionId>().map_err(|_| crate::web::api::page::bad_cursor())?,
+            )),
+            _ => return Err(crate::web::api::page::bad_cursor().into()),
+        },
+    };
+    let filter = db::sessions::Filter {
+        archived: which.archived.unwrap_or(false),
+        viber: which.viber_id,
+        title: which.title.filter(|title| !title.is_empty()),
+    };
+    let after = after.as_ref().map(|(at, id)| (*at, id));
+    let rows = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        db::sessions::list(&mut tx, caller.reader(), &filter, after, page.fetch()).await?
+    };
+    let rows = rows.into_iter().map(|line| line.session).collect();
+    let place = |session: &crate::domain::Session| vec![session.active_at.0.to_string(), session.id.to_string()];
+    Ok(Json(page.list("sessions", rows, place)))
+}
+
+/// A session to start.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schema(examples(json!({ "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3", "title": "The slow query", "memoryPolicy": "propose" })))]
+pub struct StartSession {
+    /// Where it works; without one, `labels` choose among the vibers.
+    viber_id: Option<ViberId>,
+    #[schema(value_type = Labels)]
+    labels: BTreeMap<String, String>,
+    /// `default` when absent.
+    agent_id: Option<String>,
+    title: Option<String>,
+    /// `apply` (at once) or `propose`: the agent's changes of the plan.
+    plan_policy: Option<Policy>,
+    /// The same for `MEMORY.md`.
+    memory_policy: Option<Policy>,
+    /// The agent plans first and waits for an approval.
+    approve_first: Option<bool>,
+}
+
+/// Starts a session without a task.
+#[utoipa::path(post, path = "/api/v1/sessions", operation_id = "sessions.create", tag = "sessions", request_body = StartSession, responses(
+    (status = 201, body = shapes::Session,
+        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
+async fn create(
+    State(board): State<Board>,
+    caller: Operating,
+    Body(start): Body<StartSession>,
+) -> Result<Response, Rejection> {
+    let start = actions::sessions::NewSession {
+        viber: start.viber_id,
+        labels: start.labels,
+        agent: start.agent_id,
+        title: start.title,
+        policies: PolicyChange {
+            plan: start.plan_policy,
+            memory: start.memory_policy,
+            approve_first: start.approve_first,
+        },
+        about: String::new(),
+    };
+    let session = actions::sessions::create(&board, &caller.team.id, &caller.by, start)
+        .await
+        .map_err(crate::web::api::foreign)?;
+    let place = format!("{PREFIX}/sessions/{}", session.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Session::from(session))).into_response())
+}
+
+/// One session.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}", operation_id = "sessions.read", tag = "sessions", params(("id" = SessionId, Path)), responses(
+    (status = 200, body = shapes::Session), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+) -> Result<Json<shapes::Session>, Rejection> {
+    let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+    Ok(Json(found.ok_or(Error::NotFound)?.into()))
+}
+
+/// What changes of a session; what is absent stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(examples(json!({ "title": "The slow query, second part", "pinned": true })))]
+pub struct ChangeSession {
+    title: Option<String>,
+    /// Kept on top of the list.
+    pinned: Option<bool>,
+    /// Put away.
+    archived: Option<bool>,
+    /// `apply` (at once) or `propose`: the agent's changes of the plan.
+    plan_policy: Option<Policy>,
+    /// The same for `MEMORY.md`.
+    memory_policy: Option<Policy>,
+    /// The agent plans first and waits for an approval.
+    approve_first: Option<bool>,
+}
+
+/// Renames a session, pins it or puts it away.
+#[utoipa::path(patch, path = "/api/v1/sessions/{id}", operation_id = "sessions.change", tag = "sessions", params(("id" = SessionId, Path)), request_body = ChangeSession,
+    responses((status = 200, body = shapes::Session), Answers))]
+async fn change(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+    Body(change): Body<ChangeSession>,
+) -> Result<Json<shapes::Session>, Rejection> {
+    let (team, by) = (&caller.team.id, &caller.by);
+    if let Some(title) = &change.title {
+        actions::sessions::rename(&board, team, by, &id, title).await?;
+    }
+    let policies =
+        PolicyChange { plan: change.plan_policy, memory: change.memory_policy, approve_first: change.approve_first };
+    if policies != PolicyChange::default() {
+        actions::sessions::set_policies(&board, team, by, &id, policies).await?;
+    }
+    match change.pinned {
+        Some(true) => drop(actions::sessions::pin(&board, team, by, &id).await?),
+        Some(false) => drop(actions::sessions::unpin(&board, team, by, &id).await?),
+        None => {}
+    }
+    match change.archived {
+        Some(true) => drop(actions::sessions::archive(&board, team, by, &id).await?),
+        Some(false) => drop(actions::sessions::unarchive(&board, team, by, &id).await?),
+        None => {}
+    }
+    read(State(board), Viewing(caller.0), Id(id)).await
+}
+
+/// Deletes a session with its messages and tasks.
+#[utoipa::path(delete, path = "/api/v1/sessions/{id}", operation_id = "sessions.delete", tag = "sessions", params(("id" = SessionId, Path)), responses(
+    (status = 204), Answers))]
+async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
+    actions::sessions::delete(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which messages.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListMessagesQuery {
+    /// Those with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones.
+    #[param(value_type = Option<u64>)]
+    before: Option<String>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+    limit: Option<String>,
+}
+
+/// A page of a session's messages, ascending by seq.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/messages", operation_id = "messages.list", tag = "sessions", params(("id" = SessionId, Path), ListMessagesQuery),
+    responses((status = 200, body = List<shapes::Message>), Answers))]
+async fn messages(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+    StrictQuery(which): StrictQuery<ListMessagesQuery>,
+) -> Result<Json<List<shapes::Message>>, Rejection> {
+    let limit = limit_of(which.limit.as_deref())?;
+    let before = match which.before.as_deref() {
+        None => None,
+        Some(text) => Some(crate::web::api::page::number(text).ok_or_else(crate::web::api::page::bad_cursor)?),
+    };
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    // One more than the page, the oldest, says that there are older ones.
+    let mut rows = db::messages::page(&mut tx, &id, before, u64::from(limit) + 1).await?;
+    let older = rows.len() > limit as usize;
+    if older {
+        rows.remove(0);
+    }
+    let next = rows.first().filter(|_| older).map(|oldest| oldest.seq.to_string());
+    Ok(Json(List { items: rows.into_iter().map(shapes::Message::from).collect(), next }))
+}

@@ -1,0 +1,219 @@
+//! Work: giving it, watching it, stepping in.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Extension, Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use protocol::{ArtifactId, ArtifactRef, Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    actions, db,
+    domain::{self, TaskState, idempotency::Once},
+    error::{Error, Result},
+    state::Board,
+    web::api::{
+        Answers, PREFIX,
+        json::{Body, MaybeBody},
+        page::Page,
+        plan::SentPlan,
+        query::StrictQuery,
+        shapes::{self, EmptyBody, Labels, List},
+    },
+    web::{Operating, Rejection, Viewing, extract::Id},
+};
+
+pub fn routes() -> OpenApiRouter<Board> {
+    OpenApiRouter::new()
+        .routes(routes!(list, submit))
+        .routes(routes!(read))
+        .routes(routes!(stop))
+        .routes(routes!(retry))
+        .routes(routes!(crate::web::api::events::events))
+}
+
+/// A goal and how to work on it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(examples(json!({ "goal": "Find out why the build is slow", "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3",
+    "limits": { "minutes": 30 } })))]
+pub struct SubmitTask {
+    /// At most 256 KiB.
+    #[schema(min_length = 1, max_length = 262144)]
+    goal: String,
+    /// Where it runs; must be the session's when both are given.
+    viber_id: Option<ViberId>,
+    /// Without a viber and a session: what the chosen viber must have.
+    #[schema(value_type = Option<Labels>)]
+    labels: Option<BTreeMap<String, String>>,
+    /// The session's when absent, else `default`.
+    agent_id: Option<String>,
+    /// A new session when absent.
+    session_id: Option<SessionId>,
+    /// Files that wait for the session's next task; all of them when absent.
+    #[schema(value_type = Option<Vec<ArtifactId>>)]
+    attachments: Option<Vec<Value>>,
+    /// Goes to the agent as it is.
+    context: Option<Value>,
+    plan: Option<SentPlan>,
+    /// Those of the session when absent.
+    artifacts: Option<Vec<ArtifactRef>>,
+    /// Excerpts, `{path, title?, text}`, instead of those that the agent would find itself.
+    memory: Option<Vec<Value>>,
+    /// The agent's own when absent.
+    mode: Option<Mode>,
+    /// `full` when absent.
+    stream: Option<Stream>,
+    limits: Option<Limits>,
+    /// The session's from here on: `apply` (at once) or `propose`: the agent's changes of the plan.
+    plan_policy: Option<Policy>,
+    /// The same for `MEMORY.md`.
+    memory_policy: Option<Policy>,
+    /// The agent plans first and waits for an approval.
+    approve_first: Option<bool>,
+}
+
+impl SubmitTask {
+    /// What rides along unread, as the database keeps it.
+    fn payload(&mut self) -> Option<Value> {
+        let list = |items: Option<Vec<Value>>| items.filter(|items| !items.is_empty()).map(Value::Array);
+        let fields = [
+            ("attachments", list(self.attachments.take())),
+            ("context", self.context.take()),
+            ("plan", self.plan.take().map(|plan| plan.0)),
+            ("artifacts", list(self.artifacts.take().map(|all| all.into_iter().map(|one| json!(one)).collect()))),
+            ("memory", list(self.memory.take())),
+        ];
+        let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let given: serde_json::Map<_, _> = given.filter(|(_, value)| !value.is_null()).collect();
+        (!given.is_empty()).then_some(Value::Object(given))
+    }
+}
+
+/// Gives a viber a goal. With an `Idempotency-Key` the same call answers the same task for 24 h.
+#[utoipa::path(post, path = "/api/v1/tasks", operation_id = "tasks.submit", tag = "tasks", request_body = SubmitTask,
+    responses((status = 201, body = shapes::Task,
+        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
+async fn submit(
+    State(board): State<Board>,
+    caller: Operating,
+    once: Option<Extension<Once>>,
+    Body(mut asked): Body<SubmitTask>,
+) -> Result<Response, Rejection> {
+    if asked.goal.len() > MAX_GOAL {
+        return Err(Error::TooLarge("a goal may have at most 256 KiB").into());
+    }
+    let payload = asked.payload();
+    let submit = actions::tasks::Submit {
+        goal: asked.goal,
+        session: asked.session_id,
+        viber: asked.viber_id,
+        agent: asked.agent_id,
+        labels: asked.labels.unwrap_or_default(),
+        stream: asked.stream.unwrap_or_default(),
+        mode: asked.mode,
+        limits: asked.limits.unwrap_or_default(),
+        payload,
+        policies: domain::PolicyChange {
+            plan: asked.plan_policy,
+            memory: asked.memory_policy,
+            approve_first: asked.approve_first,
+        },
+        once: once.map(|Extension(once)| once),
+        takes: None,
+    };
+    let task =
+        actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await.map_err(crate::web::api::foreign)?;
+    let place = format!("{PREFIX}/tasks/{}", task.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Task::from(task))).into_response())
+}
+
+/// ListTasksQuery tasks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListTasksQuery {
+    /// The `next` of the page before.
+    #[param(max_length = 512)]
+    cursor: Option<String>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+    limit: Option<String>,
+    state: Option<TaskState>,
+    session_id: Option<SessionId>,
+    viber_id: Option<ViberId>,
+}
+
+/// The team's tasks, the newest first.
+#[utoipa::path(get, path = "/api/v1/tasks", operation_id = "tasks.list", tag = "tasks", params(ListTasksQuery), responses(
+    (status = 200, body = List<shapes::Task>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    StrictQuery(which): StrictQuery<ListTasksQuery>,
+) -> Result<Json<List<shapes::Task>>, Rejection> {
+    let page = Page::read(which.cursor, which.limit.as_deref())?;
+    let after = page.after_id::<TaskId>("tasks")?;
+    let filter = db::tasks::Filter { state: which.state, session: which.session_id, viber: which.viber_id };
+    let team = &caller.team.id;
+    let rows = db::tasks::list(&mut board.db.reader_of(team).await?, &filter, after.as_ref(), page.fetch()).await?;
+    Ok(Json(page.list("tasks", rows, |task| vec![task.id.to_string()])))
+}
+
+/// One task.
+#[utoipa::path(get, path = "/api/v1/tasks/{id}", operation_id = "tasks.read", tag = "tasks", params(("id" = TaskId, Path)), responses(
+    (status = 200, body = shapes::Task), Answers))]
+async fn read(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<TaskId>,
+) -> Result<Json<shapes::Task>, Rejection> {
+    Ok(Json(load(&board, &caller, id).await?.into()))
+}
+
+/// A task of the caller's team.
+pub async fn load(board: &Board, caller: &Viewing, id: TaskId) -> Result<domain::Task> {
+    let found = db::tasks::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+    found.ok_or(Error::NotFound)
+}
+
+/// Why a task is stopped.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(examples(json!({ "reason": "The question has answered itself" })))]
+pub struct StopTask {
+    reason: Option<String>,
+}
+
+/// Stops a task: it is `stopped` at once, `stopConfirmedAt` tells when everything of it is dead.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/stop", operation_id = "tasks.stop", tag = "tasks", params(("id" = TaskId, Path)),
+    request_body(content = Option<StopTask>), responses((status = 200, body = shapes::Task), Answers))]
+async fn stop(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<TaskId>,
+    MaybeBody(stop): MaybeBody<StopTask>,
+) -> Result<Json<shapes::Task>, Rejection> {
+    let reason = stop.reason.unwrap_or_default();
+    let task = actions::tasks::stop(&board, &caller.team.id, &caller.by, &id, &reason).await?;
+    Ok(Json(task.into()))
+}
+
+/// Tries a task that has ended once more, as a new attempt.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", operation_id = "tasks.retry", tag = "tasks", params(("id" = TaskId, Path)),
+    request_body(content = Option<EmptyBody>), responses((status = 200, body = shapes::Task), Answers))]
+async fn retry(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<TaskId>,
+    MaybeBody(EmptyBody {}): MaybeBody<EmptyBody>,
+) -> Result<Json<shapes::Task>, Rejection> {
+    let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(Json(task.into()))
+}

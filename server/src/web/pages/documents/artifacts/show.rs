@@ -1,0 +1,176 @@
+//! One artifact: its preview, its facts, its versions, and what changed between two of them.
+
+use askama::Template;
+use axum::{
+    extract::{Query, State},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::StreamExt as _;
+use protocol::{ArtifactId, Instant};
+use serde::Deserialize;
+
+use crate::{
+    actions::artifacts::{self, Wanted},
+    db,
+    domain::{self, Artifact, Kind},
+    error::{Error, Result},
+    state::Board,
+    web::pages::pane::artifacts::{icon, words},
+    web::{
+        Rejection, Viewing,
+        extract::{Caller, Id},
+        html, links,
+        view::{Frame, Place, Shell, filters, preview},
+    },
+};
+
+/// The page's own policy: its preview may play media and hold one frame, both from here.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; \
+                      frame-src 'self'; object-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+                      frame-ancestors 'none'";
+/// Versions that are listed.
+const VERSIONS: u64 = 50;
+
+#[derive(Template)]
+#[template(path = "documents/artifacts/show.html")]
+struct Page {
+    shell: Shell,
+    slug: String,
+    session_title: String,
+    artifact: Artifact,
+    /// Since when its bytes are where they are.
+    since: Instant,
+    versions: Vec<Artifact>,
+    preview: Preview,
+    compared: Option<Compared>,
+}
+
+/// What stands in the middle.
+enum Preview {
+    /// Safe HTML, and whether it is only the beginning.
+    Text(String, bool),
+    Image,
+    Audio,
+    Video,
+    Pdf,
+    Framed,
+    /// Only to be downloaded.
+    None,
+    /// It cannot be had now: why, and what to do.
+    Away(String, &'static str),
+    /// An address.
+    Address,
+}
+
+/// This version beside another one.
+struct Compared {
+    at: Instant,
+    html: Option<String>,
+}
+
+impl Page {
+    fn place(&self) -> &'static str {
+        words(self.artifact.place().0)
+    }
+
+    fn icon(&self) -> &'static str {
+        icon(&self.artifact)
+    }
+
+    fn has_bytes(&self) -> bool {
+        !matches!(self.artifact.place().0, domain::Place::Gone | domain::Place::Link)
+    }
+}
+
+/// What is shown beside it.
+#[derive(Debug, Deserialize)]
+pub struct With {
+    with: Option<String>,
+}
+
+/// `GET /t/{team}/artifacts/{id}`
+pub async fn show(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<ArtifactId>,
+    Query(with): Query<With>,
+) -> Result<Response, Rejection> {
+    let page = page(&board, &caller, &id, with).await?;
+    let mut answer = html(&page)?.into_response();
+    answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    Ok(answer)
+}
+
+async fn page(board: &Board, caller: &Caller, id: &ArtifactId, with: With) -> Result<Page> {
+    let artifact = artifacts::load(board, &caller.team.id, id).await?;
+    let (session, versions) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let session = db::sessions::load(&mut tx, &artifact.session_id).await?;
+        (session, db::artifacts::versions(&mut tx, &artifact.session_id, &artifact.name, VERSIONS).await?)
+    };
+    let (preview, text) = preview(board, caller, &artifact).await;
+    let other = with.with.map(|with| with.parse::<ArtifactId>().map_err(|_| Error::NotFound)).transpose()?;
+    let other = other.map(|with| versions.iter().find(|one| one.id == with).ok_or(Error::NotFound)).transpose()?;
+    let compared = match (other, text) {
+        (Some(other), Some(text)) => {
+            let old = read(board, caller, other).await?.0;
+            Some(Compared { at: other.created_at, html: preview::difference(&old, &text) })
+        }
+        _ => None,
+    };
+    let shell = Shell::of(&Frame::load(board, caller).await?, caller, board.clock.now());
+    Ok(Page {
+        shell: shell.at(Place::Session(artifact.session_id.clone())).still(),
+        slug: caller.team.slug.clone(),
+        session_title: session.ok_or(Error::NotFound)?.title,
+        since: artifact.place().1,
+        artifact,
+        versions,
+        preview,
+        compared,
+    })
+}
+
+/// What can be shown of it, and its text when it has one.
+async fn preview(board: &Board, caller: &Caller, artifact: &Artifact) -> (Preview, Option<String>) {
+    let place = artifact.place().0;
+    let away = |why: &str, advice| (Preview::Away(why.to_owned(), advice), None);
+    match place {
+        domain::Place::Link => return (Preview::Address, None),
+        domain::Place::Gone => return away("Gone.", "Neither the viber nor the Board has its bytes any more."),
+        domain::Place::Offline => {
+            return away("Still on the viber, which is offline.", "It is fetched when the viber is connected again.");
+        }
+        domain::Place::Viber | domain::Place::Stored => {}
+    }
+    match artifact.kind() {
+        Kind::Image(_) => (Preview::Image, None),
+        Kind::Audio(_) => (Preview::Audio, None),
+        Kind::Video(_) => (Preview::Video, None),
+        Kind::Pdf => (Preview::Pdf, None),
+        Kind::Other => (Preview::None, None),
+        kind => match read(board, caller, artifact).await {
+            Ok((text, _)) if matches!(kind, Kind::Page(_)) => (Preview::Framed, Some(text)),
+            Ok((text, whole)) => (Preview::Text(preview::text(kind, &text, &artifact.file_name()), !whole), Some(text)),
+            Err(error) => away(&format!("It could not be fetched: {error}."), "Reload to try again."),
+        },
+    }
+}
+
+/// The beginning of a text, and whether that is all of it.
+async fn read(board: &Board, caller: &Caller, artifact: &Artifact) -> Result<(String, bool)> {
+    if artifact.size == Some(0) {
+        return Ok((String::new(), true));
+    }
+    let opened = artifacts::open(board, &caller.team.id, &artifact.id, Wanted::Span(0, preview::READ - 1)).await?;
+    let (whole, mut bytes, mut all) = (opened.range.end == opened.size, opened.bytes, Vec::new());
+    while let Some(piece) = bytes.next().await {
+        let piece = piece.map_err(|error| {
+            tracing::info!(%error, "a preview broke off");
+            Error::Unavailable { what: "the artifact", retry_after: 5 }
+        })?;
+        all.extend_from_slice(&piece);
+    }
+    Ok((String::from_utf8_lossy(&all).into_owned(), whole))
+}

@@ -1,0 +1,86 @@
+//! The tab Files: what changed last in the workspace of the session's viber, the way to all of it, and the spaces of the
+//! session's agent. What changed in a space is asked of the viber by whoever looks at it, never kept with the pane.
+
+use askama::Template;
+use protocol::ViberId;
+
+use super::Place;
+use crate::{
+    db::{self, TeamTx},
+    domain::{File, Session, Space},
+    error::Result,
+    web::{links, view::filters},
+};
+
+/// Files that are shown.
+const FILES: u64 = 40;
+
+/// What the database holds for this tab.
+#[derive(Clone, Debug)]
+pub struct Held {
+    viber: ViberId,
+    folder: String,
+    files: Vec<File>,
+    spaces: Vec<Space>,
+    /// The space that is looked into.
+    chosen: Option<Space>,
+}
+
+impl Held {
+    /// As it is now.
+    pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
+        let files = db::files::recent(tx, &session.viber_id, FILES).await?;
+        let agents = db::vibers::load(tx, &session.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
+        let own: Vec<_> = agents.into_iter().filter(|agent| agent.id == session.agent_id).collect();
+        let spaces = Space::all(&own);
+        let chosen = at.strip_prefix("space.").and_then(|id| spaces.iter().find(|space| space.id == id)).cloned();
+        let folder = format!("sessions/{}", session.id);
+        Ok(Self { viber: session.viber_id.clone(), folder, files, spaces, chosen })
+    }
+}
+
+/// The tab.
+#[derive(Template)]
+#[template(path = "documents/files/pane.html")]
+pub struct FilesView<'a> {
+    held: &'a Held,
+    place: &'a Place,
+}
+
+impl<'a> FilesView<'a> {
+    pub fn of(held: &'a Held, place: &'a Place) -> Self {
+        Self { held, place }
+    }
+
+    fn file(&self, file: &File) -> String {
+        links::file(&self.place.slug, &self.held.viber, &file.path)
+    }
+
+    fn folder(&self, path: &str) -> String {
+        links::folder(&self.place.slug, &self.held.viber, path)
+    }
+
+    /// A space in this tab, and on pages of its own.
+    fn space(&self, space: &Space) -> (String, String) {
+        let (slug, session) = (&self.place.slug, &self.place.session);
+        let at = format!("space.{}", space.id);
+        let whole = links::space(slug, &self.held.viber, &space.id, "", &[("session", session.as_str())]);
+        (links::pane_at(slug, session, "files", &at), whole)
+    }
+
+    fn front(&self) -> String {
+        links::pane(&self.place.slug, &self.place.session, "files")
+    }
+
+    fn comments(&self) -> String {
+        links::comments(&self.place.slug, &self.place.session, "")
+    }
+
+    fn by(file: &File) -> &'static str {
+        match file.changed_by.as_str() {
+            "agent" => "by an agent",
+            "board" => "from this Board",
+            _ => "on the machine",
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What one should know about a viber and an agent before giving them work.
+
+use askama::Template;
+use protocol::{AgentInfo, Instant, Mode};
+
+use crate::{
+    domain::{ContactState, Viber},
+    web::{
+        links,
+        view::{Badge, filters},
+    },
+};
+
+/// The choice of viber and agent, and the facts about it: what changes when one chooses.
+#[derive(Clone, Debug, Template)]
+#[template(path = "work/home/_choice.html")]
+pub struct Choice {
+    pub slug: String,
+    pub vibers: Vec<Option_>,
+    pub agents: Vec<Option_>,
+    pub facts: Vec<Fact>,
+    pub now: Instant,
+}
+
+/// An entry of a select.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Option_ {
+    pub value: String,
+    pub label: String,
+    pub chosen: bool,
+}
+
+/// One thing to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// `wait` when it will hinder the task, `fail` when it will end it, `mute` when it is only good to know.
+    pub tone: &'static str,
+    pub icon: &'static str,
+    pub lead: String,
+    /// When `lead` became true.
+    pub since: Option<Instant>,
+    pub rest: String,
+    pub link: Option<(String, &'static str)>,
+}
+
+impl Fact {
+    fn new(tone: &'static str, icon: &'static str, lead: impl Into<String>, rest: impl Into<String>) -> Self {
+        Self { tone, icon, lead: lead.into(), since: None, rest: rest.into(), link: None }
+    }
+
+    fn linked(mut self, to: String, words: &'static str) -> Self {
+        self.link = Some((to, words));
+        self
+    }
+}
+
+impl Choice {
+    /// With this viber and agent chosen, as far as they exist.
+    pub fn of(slug: &str, vibers: &[Viber], viber: Option<&str>, agent: Option<&str>, now: Instant) -> Self {
+        let chosen = match viber {
+            Some("") => None,
+            Some(id) => vibers.iter().find(|viber| viber.id.as_str() == id).or_else(|| best(vibers)),
+            None => best(vibers),
+        };
+        let option = |viber: &Viber| {
+            let badge = Badge::contact(viber.contact.state, viber.drained);
+            let state =
+                if badge.state == "online" { String::new() } else { format!(" ({})", badge.word.to_lowercase()) };
+            Option_ {
+                value: viber.id.to_string(),
+                label: format!("{}{state}", viber.name),
+                chosen: chosen.is_some_and(|chosen| chosen.id == viber.id),
+            }
+        };
+        let mut options: Vec<Option_> = vibers.iter().map(option).collect();
+        if vibers.len() > 1 {
+            options.push(Option_ { value: String::new(), label: "Any viber".to_owned(), chosen: chosen.is_none() });
+        }
+        let agents = chosen.map(|viber| viber.agents.as_slice()).unwrap_or_default();
+        let picked = agents
+            .iter()
+            .find(|known| Some(known.id.as_str()) == agent)
+            .or_else(|| agents.iter().find(|known| known.id == "default"))
+            .or(agents.first());
+        let facts = match chosen {
+            Some(viber) => facts(slug, viber, picked),
+            None => vec![Fact::new(
+                "mute",
+                "info",
+                "The Board chooses:",
+                " a connected viber that is not drained, the least busy one.",
+            )],
+        };
+        let label = |known: &AgentInfo| Option_ {
+            value: known.id.clone(),
+            label: if known.name.is_empty() { known.id.clone() } else { known.name.clone() },
+            chosen: picked.is_some_and(|picked| picked.id == known.id),
+        };
+        Self { slug: slug.to_owned(), vibers: options, agents: agents.iter().map(label).collect(), facts, now }
+    }
+
+    /// The gravest of the facts gives the strip its tone.
+    fn tone(&self) -> &'static str {
+        let has = |tone| self.facts.iter().any(|fact| fact.tone == tone);
+        if has("fail") {
+            "fail"
+        } else if has("wait") {
+            "wait"
+        } else {
+            "mute"
+        }
+    }
+}
+
+/// Connected before not, taking tasks before drained, idle before busy.
+fn best(vibers: &[Viber]) -> Option<&Viber> {
+    vibers.iter().min_by_key(|viber| {
+        (viber.contact.state != ContactState::Connected, viber.drained, viber.running + viber.queued)
+    })
+}
+
+/// What one should know about this viber, the gravest first.
+pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> {
+    let name = &viber.name;
+    let page = || links::viber(slug, &viber.id);
+    let mut facts = Vec::new();
+    if let Some(error) = agent.and_then(|agent| agent.error.as_ref()) {
+        let place = if error.line > 0 { format!("{}, line {}", error.file, error.line) } else { error.file.clone() };
+        facts.push(Fact::new("fail", "failed", "This agent takes no tasks.", format!(" {place}: {}", error.message)));
+    } else if let Some(why) = agent.and_then(|agent| agent.refuses.as_ref()) {
+        facts.push(Fact::new("fail", "failed", "This agent refuses tasks.", format!(" {why}")));
+    }
+    if viber.contact.state != ContactState::Connected {
+        let lead = match viber.contact.state {
+            ContactState::Unheard => format!("{name} was not heard since the Board was restarted, "),
+            _ => format!("{name} is offline since "),
+        };
+        let mut fact = Fact::new("wait", "offline", lead, ": the task waits, and starts when it is back.");
+        fact.since = Some(viber.contact.since);
+        facts.push(fact);
+    }
+    if let Some(newest) = viber.damage.last() {
+        let kept = protocol::text::head(&newest.file, 200);
+        let rest = match viber.damage.len() {
+            1 => format!(
+                ": a file of the daemon. Everything sound in it was used and sent, and what is missing is said where it is \
+                 missing. The original is kept on the machine as {kept}."
+            ),
+            n => format!(
+                ": {n} files of the daemon. Everything sound in them was used and sent, and what is missing is said where it \
+                 is missing. The originals are kept on the machine, the newest as {kept}; daemon-agent doctor names them all."
+            ),
+        };
+        let mut fact = Fact::new("wait", "note", format!("{name} found damage on its disk at "), rest);
+        fact.since = Some(newest.at);
+        facts.push(fact.linked(page(), "Its page"));
+    }
+    if viber.drained {
+        let rest = " a task named for it waits there until somebody lets it work again.";
+        facts.push(Fact::new("wait", "draining", format!("{name} is drained:"), rest).linked(page(), "Its page"));
+    }
+    if viber.cloned_at.is_some() {
+        let rest = " its credential may have been copied. Revoke it and join again.";
+        facts.push(
+            Fact::new("fail", "conflict", format!("Two machines answer as {name}:"), rest).linked(page(), "Its page"),
+        );
+    }
+    if viber.is_confined() == Some(false) {
+        let rest = " nothing in its kernel keeps commands, so they reach whatever its user can reach.";
+        facts.push(Fact::new("wait", "note", format!("{name} is unconfined:"), rest));
+    }
+    let Some(agent) = agent else {
+        facts.push(Fact::new(
+            "mute",
+            "info",
+            "",
+            format!("{name} has not told its agents yet; the task goes to its default agent."),
+        ));
+        return facts;
+    };
+    if agent.model.starts_with("demo/") {
+        let rest = " scripted answers, real tools. Add a provider's key on the machine to talk to a real model.";
+        let link = format!("{}#providers", page());
+        facts.push(
+            Fact::new("wait", "key", "This agent uses the built-in demo model:", rest).linked(link, "How to add one"),
+        );
+    }
+    if !agent.not_in_effect.is_empty() {
+        facts.push(Fact::new("mute", "info", "Not in effect yet:", format!(" {}.", agent.not_in_effect.join(", "))));
+    }
+    if viber.running > 0 {
+        let rest =
+            format!(" {} {} there now.", viber.running, if viber.running == 1 { "task runs" } else { "tasks run" });
+        facts.push(Fact::new("mute", "working", "", rest.trim_start()));
+    }
+    facts.push(Fact::new("mute", "info", "", conduct(agent)));
+    facts
+}
+
+/// How far an agent goes by itself.
+pub fn conduct(agent: &AgentInfo) -> String {
+    let asks = match agent.mode {
+        Mode::AlwaysAsk => "Asks before every tool call",
+        Mode::ViberDecides => "Asks before what it holds to be risky",
+        Mode::AlwaysExecute => "Uses its tools without asking",
+    };
+    format!("{asks}, at most {} steps a task. Model: {}.", agent.max_steps, agent.model)
+}

@@ -1,0 +1,3 @@
+//! What a person sees of their own.
+
+pub(in crate::web::pages) mod theme;

@@ -1,0 +1,158 @@
+//! What a session's page needs of the database, kept while the database stays the same.
+//!
+//! Nothing that depends on the time, or is made for one answer only, is kept. Whether the database is still the same is
+//! asked each time, in one statement.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
+
+use protocol::{OperatorId, SessionId, TeamId};
+
+use crate::{
+    db,
+    domain::Role,
+    error::Result,
+    state::Board,
+    web::pages::{
+        conversation::{Before, Carried, Talk},
+        pane,
+    },
+    web::{
+        extract::Caller,
+        view::{Frame, Shell},
+    },
+};
+
+/// HTML in a generation, bytes; the older one is dropped when the newer is full. A conversation takes a few times more.
+const GENERATION: usize = 4 * 1024 * 1024;
+
+/// A conversation and the frame around it, as they are in one version of the database.
+pub struct Read {
+    pub talk: Talk,
+    pub frame: Frame,
+    /// The messages as this reader sees them, oldest first.
+    pub messages: Vec<String>,
+    /// The seq of the first one.
+    pub first: u64,
+    /// What the pane beside it shows.
+    pub pane: pane::Held,
+}
+
+/// Whose eyes they are: two that share it are shown the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    team: TeamId,
+    slug: String,
+    session: SessionId,
+    before: Option<Before>,
+    pane: pane::Asked,
+    reader: Option<OperatorId>,
+    may_send: bool,
+    /// The rail puts sessions below days.
+    day: i64,
+}
+
+/// What was read lately: two generations, bounded by bytes. Ids are never made twice, nor versions that mean another
+/// state, so that several Boards of one process may share it.
+static SHELF: LazyLock<Mutex<Shelf<Read>>> = LazyLock::new(Mutex::default);
+
+struct Shelf<T> {
+    newer: HashMap<Key, (db::Version, Arc<T>)>,
+    older: HashMap<Key, (db::Version, Arc<T>)>,
+    /// Bytes that were put into `newer`.
+    bytes: usize,
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Self {
+        Self { newer: HashMap::new(), older: HashMap::new(), bytes: 0 }
+    }
+}
+
+impl Read {
+    /// The newest page of a conversation, or the one before the message `before`.
+    pub async fn load(
+        board: &Board,
+        caller: &Caller,
+        id: &SessionId,
+        before: Option<Before>,
+        pane: &pane::Asked,
+    ) -> Result<Arc<Self>> {
+        let key = Key {
+            team: caller.team.id.clone(),
+            slug: caller.team.slug.clone(),
+            session: id.clone(),
+            before,
+            pane: pane.clone(),
+            reader: caller.reader().cloned(),
+            may_send: caller.role >= Role::Operator,
+            day: Shell::day(board.clock.now()),
+        };
+        // Asked before anything is read: what is kept is at least as new as its version.
+        let version = board.db.version().await?;
+        let shelf = || SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = shelf().get(&key, &version) {
+            return Ok(read);
+        }
+        let talk = Talk::load(board, &caller.team.id, id, before).await?;
+        let frame = Frame::load(board, caller).await?;
+        let Carried { html: messages, first } = talk.carried(caller);
+        let bytes = messages.iter().map(String::len).sum();
+        let pane = pane::Held::load(board, &caller.team.id, &talk.session, pane).await?;
+        let read = Arc::new(Self { talk, frame, messages, first, pane });
+        shelf().put(key, version, read.clone(), bytes);
+        Ok(read)
+    }
+}
+
+impl<T> Shelf<T> {
+    fn get(&self, key: &Key, version: &db::Version) -> Option<Arc<T>> {
+        let (of, read) = self.newer.get(key).or_else(|| self.older.get(key))?;
+        (of == version).then(|| read.clone())
+    }
+
+    fn put(&mut self, key: Key, version: db::Version, read: Arc<T>, bytes: usize) {
+        if self.bytes + bytes > GENERATION {
+            self.older = std::mem::take(&mut self.newer);
+            self.bytes = 0;
+        }
+        self.bytes += bytes;
+        self.newer.insert(key, (version, read));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_stands_until_anybody_commits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = db::Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
+        let (team, slug, session) = (TeamId::new(1), "home".to_owned(), SessionId::new(1));
+        let key = Key {
+            team,
+            slug,
+            session,
+            before: None,
+            pane: pane::Asked::default(),
+            reader: None,
+            may_send: true,
+            day: 1,
+        };
+        let version = db.version().await.expect("a version");
+        let mut shelf = Shelf::default();
+        shelf.put(key.clone(), version.clone(), Arc::new("a page"), 1);
+        assert_eq!(shelf.get(&key, &db.version().await.expect("a version")).as_deref(), Some(&"a page"));
+        assert!(shelf.get(&Key { may_send: false, ..key.clone() }, &version).is_none(), "another reader");
+        db.write(|tx| Box::pin(async move { db::settings::set_fact(tx, "a", "b").await })).await.expect("a change");
+        assert!(shelf.get(&key, &db.version().await.expect("a version")).is_none(), "it changed");
+        for _ in 0..4 {
+            let other = Key { session: SessionId::new(2), ..key.clone() };
+            shelf.put(other, version.clone(), Arc::new("large"), GENERATION);
+        }
+        assert!(shelf.newer.len() + shelf.older.len() <= 2, "it is bounded");
+    }
+}

@@ -1,0 +1,158 @@
+//! Comments on lines of files: written one by one, looked through together, sent to the session's agent as one message.
+
+use askama::Template;
+use axum::{
+    extract::State,
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use axum_extra::extract::Form;
+use protocol::{CommentId, SessionId};
+use serde::Deserialize;
+
+use crate::{
+    actions::{self, comments},
+    db,
+    domain::{Comment, Session, Space},
+    error::{Error, Result},
+    state::Board,
+    web::pages::nonce,
+    web::{
+        Operating, Rejection,
+        extract::{Caller, Id},
+        html, links,
+        view::{Place, Shell, filters},
+    },
+};
+
+/// The page.
+#[derive(Template)]
+#[template(path = "work/comments/list.html")]
+struct Page {
+    shell: Shell,
+    slug: String,
+    session: Session,
+    comments: Vec<Comment>,
+    /// Sent along, so that comments sent twice are one message.
+    key: String,
+}
+
+impl Page {
+    fn verb(&self, verb: &str) -> String {
+        links::comments(&self.slug, &self.session.id, verb)
+    }
+}
+
+async fn load(board: &Board, caller: &Caller, id: &SessionId) -> Result<Session> {
+    let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
+    found.ok_or(Error::NotFound)
+}
+
+/// `GET /t/{team}/sessions/{id}/comments`
+pub async fn list(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+) -> Result<Html<String>, Rejection> {
+    let session = load(&board, &caller, &id).await?;
+    let comments = comments::of(&board, &caller.team.id, &caller.by, &session.id).await?;
+    let shell = Shell::load(&board, &caller).await?.at(Place::Elsewhere);
+    html(&Page { shell, slug: caller.team.slug.clone(), session, comments, key: nonce(&board) })
+}
+
+/// A comment as its form sends it.
+#[derive(Debug, Default, Deserialize)]
+pub struct Written {
+    #[serde(default)]
+    space: String,
+    #[serde(default)]
+    path: String,
+    /// The name that the file had before.
+    #[serde(default)]
+    from: String,
+    /// `diff` or `file`: where it was written.
+    #[serde(default)]
+    place: String,
+    #[serde(default)]
+    side: String,
+    #[serde(default)]
+    line: u64,
+    #[serde(default)]
+    quote: String,
+    #[serde(default)]
+    remark: String,
+}
+
+/// `POST /t/{team}/sessions/{id}/comments`
+pub async fn add(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+    Form(form): Form<Written>,
+) -> Result<Redirect, Rejection> {
+    let session = load(&board, &caller, &id).await?;
+    let (viber, spaces) = actions::spaces::all(&board, &caller.team.id, &session.viber_id).await?;
+    let space = spaces.into_iter().find(|space| space.id == form.space);
+    let unknown = || Error::unacceptable("space_not_found", "no agent of this session's viber declares this space");
+    let space: Space = space.ok_or_else(unknown)?;
+    let side = form.side.parse().map_err(|_| Error::Malformed("say which side the line is on".to_owned()))?;
+    let says = [("path", form.path.as_str()), ("from", &form.from), ("session", session.id.as_str())];
+    let says = says.into_iter().filter(|(_, value)| !value.is_empty());
+    let back = match form.place.as_str() {
+        "file" => ("files", says.chain([("source", "1")]).collect::<Vec<_>>()),
+        _ => ("diff", says.collect()),
+    };
+    let back = links::space(&caller.team.slug, &viber.id, &space.id, back.0, &back.1);
+    let back = format!("{back}#{side}{}", form.line);
+    let remark = form.remark.replace("\r\n", "\n");
+    let new = comments::NewComment { path: form.path, side, line: form.line, quote: form.quote, remark };
+    comments::add(&board, &caller.team.id, &caller.by, &session.id, (&space, new)).await?;
+    Ok(Redirect::to(&back))
+}
+
+/// Which comments.
+#[derive(Debug, Default, Deserialize)]
+pub struct Which {
+    #[serde(default)]
+    comment: Vec<String>,
+    #[serde(default)]
+    key: String,
+}
+
+impl Which {
+    fn ids(&self) -> Result<Vec<CommentId>> {
+        self.comment.iter().map(|id| id.parse().map_err(|_| Error::NotFound)).collect()
+    }
+}
+
+/// `POST /t/{team}/sessions/{id}/comments/withdraw`
+pub async fn withdraw(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+    Form(which): Form<Which>,
+) -> Result<Redirect, Rejection> {
+    let session = load(&board, &caller, &id).await?;
+    for comment in which.ids()? {
+        comments::remove(&board, &caller.team.id, &caller.by, &session.id, &comment).await?;
+    }
+    Ok(Redirect::to(&links::comments(&caller.team.slug, &session.id, "")))
+}
+
+/// `POST /t/{team}/sessions/{id}/comments/send`: those that the page showed, as the session's next message.
+pub async fn send(
+    State(board): State<Board>,
+    caller: Operating,
+    Id(id): Id<SessionId>,
+    Form(which): Form<Which>,
+) -> Result<Response, Rejection> {
+    let session = load(&board, &caller, &id).await?;
+    let (slug, ids) = (&caller.team.slug, which.ids()?);
+    match comments::send(&board, &caller.team.id, &caller.by, &session.id, (&ids, &which.key)).await {
+        Ok(task) => Ok(Redirect::to(&links::session(slug, &task.session_id)).into_response()),
+        // Sent or removed from another window: what is left is shown.
+        Err(Error::Conflict { code: "comments_changed", .. }) => {
+            Ok(Redirect::to(&links::comments(slug, &session.id, "")).into_response())
+        }
+        Err(error) => Err(error.into()),
+    }
+}

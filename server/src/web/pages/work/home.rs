@@ -1,0 +1,197 @@
+//! A team's home: what should be done, and what was done lately.
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Query, State},
+    http::{StatusCode, header},
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use protocol::{Policy, ViberId};
+use serde::Deserialize;
+
+use crate::{
+    actions,
+    db::{self, sessions::Filter},
+    domain::{PolicyChange, Role},
+    error::{Error, Result},
+    state::Board,
+    web::pages::{busy, join::Joining, nonce, once, preflight::Choice, sessions::Line},
+    web::{
+        Operating, Rejection, Viewing,
+        extract::Caller,
+        html, html_with, links,
+        view::{Place, Shell, filters},
+    },
+};
+
+/// Vibers that the choice offers.
+const VIBERS: u64 = 500;
+/// Sessions under the composer.
+const RECENT: u64 = 8;
+
+/// The page.
+#[derive(Template)]
+#[template(path = "work/home/show.html")]
+struct Page {
+    shell: Shell,
+    slug: String,
+    goal: String,
+    key: String,
+    first: bool,
+    propose: bool,
+    error: Option<String>,
+    choice: Choice,
+    recent: Vec<Line>,
+    joining: Joining,
+    may_send: bool,
+}
+
+/// What the form starts with.
+#[derive(Debug, Default, Deserialize)]
+pub struct Start {
+    goal: Option<String>,
+    viber: Option<String>,
+    agent: Option<String>,
+    /// There when they are on.
+    first: Option<String>,
+    propose: Option<String>,
+}
+
+/// `GET /t/{team}`
+pub async fn show(
+    State(board): State<Board>,
+    caller: Viewing,
+    Query(start): Query<Start>,
+) -> Result<Html<String>, Rejection> {
+    html(&page(&board, &caller, start, None).await?)
+}
+
+async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String>) -> Result<Page> {
+    let (vibers, recent) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let vibers = db::vibers::list(&mut tx, None, VIBERS).await?;
+        (vibers, db::sessions::list(&mut tx, caller.reader(), &Filter::default(), None, RECENT).await?)
+    };
+    let shell = Shell::load(board, caller).await?.at(Place::Home);
+    let slug = caller.team.slug.clone();
+    let choice = Choice::of(&slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), shell.now);
+    Ok(Page {
+        joining: Joining::offer(board, caller),
+        shell,
+        slug,
+        goal: start.goal.unwrap_or_default(),
+        key: nonce(board),
+        first: start.first.is_some(),
+        propose: start.propose.is_some(),
+        error,
+        choice,
+        recent: recent.into_iter().map(Line::from).collect(),
+        may_send: caller.role >= Role::Operator,
+    })
+}
+
+/// `GET /t/{team}/preflight`: the choice and its facts, after one chose.
+pub async fn preflight(
+    State(board): State<Board>,
+    caller: Viewing,
+    Query(start): Query<Start>,
+) -> Result<Html<String>, Rejection> {
+    let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, VIBERS).await?;
+    let now = board.clock.now();
+    html(&Choice::of(&caller.team.slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), now))
+}
+
+/// A goal for a viber.
+#[derive(Debug, Deserialize)]
+pub struct Goal {
+    pub(in crate::web::pages) goal: String,
+    #[serde(default)]
+    viber: String,
+    #[serde(default)]
+    agent: String,
+    #[serde(default)]
+    key: String,
+    /// The agent plans first, and waits.
+    first: Option<String>,
+    /// Its changes of the plan are proposed.
+    propose: Option<String>,
+}
+
+impl Goal {
+    /// What the form starts with when it comes back.
+    fn again(self) -> Start {
+        let (goal, viber, agent) = (Some(self.goal), Some(self.viber), Some(self.agent));
+        Start { goal, viber, agent, first: self.first, propose: self.propose }
+    }
+
+    fn viber(&self) -> Result<Option<ViberId>> {
+        match self.viber.as_str() {
+            "" => Ok(None),
+            id => id.parse().map(Some).map_err(|_| Error::NotFound),
+        }
+    }
+
+    fn agent(&self) -> Option<String> {
+        (!self.agent.is_empty()).then(|| self.agent.clone())
+    }
+
+    fn policies(&self) -> PolicyChange {
+        PolicyChange {
+            plan: self.propose.as_ref().map(|_| Policy::Propose),
+            memory: None,
+            approve_first: self.first.as_ref().map(|_| true),
+        }
+    }
+
+    /// A session for it, without a task.
+    pub(in crate::web::pages) fn start(&self) -> Result<actions::sessions::NewSession> {
+        let (viber, agent, policies) = (self.viber()?, self.agent(), self.policies());
+        Ok(actions::sessions::NewSession { viber, agent, policies, about: self.goal.clone(), ..Default::default() })
+    }
+}
+
+/// `POST /t/{team}/tasks`: a new session with its first task.
+pub async fn submit(
+    State(board): State<Board>,
+    caller: Operating,
+    Form(form): Form<Goal>,
+) -> Result<Response, Rejection> {
+    let words = |word: &Option<String>| word.clone().unwrap_or_default();
+    let (first, propose) = (words(&form.first), words(&form.propose));
+    let submit = actions::tasks::Submit {
+        goal: form.goal.replace("\r\n", "\n"),
+        viber: form.viber()?,
+        agent: form.agent(),
+        once: once(&form.key, &[&form.goal, &form.viber, &form.agent, &first, &propose]),
+        policies: form.policies(),
+        ..Default::default()
+    };
+    match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
+        Ok(task) => Ok(Redirect::to(&links::session(&caller.team.slug, &task.session_id)).into_response()),
+        Err(error) => Ok(again(&board, &caller, form, error).await?),
+    }
+}
+
+/// The form as it was filled in, and what is wrong: nothing that was written is lost.
+pub(in crate::web::pages) async fn again(
+    board: &Board,
+    caller: &Caller,
+    form: Goal,
+    error: Error,
+) -> Result<Response, Rejection> {
+    match error {
+        Error::Unacceptable { message, .. } | Error::Conflict { message, .. } => {
+            html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(board, caller, form.again(), Some(message)).await?)
+        }
+        Error::Unavailable { what, retry_after } => {
+            // The same key, should it have arrived after all.
+            let key = form.key.clone();
+            let mut page = page(board, caller, form.again(), Some(busy(what))).await?;
+            page.key = key;
+            let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
+            Ok(([(header::RETRY_AFTER, retry_after.to_string())], answer).into_response())
+        }
+        error => Err(error.into()),
+    }
+}

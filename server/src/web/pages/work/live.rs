@@ -1,0 +1,411 @@
+//! The one stream of a tab: regions of the page as they change, and the log of the task that is watched.
+//!
+//! A viewer is polled, never pushed to: nothing queues up for one that reads slowly. The hub's bells say that something
+//! changed, the database says what; a region is sent when its HTML differs from what was sent last.
+
+mod talk;
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    hash::{DefaultHasher, Hash, Hasher},
+    pin::Pin,
+    time::Duration,
+};
+
+use askama::Template;
+use axum::{
+    body::{Body, Bytes},
+    extract::{Query, State},
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use protocol::{JoinTokenId, SessionId, ViberId};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    db,
+    error::{Error, Result},
+    hub::{Listener, News},
+    measure,
+    state::Board,
+    web::pages::{conversation::Talk, files, join::JoinLive, pane, patches, viber::StateView, vibers},
+    web::{
+        Rejection, Viewing,
+        extract::Caller,
+        stream::{KEEP_ALIVE, kept_alive, revoked},
+        view::{Shell, shell::RailView},
+    },
+};
+
+/// Between two looks at what changed: at most four a second.
+const PACE: Duration = Duration::from_millis(250);
+/// After the database did not answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Measurements ring no bell: pages that show them look by themselves.
+const MEASURE: Duration = Duration::from_secs(15);
+
+/// What the tab shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum View {
+    Rail,
+    Home,
+    Vibers,
+    Viber(ViberId),
+    Joining(JoinTokenId),
+    Session(SessionId),
+    Files { viber: ViberId, how: String, path: String },
+}
+
+impl View {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text.split_once(':') {
+            None if text == "home" => Self::Home,
+            None if text == "vibers" => Self::Vibers,
+            None if text == "rail" => Self::Rail,
+            Some(("viber", id)) => Self::Viber(id.parse().ok()?),
+            Some(("join", id)) => Self::Joining(id.parse().ok()?),
+            Some(("session", id)) => Self::Session(id.parse().ok()?),
+            Some(("files", rest)) => {
+                let mut parts = rest.splitn(3, ':');
+                let (viber, how) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
+                Self::Files { viber, how, path: parts.next()?.to_owned() }
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl View {
+    /// Whether a file that changed is among what is shown: the file itself, or another one in the folder beside it.
+    fn shows(&self, of: &ViberId, changed: &str) -> bool {
+        let above = |path: &str| path.rsplit_once('/').map_or_else(String::new, |(above, _)| above.to_owned());
+        match self {
+            Self::Files { viber, .. } if viber != of => false,
+            Self::Files { .. } if changed.is_empty() => true,
+            Self::Files { how, path, .. } if how == "folder" => {
+                path.is_empty() || changed.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
+            }
+            Self::Files { path, .. } => path == changed || above(path) == above(changed),
+            // Its plan, and what stands beside it.
+            Self::Session(id) => changed.is_empty() || changed.starts_with(&format!("sessions/{id}/")),
+            _ => false,
+        }
+    }
+}
+
+/// Where the tab stands.
+#[derive(Debug, Deserialize)]
+pub struct Asked {
+    view: String,
+    /// `{task}:{attempt}.{seq}`; `Last-Event-ID` goes before it.
+    #[serde(default)]
+    cursor: String,
+    /// The tab of the pane that the page shows.
+    #[serde(default)]
+    pane: Option<String>,
+    /// The newest message that the page shows.
+    #[serde(default)]
+    last: u64,
+}
+
+/// `GET /t/{team}/live`
+pub async fn watch(
+    State(board): State<Board>,
+    caller: Viewing,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let view = View::parse(&asked.view).ok_or(Error::NotFound)?;
+    let cursor = headers.get("last-event-id").and_then(|id| id.to_str().ok()).unwrap_or(&asked.cursor).to_owned();
+    let news = board.hub.listen(&caller.team.id);
+    let mut workspace = None;
+    let talk = match &view {
+        View::Session(id) => {
+            let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
+            workspace = Some(found.ok_or(Error::NotFound)?.viber_id);
+            Some(talk::Watched::new(id.clone(), &cursor, asked.last))
+        }
+        _ => None,
+    };
+    let gone = Box::pin(revoked(board.clone(), caller.0.clone()));
+    let now = Instant::now();
+    let watcher = Watcher {
+        board,
+        caller: caller.0,
+        view,
+        pane: pane::Asked::of(asked.pane.as_deref(), None),
+        workspace,
+        news,
+        gone,
+        talk,
+        sent: HashMap::new(),
+        stale: Stale::ALL,
+        fleet: None,
+        next_look: now,
+        next_measure: now + MEASURE,
+        over: false,
+        ready: vec![Bytes::from_static(b"retry: 1000\n\n")],
+    };
+    let bytes =
+        stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|bytes| (bytes, watcher)) });
+    let viewer = measure::Viewer::open();
+    let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE), move |bytes| {
+        let _counted = &viewer;
+        Ok::<_, Infallible>(bytes)
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        // nginx buffers answers unless told otherwise.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::from_stream(bytes)).into_response())
+}
+
+/// What may differ from what was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stale {
+    rail: bool,
+    place: bool,
+}
+
+impl Stale {
+    const ALL: Self = Self { rail: true, place: true };
+    const NONE: Self = Self { rail: false, place: false };
+}
+
+/// One tab.
+struct Watcher {
+    board: Board,
+    caller: Caller,
+    view: View,
+    /// Of a session: the tab beside the conversation.
+    pane: pane::Asked,
+    /// Of a session: whose files its tab Files shows.
+    workspace: Option<ViberId>,
+    news: Listener,
+    gone: Pin<Box<dyn Future<Output = ()> + Send>>,
+    talk: Option<talk::Watched>,
+    /// The hash of what was sent last, by region.
+    sent: HashMap<String, u64>,
+    stale: Stale,
+    /// How many vibers there were: a page that shows none is fetched anew when the first one comes.
+    fleet: Option<usize>,
+    next_look: Instant,
+    next_measure: Instant,
+    over: bool,
+    ready: Vec<Bytes>,
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if !self.ready.is_empty() {
+                return Some(self.ready.drain(..).collect::<Vec<_>>().concat().into());
+            }
+            if self.over {
+                return None;
+            }
+            let soft = self.board.shutdown.soft.clone();
+            let regions = (self.stale != Stale::NONE).then_some(self.next_look);
+            let lanes = self.talk.as_ref().and_then(talk::Watched::due);
+            let look = [regions, lanes].into_iter().flatten().min();
+            let measures = matches!(self.view, View::Vibers | View::Viber(_));
+            tokio::select! {
+                biased;
+                () = soft.cancelled() => self.end("shutdown"),
+                () = &mut self.gone => self.end("revoked"),
+                news = self.news.next() => self.hear(&news),
+                frame = talk::next(&mut self.talk) => self.follow(frame),
+                () = sleep_until(look.unwrap_or(self.next_look)), if look.is_some() => self.look().await,
+                () = sleep_until(self.next_measure), if measures => {
+                    self.next_measure = Instant::now() + MEASURE;
+                    self.stale.place = true;
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, reason: &str) {
+        self.ready.push(patches::frame(None, "end", reason));
+        self.over = true;
+    }
+
+    fn hear(&mut self, news: &News) {
+        let ours = |id: &SessionId| matches!(&self.view, View::Session(session) if session == id);
+        let (rail, place) = match news {
+            News::Session(id) | News::Task { session: id, .. } => {
+                (true, ours(id) || matches!(self.view, View::Vibers | View::Viber(_)))
+            }
+            News::Viber(_) => (true, true),
+            News::File { viber, path } => {
+                let tab = self.pane.tab == pane::Tab::Files && self.workspace.as_ref() == Some(viber);
+                (false, tab || self.view.shows(viber, path))
+            }
+            News::Team => (true, false),
+            News::Revoked(_) => (false, false),
+            News::Anything => (true, true),
+        };
+        self.stale = Stale { rail: self.stale.rail || rail, place: self.stale.place || place };
+    }
+
+    fn follow(&mut self, frame: crate::live::Frame) {
+        let Some(talk) = &mut self.talk else { return };
+        if let Some(bytes) = talk.hear(frame) {
+            self.ready.push(bytes);
+        }
+    }
+
+    async fn look(&mut self) {
+        let now = Instant::now();
+        let regions = self.next_look <= now;
+        let wait = match self.gather(regions).await {
+            Ok(()) if !regions => return,
+            Ok(()) => PACE,
+            // The session or viber is not there any more: the page will say so when it is fetched anew.
+            Err(Error::NotFound) => {
+                self.ready.push(patches::frame(None, "reset", ""));
+                self.over = true;
+                PACE
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a live page waits for the database");
+                self.stale = Stale::ALL;
+                PATIENCE
+            }
+        };
+        self.next_look = Instant::now() + wait;
+    }
+
+    /// Looks at what is stale. Between two looks at regions (`regions` is false) only the conversation moves on.
+    async fn gather(&mut self, regions: bool) -> Result<()> {
+        let stale = if regions { std::mem::take(&mut self.stale) } else { Stale::NONE };
+        let due = self.talk.as_ref().and_then(talk::Watched::due).is_some_and(|at| at <= Instant::now());
+        if let Some(talk) = self.talk.as_mut().filter(|_| due || stale.place) {
+            let found = talk.look(&self.board, &self.caller).await?;
+            self.ready.extend(found.log);
+            self.stale.rail |= found.read;
+            if regions {
+                if let Some(dock) = found.dock {
+                    self.region("dock", dock.to_string(), &dock.ageless());
+                }
+                if let Some(place) = found.place {
+                    let html = render(&place)?;
+                    self.region("where", html.clone(), &html);
+                }
+                if let Some(talk) = found.talk {
+                    self.show_pane(&talk).await?;
+                }
+            } else {
+                self.stale.place = true;
+            }
+        } else if stale.place && self.talk.is_none() {
+            self.place().await?;
+        }
+        if stale.rail {
+            let shell = Shell::load(&self.board, &self.caller).await?.at(self.here());
+            let html = render(&RailView { shell: &shell })?;
+            self.region("rail", html.clone(), &html);
+        }
+        Ok(())
+    }
+
+    /// The tab beside the conversation, and the strip with its numbers.
+    async fn show_pane(&mut self, talk: &Talk) -> Result<()> {
+        let held = pane::Held::load(&self.board, &self.caller.team.id, &talk.session, &self.pane).await?;
+        let asked = self.pane.clone();
+        let pane = pane::Pane::of(&asked, &held, talk, &self.caller, self.board.clock.now());
+        let (body, ageless, strip) = (pane.body()?, pane.ageless()?, pane.strip()?);
+        self.region("pane", body, &ageless);
+        self.region("strip", strip.clone(), &strip);
+        Ok(())
+    }
+
+    fn here(&self) -> crate::web::view::Place {
+        use crate::web::view::Place;
+        match &self.view {
+            View::Rail => Place::Elsewhere,
+            View::Home => Place::Home,
+            View::Vibers => Place::Vibers,
+            View::Viber(id) => Place::Viber(id.clone()),
+            View::Joining(id) => Place::Joining(id.clone()),
+            View::Session(id) => Place::Session(id.clone()),
+            View::Files { viber, how, path } => Place::Files(viber.clone(), how.clone(), path.clone()),
+        }
+    }
+
+    async fn place(&mut self) -> Result<()> {
+        match self.view.clone() {
+            View::Rail | View::Session(_) => {}
+            View::Home => {
+                let (all, connected) =
+                    db::vibers::reach(&mut self.board.db.reader_of(&self.caller.team.id).await?).await?;
+                match self.fleet.replace(all * 1_000_000 + connected) {
+                    // The first viber turns the page into another one.
+                    Some(before) if before < 1_000_000 && all > 0 => self.ready.push(patches::frame(None, "reset", "")),
+                    Some(before) if before != all * 1_000_000 + connected => {
+                        self.ready.push(patches::frame(None, "nudge", "choice"));
+                    }
+                    _ => {}
+                }
+            }
+            View::Vibers => {
+                let rows = vibers::read(&self.board, &self.caller).await?;
+                for viber in rows {
+                    let row = vibers::Row::of(&self.board, &self.caller.team.slug, viber);
+                    let (name, html) = (row.viber.id.to_string(), render(&row)?);
+                    self.region(&name, html.clone(), &html);
+                }
+            }
+            View::Viber(id) => {
+                let found = db::vibers::load(&mut self.board.db.reader_of(&self.caller.team.id).await?, &id).await?;
+                let viber = found.ok_or(Error::NotFound)?;
+                let html = render(&StateView::of(&self.board, viber))?;
+                self.region("viber", html.clone(), &html);
+            }
+            View::Files { viber, how, path } => {
+                for (name, html) in files::regions(&self.board, &self.caller, &viber, &how, &path).await? {
+                    self.region(name, html.clone(), &html);
+                }
+            }
+            View::Joining(id) => {
+                let joining = JoinLive::load(&self.board, &self.caller, &id).await?.ok_or(Error::NotFound)?;
+                let html = render(&joining)?;
+                self.region("join", html.clone(), &html);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a region unless it was sent like this. `ageless` is what of it counts as a change: ages grow by themselves.
+    fn region(&mut self, name: &str, html: String, ageless: &str) {
+        let mut hasher = DefaultHasher::new();
+        ageless.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.sent.insert(name.to_owned(), hash) != Some(hash) {
+            self.ready.push(patches::frame(None, "region", &html));
+        }
+    }
+}
+
+fn render(template: &impl Template) -> Result<String> {
+    template.render().map_err(|error| Error::Internal(format!("a template: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_named_exactly() {
+        let id = SessionId::new(1);
+        assert_eq!(View::parse(&format!("session:{id}")), Some(View::Session(id)));
+        assert_eq!(View::parse("vibers"), Some(View::Vibers));
+        for bad in ["", "session", "session:", "session:x", "settings:1", "viber:ses_1"] {
+            assert_eq!(View::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The list of sessions: search by title, archived ones, page by page.
+
+use askama::Template;
+use axum::{
+    extract::{Query, State},
+    response::Html,
+};
+use protocol::{Instant, SessionId};
+use serde::Deserialize;
+
+use crate::{
+    db::{self, sessions::Filter},
+    domain::{Role, SessionLine},
+    state::Board,
+    web::{
+        Rejection, Viewing, html, links,
+        view::{Badge, Place, Shell, filters},
+    },
+};
+
+/// Lines of a page.
+const LINES: usize = 50;
+
+/// The page.
+#[derive(Template)]
+#[template(path = "work/sessions/list.html")]
+struct Page {
+    shell: Shell,
+    slug: String,
+    q: String,
+    archived: bool,
+    lines: Vec<Line>,
+    next: Option<String>,
+    may_act: bool,
+}
+
+impl Page {
+    fn put_away(&self, line: &Line) -> String {
+        links::session_verb(&self.slug, &line.id, if self.archived { "unarchive" } else { "archive" })
+    }
+}
+
+/// A session in a list.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub id: SessionId,
+    pub title: String,
+    pub viber: String,
+    pub agent: String,
+    pub badge: Badge,
+    pub unread: bool,
+    pub pinned: bool,
+    pub active_at: Instant,
+}
+
+impl From<SessionLine> for Line {
+    fn from(line: SessionLine) -> Self {
+        let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
+        Self {
+            unread: line.unread && line.task.as_ref().is_none_or(|task| task.state.is_final()),
+            badge,
+            pinned: line.session.pinned_at.is_some(),
+            id: line.session.id,
+            title: line.session.title,
+            viber: line.viber_name,
+            agent: line.session.agent_id,
+            active_at: line.session.active_at,
+        }
+    }
+}
+
+/// What the list shows.
+#[derive(Debug, Default, Deserialize)]
+pub struct Asked {
+    #[serde(default)]
+    q: String,
+    #[serde(default)]
+    archived: String,
+    /// `{active at}.{session}` of the last line of the page before.
+    #[serde(default)]
+    after: String,
+}
+
+/// `GET /t/{team}/sessions`
+pub async fn list(
+    State(board): State<Board>,
+    caller: Viewing,
+    Query(asked): Query<Asked>,
+) -> Result<Html<String>, Rejection> {
+    let q = protocol::text::head(asked.q.trim(), 200).to_owned();
+    let archived = !asked.archived.is_empty();
+    let filter = Filter { archived, title: (!q.is_empty()).then(|| db::clean(&q)), ..Filter::default() };
+    let after = cursor(&asked.after);
+    let after = after.as_ref().map(|(at, id)| (*at, id));
+    let mut lines = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        db::sessions::list(&mut tx, caller.reader(), &filter, after, LINES as u64 + 1).await?
+    };
+    let more = lines.len() > LINES;
+    lines.truncate(LINES);
+    let lines: Vec<Line> = lines.into_iter().map(Line::from).collect();
+    let slug = caller.team.slug.clone();
+    let next = lines.last().filter(|_| more).map(|last| {
+        let flag = if archived { "&archived=1" } else { "" };
+        let after = format!("{}.{}", last.active_at.millis(), last.id);
+        format!("{}?q={}{flag}&after={after}", links::sessions(&slug), links::escape(&q))
+    });
+    let shell = Shell::load(&board, &caller).await?.at(Place::Sessions);
+    html(&Page { shell, slug, q, archived, lines, next, may_act: caller.role >= Role::Operator })
+}
+
+/// A cursor that is none starts at the top.
+fn cursor(text: &str) -> Option<(Instant, SessionId)> {
+    let (at, id) = text.split_once('.')?;
+    Some((Instant(at.parse().ok()?), id.parse().ok()?))
+}

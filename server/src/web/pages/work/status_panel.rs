@@ -1,0 +1,321 @@
+//! The dock's upper half: what the session's task is doing, since when and why, and what waits behind it.
+
+use askama::Template;
+use protocol::{ErrorCode, Instant, TaskError, UsageSource};
+
+use crate::{
+    db::imports::Progress,
+    domain::{ContactState, Delivery, Role, Task, TaskState, WaitingFor},
+    web::pages::conversation::Talk,
+    web::{
+        extract::Caller,
+        links,
+        view::{Badge, cut::cut, filters, lanes, message, time},
+    },
+};
+
+/// The dock's upper half: a region of its own.
+#[derive(Clone, Debug, Template)]
+#[template(path = "work/sessions/_status_panel.html")]
+pub struct DockView {
+    pub now: Instant,
+    pub task: TaskView,
+    pub queued: Vec<Queued>,
+    /// Tasks that wait behind those.
+    pub more: usize,
+    /// How much of the machine's log was taken over, while the rest is.
+    pub taking: Option<Progress>,
+    /// It comes along with something else and finds its place by its id.
+    pub swap: bool,
+}
+
+/// The state of the task at work, else of the newest one.
+#[derive(Clone, Debug)]
+pub struct TaskView {
+    /// `None` before the first task.
+    pub state: Option<TaskState>,
+    pub waiting: Option<WaitingFor>,
+    pub badge: Badge,
+    /// Words, then an age, then words: each may be missing.
+    pub cause: Vec<Cause>,
+    pub facts: String,
+    pub failure: Option<Failure>,
+    pub stop: Option<String>,
+    pub retry: Option<String>,
+    /// It waits for a word: where that is said.
+    pub review: Option<String>,
+}
+
+/// A piece of the sentence that says why it is so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Words(String),
+    /// How long ago.
+    Ago(Instant),
+    /// How long still.
+    Left(Instant),
+    Clock(Instant),
+}
+
+/// Cause, consequence, next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub cause: String,
+    pub effect: &'static str,
+    pub next: String,
+    pub code: &'static str,
+}
+
+/// A task that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    pub goal: String,
+    /// Takes it out of the queue; absent for viewers.
+    pub withdraw: Option<String>,
+}
+
+/// What is shown of a queued goal, bytes of HTML.
+const GOAL: usize = 240;
+/// What is shown of a step that the viber suggests after an error, bytes of HTML.
+const NEXT: usize = 2_000;
+/// Queued tasks that are shown.
+const QUEUED: usize = 40;
+
+impl DockView {
+    /// From the conversation as it is.
+    pub fn of(talk: &Talk, caller: &Caller, now: Instant) -> Self {
+        let more = talk.open.len().saturating_sub(1 + QUEUED);
+        let queued = talk.open.iter().skip(1).take(QUEUED).map(|task| Queued {
+            goal: cut(&task.goal, GOAL),
+            withdraw: acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, "stop")),
+        });
+        Self { now, task: TaskView::of(talk, caller), queued: queued.collect(), more, taking: talk.taking, swap: false }
+    }
+
+    /// What of it is no age: two that differ elsewhere are told apart.
+    pub fn ageless(&self) -> String {
+        Self { now: Instant(0), ..self.clone() }.to_string()
+    }
+
+    /// The same, as a companion of another fragment.
+    pub fn out_of_band(self) -> String {
+        Self { swap: true, ..self }.to_string()
+    }
+}
+
+fn acts(caller: &Caller) -> bool {
+    caller.role >= Role::Operator
+}
+
+impl TaskView {
+    /// From the current task of the conversation.
+    fn of(talk: &Talk, caller: &Caller) -> Self {
+        let Some(task) = &talk.current else { return Self::empty() };
+        let viber = talk.viber.as_ref().map_or("its viber, which was removed", |viber| viber.name.as_str());
+        let verb = |verb| acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, verb));
+        let asks = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Approval);
+        let review = asks && task.state == TaskState::Running;
+        let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && talk.viber.is_some();
+        Self {
+            state: Some(task.state),
+            waiting: task.waiting.as_ref().map(|waiting| waiting.cause),
+            badge: Badge::task(task),
+            cause: cause(task, viber, talk),
+            facts: facts(task),
+            failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(Failure::of),
+            stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
+            retry: again.then(|| verb("retry")).flatten(),
+            review: review.then(|| links::pane(&caller.team.slug, &talk.session.id, "plan")),
+        }
+    }
+
+    fn empty() -> Self {
+        Self {
+            state: None,
+            waiting: None,
+            badge: Badge::IDLE,
+            cause: vec![],
+            facts: String::new(),
+            failure: None,
+            stop: None,
+            retry: None,
+            review: None,
+        }
+    }
+}
+
+fn words(text: impl Into<String>) -> Cause {
+    Cause::Words(text.into())
+}
+
+fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
+    let heard = task.contact.state == ContactState::Connected;
+    match task.state {
+        TaskState::Pending | TaskState::Running if task.contact.state == ContactState::Unheard => {
+            vec![
+                words(format!("{viber} was not heard since the Board was restarted, ")),
+                Cause::Clock(task.contact.since),
+                words(". Work goes on there meanwhile; its report comes when it has dialled in."),
+            ]
+        }
+        TaskState::Pending if !heard => {
+            vec![
+                words(format!("{viber} is offline since ")),
+                Cause::Clock(task.contact.since),
+                words(". It starts as soon as the viber is back."),
+            ]
+        }
+        TaskState::Pending => match task.delivery {
+            Some(Delivery::Accepted) => vec![
+                words(format!("On {viber}, waits for a free place there, for ")),
+                Cause::Ago(task.offered_at.unwrap_or(task.created_at)),
+            ],
+            Some(Delivery::Offered) => vec![words(format!("Sent to {viber}, not confirmed yet"))],
+            _ => vec![words("Behind the session's other tasks")],
+        },
+        TaskState::Running if !heard => {
+            vec![
+                words(format!("{viber} was last heard ")),
+                Cause::Ago(task.contact.since),
+                words(" ago. It may still be working; its report comes when it is back."),
+            ]
+        }
+        TaskState::Running => match &task.waiting {
+            Some(waiting) if waiting.cause == WaitingFor::Approval => {
+                vec![words("The agent has a question: it goes on when somebody answers.")]
+            }
+            Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
+                Some(until) => vec![words("Waits for the provider, tries again in "), Cause::Left(until)],
+                None => vec![words("Waits for the provider")],
+            },
+            _ => {
+                let since = Cause::Ago(task.started_at.unwrap_or(task.created_at));
+                vec![words(format!("{} · ", activity(talk))), since, words(" so far")]
+            }
+        },
+        TaskState::Completed => ended(task, "Took "),
+        TaskState::Stopped if task.stop_confirmed_at.is_none() => {
+            let contact = if heard { format!("{viber} is connected") } else { format!("{viber} is offline since ") };
+            let mut cause =
+                vec![words("The viber has not confirmed yet: something may still be running. "), words(contact)];
+            if !heard {
+                cause.push(Cause::Clock(task.contact.since));
+            }
+            cause
+        }
+        TaskState::Stopped => {
+            let by = task.stopped_by.as_ref().map_or_else(|| "Ended".to_owned(), |by| format!("By {}", talk.name(by)));
+            vec![words(format!("{by} at ")), Cause::Clock(task.ended_at.unwrap_or(task.created_at))]
+        }
+        TaskState::Error => ended(task, "After "),
+    }
+}
+
+fn ended(task: &Task, word: &str) -> Vec<Cause> {
+    let Some(end) = task.ended_at else { return vec![] };
+    let begin = task.started_at.unwrap_or(end);
+    let lasted = u64::try_from(end.millis() - begin.millis()).unwrap_or(0);
+    vec![words(format!("{word}{}, at ", time::took(lasted))), Cause::Clock(end)]
+}
+
+/// What the agent is doing, from its newest lane.
+fn activity(talk: &Talk) -> String {
+    let Some(growing) = &talk.growing else { return "Starting".to_owned() };
+    let lanes =
+        message::lanes(&growing.message, usize::try_from(growing.from).unwrap_or(usize::MAX), &growing.tail, true);
+    match lanes.last().map(|lane| &lane.body) {
+        Some(lanes::Body::Writing(_)) => "Writing".to_owned(),
+        Some(lanes::Body::Thinking(_)) => "Reasoning".to_owned(),
+        Some(lanes::Body::Calls(group)) => match group.working() {
+            Some(call) => format!("Running {}", call.tool),
+            None => "Thinking".to_owned(),
+        },
+        _ => "Thinking".to_owned(),
+    }
+}
+
+fn facts(task: &Task) -> String {
+    let usage = &task.usage;
+    let mut facts = Vec::new();
+    if usage.input_tokens.max(usage.output_tokens) > 0 {
+        let about = if usage.source == UsageSource::Estimated { "≈ " } else { "" };
+        facts.push(format!("{about}{} in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
+    }
+    if let Some(cost) = usage.cost_usd {
+        facts.push(format!("${cost:.2}"));
+    }
+    facts.join(" · ")
+}
+
+fn count(tokens: u64) -> String {
+    match tokens {
+        0..1_000 => tokens.to_string(),
+        1_000..100_000 => format!("{}.{}k", tokens / 1_000, tokens % 1_000 / 100),
+        _ => format!("{}k", tokens / 1_000),
+    }
+}
+
+impl Failure {
+    /// What an error means and what one can do.
+    pub fn of(error: &TaskError) -> Self {
+        let (effect, next) = match error.code {
+            ErrorCode::ProviderAuth => {
+                ("The model was not asked.", "Set the key on the viber with daemon-agent key set PROVIDER, then retry.")
+            }
+            ErrorCode::ProviderRateLimited => {
+                ("The provider turned the request away, also on the third try.", "Wait a little, then retry.")
+            }
+            ErrorCode::ProviderUnavailable => (
+                "The provider did not answer, also on the third try.",
+                "Retry when it is back, or choose another model.",
+            ),
+            ErrorCode::ProviderBadRequest => {
+                ("The provider refused the request.", "Check the agent's model and settings on the viber.")
+            }
+            ErrorCode::ContentPolicy => ("The provider refused to answer.", "Say it differently and send it again."),
+            ErrorCode::ContextOverflow => (
+                "The conversation no longer fits the model.",
+                "Start a new session, or choose a model with a larger window.",
+            ),
+            ErrorCode::ToolFailed => {
+                ("The agent could not go on.", "Look at the failed call above, mend the cause, then retry.")
+            }
+            ErrorCode::BudgetExceeded => {
+                ("The task ended at its limit.", "Raise the agent's limits, or give a smaller goal.")
+            }
+            ErrorCode::MaxStepsReached => (
+                "The task ended before the agent was done.",
+                "Send a message to let it go on, or raise maxSteps in the agent's file.",
+            ),
+            ErrorCode::Timeout => {
+                ("The task ended at its limit of time.", "Raise limits.minutes in the agent's file, or retry.")
+            }
+            ErrorCode::DaemonRestarted => (
+                "What the agent had begun was ended with it; files keep what was written.",
+                "Look at what is there, then retry.",
+            ),
+            ErrorCode::BoardRestored => (
+                "What the viber reported after the backup was made is not here.",
+                "Look at what was done on the viber and in its session's log, then retry if it is needed.",
+            ),
+            ErrorCode::Lost => {
+                ("Nobody knows how far it came. A late report is still taken in.", "Bring the viber back, or retry.")
+            }
+            ErrorCode::OutboxFull => {
+                ("The viber could not keep its report.", "Free disk space on the viber, then retry.")
+            }
+            ErrorCode::BadRequest => {
+                ("The viber refused the task; nothing was run.", "Change what it names, then retry.")
+            }
+            ErrorCode::NotFound => (
+                "The viber does not have what the task asks for; nothing was run.",
+                "Choose an agent that exists there, then retry.",
+            ),
+            ErrorCode::Internal => {
+                ("The task ended; what it wrote stays.", "Retry. If it happens again, look at the viber's log.")
+            }
+        };
+        let next = error.suggestion.as_ref().map_or_else(|| next.to_owned(), |next| cut(next, NEXT));
+        Self { cause: error.message.clone(), effect, next, code: error.code.as_str() }
+    }
+}

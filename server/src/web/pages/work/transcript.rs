@@ -1,0 +1,164 @@
+//! What leaves a session as text: its conversation as Markdown, and the whole output of a call.
+
+use std::fmt::Write;
+
+use axum::{
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use protocol::{MessageId, SessionId, TeamId};
+
+use crate::{
+    db::{self, TeamTx},
+    domain::{Author, Message, Part},
+    error::{Error, Result},
+    state::Board,
+    web::pages::conversation::{Before, Talk},
+    web::{
+        Rejection, Viewing,
+        extract::{Id, Ids},
+        view::call,
+    },
+};
+
+/// Parts read at once, where one of many is looked for.
+const STEP: usize = 32;
+/// Messages read at once.
+const PAGE: u64 = 100;
+
+/// `GET /t/{team}/sessions/{id}/transcript.md`: the whole conversation, streamed.
+pub async fn transcript(
+    State(board): State<Board>,
+    caller: Viewing,
+    Id(id): Id<SessionId>,
+) -> Result<Response, Rejection> {
+    let talk = Talk::load(&board, &caller.team.id, &id, Some(Before { seq: 2, part: None })).await?;
+    let mut head = format!("# {}\n\n", talk.session.title.replace('\n', " "));
+    let viber = talk.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
+    // Writing to a String cannot fail.
+    let _ = writeln!(head, "{} on {viber}, from {}\n", talk.agent_name(), talk.session.created_at);
+    let name: String = id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
+    let (team, last) = (caller.team.id.clone(), talk.session.last_seq);
+    let pages = stream::try_unfold((board, team, id, 1_u64), move |(board, team, id, from)| async move {
+        if from > last {
+            return Ok::<_, Error>(None);
+        }
+        let messages = read(&board, &team, &id, from).await?;
+        let text: String = messages.iter().map(markdown).collect();
+        Ok(Some((Bytes::from(text), (board, team, id, from + PAGE))))
+    });
+    let head = stream::once(async move { Ok(Bytes::from(head)) });
+    let body = axum::body::Body::from_stream(futures_util::StreamExt::chain(head, pages));
+    let headers = [
+        (header::CONTENT_TYPE, "text/markdown; charset=utf-8".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}.md\"")),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Messages `from…from+PAGE-1`, by seq.
+async fn read(board: &Board, team: &TeamId, id: &SessionId, from: u64) -> Result<Vec<Message>> {
+    let before = Some(from.saturating_add(PAGE));
+    let found = db::messages::page(&mut board.db.reader_of(team).await?, id, before, PAGE).await?;
+    Ok(found.into_iter().filter(|message| message.seq >= from).collect())
+}
+
+fn markdown(message: &Message) -> String {
+    let who = match message.role {
+        Author::User => "Said",
+        Author::Assistant => "Answered",
+    };
+    let mut text = format!("## {who} {}\n\n", message.created_at);
+    for part in &message.parts {
+        let _ = match part {
+            Part::Text { text: said } | Part::Summary { text: said } => writeln!(text, "{}\n", said.trim_end()),
+            Part::Reasoning { text: said, .. } => {
+                let quoted = said.trim_end().lines().map(|line| format!("> {line}\n")).collect::<String>();
+                writeln!(text, "> *Reasoning*\n>\n{quoted}")
+            }
+            Part::ToolCall { tool, args, .. } => {
+                writeln!(text, "**{tool}**\n\n{}\n", fenced(&call::output(args)))
+            }
+            Part::ToolResult { result, ok, .. } => {
+                let failed = if *ok { "" } else { "*Failed*\n\n" };
+                writeln!(text, "{failed}{}\n", fenced(&call::output(result)))
+            }
+            Part::Notice { text: said, folded, .. } => writeln!(text, "*{said}*\n").and_then(|()| match folded {
+                Some(folded) => writeln!(text, "{}\n", fenced(folded)),
+                None => Ok(()),
+            }),
+            Part::Artifact { artifact } => writeln!(text, "Artifact: {artifact}\n"),
+        };
+    }
+    text
+}
+
+/// A block that its content cannot end: the fence is longer than any run of backticks in it.
+fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
+}
+
+/// `GET /t/{team}/sessions/{id}/messages/{seq}/calls/{call}`: all that a call put out, as text.
+pub async fn output(
+    State(board): State<Board>,
+    caller: Viewing,
+    Ids((id, seq, call)): Ids<(SessionId, u64, String)>,
+) -> Result<Response, Rejection> {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let (message, count) = head(&mut tx, &id, seq).await?;
+    for at in (0..count).step_by(STEP) {
+        let some = (at, at + STEP as u64);
+        let parts = db::messages::some_parts(&mut tx, &message, Some("tool-result"), some, STEP as u64).await?;
+        let found = parts.into_iter().find_map(|part| match part {
+            Part::ToolResult { call_id, result, .. } if call_id == call => Some(call::output(&result)),
+            _ => None,
+        });
+        if let Some(text) = found {
+            return Ok(plain(text));
+        }
+    }
+    Err(Error::NotFound.into())
+}
+
+/// The id of the message with a seq, and how many parts it has.
+async fn head(tx: &mut TeamTx<'_>, id: &SessionId, seq: u64) -> Result<(MessageId, u64)> {
+    let found = db::messages::heads(tx, id, Some(seq.saturating_add(1)), 1).await?;
+    let found = found.into_iter().find(|(message, _)| message.seq == seq);
+    found.map(|(message, count)| (message.id, count)).ok_or(Error::NotFound)
+}
+
+fn plain(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+/// `GET /t/{team}/sessions/{id}/messages/{seq}/parts/{part}`: all that a part says, as text.
+pub async fn part(
+    State(board): State<Board>,
+    caller: Viewing,
+    Ids((id, seq, at)): Ids<(SessionId, u64, u64)>,
+) -> Result<Response, Rejection> {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let (message, _) = head(&mut tx, &id, seq).await?;
+    let found = db::messages::some_parts(&mut tx, &message, None, (at, at.saturating_add(1)), 1).await?;
+    let text = found.into_iter().find_map(|part| match part {
+        Part::Text { text } | Part::Summary { text } | Part::Reasoning { text, .. } => Some(text),
+        _ => None,
+    });
+    Ok(plain(text.ok_or(Error::NotFound)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_cannot_leave_its_fence() {
+        assert_eq!(fenced("a\n```\nb"), "````\na\n```\nb\n````");
+        assert_eq!(fenced("plain\n"), "```\nplain\n```");
+    }
+}
