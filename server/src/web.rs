@@ -1,26 +1,26 @@
 //! Pages, fragments, the JSON API and the daemons' door: everything that speaks HTTP.
 
-pub mod accounts;
 pub mod api;
 pub mod api_limits;
 pub mod assets;
 pub mod authority;
-mod blobs;
-mod content;
-pub mod cookie;
 pub mod daemon;
 pub mod extract;
 pub mod health;
-pub mod install;
 pub mod layers;
 pub mod links;
-pub mod markdown;
 pub mod pages;
 pub mod respond;
-mod settings;
 pub mod socket;
-pub mod stream;
 pub mod view;
+
+pub use daemon::install;
+pub use extract::cookie;
+pub use pages::people::accounts;
+use pages::people::settings;
+pub use respond::stream;
+use respond::{blobs, content};
+pub use view::markdown;
 
 use axum::Router;
 

@@ -2,6 +2,7 @@
 //!
 //! Authenticates and hands over to `link`. A credential counts only in the `Authorization` header.
 
+pub mod install;
 use std::collections::BTreeMap;
 
 use axum::{

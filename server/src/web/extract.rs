@@ -3,6 +3,7 @@
 //! `Viewing`, `Operating`, `Administering`, `Owning` need a team: the one in a page's path, an API token's, or the one
 //! that `X-Team` names beside a cookie. A team one is not in does not exist. `SignedIn` needs none.
 
+pub mod cookie;
 pub(super) mod foreign;
 pub(super) mod identity;
 mod path;

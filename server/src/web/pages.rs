@@ -4,7 +4,7 @@
 
 mod documents;
 mod fleet;
-mod people;
+pub mod people;
 mod work;
 
 use documents::{artifacts, files, memory, pane, plan, spaces};

@@ -3,6 +3,9 @@
 //! A handler answers `Rejection`; the outermost layer, which knows the request, gives it its form. What axum itself
 //! refuses (unknown paths, methods, bodies) gets the same forms.
 
+pub(in crate::web) mod blobs;
+pub(in crate::web) mod content;
+pub mod stream;
 use std::sync::Arc;
 
 use askama::Template;

@@ -9,6 +9,7 @@ pub mod cut;
 pub mod diff;
 pub mod filters;
 pub mod lanes;
+pub mod markdown;
 pub mod message;
 pub mod preview;
 pub mod shell;

@@ -15,11 +15,11 @@ use axum::{
     routing::{get, post},
 };
 
-use super::{Rejection, SignedIn, cookie::Cookie, links};
 use crate::{
     db,
     domain::{Login, Operator},
     state::Board,
+    web::{Rejection, SignedIn, cookie::Cookie, links},
 };
 
 /// Their routes.
@@ -51,7 +51,7 @@ fn welcome(board: &Board, login: &Login, operator: &Operator, to: &str) -> Respo
 }
 
 /// 303 to a page, with a cookie.
-pub(super) fn with_cookie(cookie: HeaderValue, to: &str) -> Response {
+pub(in crate::web) fn with_cookie(cookie: HeaderValue, to: &str) -> Response {
     ([(header::SET_COOKIE, cookie)], Redirect::to(to)).into_response()
 }
 

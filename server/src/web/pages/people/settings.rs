@@ -13,12 +13,12 @@ use axum::{
     routing::{get, post},
 };
 
-use super::{Caller, links};
 use crate::{
     db,
     domain::{Role, Word as _},
     error::Result,
     state::Board,
+    web::{Caller, links},
 };
 
 /// The settings' routes.

@@ -11,13 +11,13 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Caller, api::shapes, api_limits::OpenStream};
 use crate::{
     domain::committed::{Committed, Item},
     hub::News,
     live::Frame,
     measure,
     state::Board,
+    web::{Caller, api::shapes, api_limits::OpenStream},
 };
 
 /// A comment so often keeps middleboxes from cutting an idle stream.

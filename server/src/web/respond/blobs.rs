@@ -10,17 +10,17 @@ use axum::{
 };
 use protocol::ArtifactId;
 
-use super::{
-    Rejection,
-    content::{self, As},
-    daemon::ViberAuth,
-    extract::Id,
-};
 use crate::{
     actions::artifacts::{self, Incoming, Received},
     domain::Origin,
     error::{Error, Result},
     state::Board,
+    web::{
+        Rejection,
+        content::{self, As},
+        daemon::ViberAuth,
+        extract::Id,
+    },
 };
 
 /// The hash of the whole, said with every part of it.
