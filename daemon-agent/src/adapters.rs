@@ -1,7 +1,7 @@
 //! Command Center Adapters: modules that connect operators to the runtime, all behind one trait.
 //!
-//! An adapter puts messages and interrupts into the mesh and streams events by reading the outbox with a cursor of its
-//! own: no queue stands between an agent and an operator but the disk.
+//! An adapter hands messages and interrupts to the mesh, and streams events by reading the outbox with a cursor of its
+//! own: the only queue between an agent and an operator is the disk.
 
 pub mod board;
 pub mod cli;
@@ -14,9 +14,7 @@ use crate::mesh::Mesh;
 
 /// A way for operators to reach the agents of this machine.
 pub trait CommandCenterAdapter: Send {
-    /// Its name in logs and in `origin` of what it begins.
-    fn id(&self) -> &'static str;
-
-    /// Connects and serves until `finish` is cancelled (then it may say its last events) or it cannot go on: the reason.
+    /// Connects and serves until `finish` is cancelled (it may then send its last events) or until it cannot go on,
+    /// which returns the reason.
     fn serve(self, mesh: Mesh, finish: CancellationToken) -> impl Future<Output = Result<(), String>> + Send;
 }

@@ -1,16 +1,16 @@
-//! What a task produces: files in `artifacts/{taskId}/`, told to the Board with their size, hash and type.
+//! What a task produces: files in `artifacts/{taskId}/`, reported to the Board with their size, hash and type.
 //!
-//! Owns that folder and the three ways into it: the tool, fences in the answer, and files that simply appear. Refuses to
-//! send anything by itself: the Board asks for the bytes when somebody opens one.
+//! Owns that folder and the three ways into it: the tool, fenced blocks in the answer, and files that simply appear.
+//! Never sends content by itself: the Board asks for the bytes when somebody opens an artifact.
 
-mod fences;
-mod place;
-mod reading;
-mod shelf;
+mod collector;
+mod fenced_blocks;
+mod read_limits;
+mod reference;
 
-pub use fences::{Delta, Source, deltas};
-pub use place::{Measure, find, measure};
-pub use shelf::{From, New, Shelf};
+pub use collector::{ArtifactSource, Collector, NewArtifact};
+pub use fenced_blocks::{FencedSource, deltas};
+pub use reference::{FileDigest, find, measure};
 
-/// Where earlier versions lie, by their hash, beside the newest one.
-const VERSIONS: &str = ".versions";
+/// The folder for earlier versions, named by their hash, beside the newest ones.
+const VERSIONS_FOLDER: &str = ".versions";

@@ -1,8 +1,8 @@
-//! The commands of `daemon-agent`: parses, does, and says with which exit code.
+//! The commands of `daemon-agent`: parses arguments, runs the command, and reports the outcome as an exit code.
 //!
-//! 0 done, 1 failed, 2 wrong usage, 78 configuration.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 78 configuration.
 
-/// A line for whoever called the command.
+/// Prints a line for whoever called the command.
 macro_rules! say {
     ($($words:tt)*) => { $crate::cli::console::say(format_args!($($words)*)) };
 }
@@ -15,7 +15,7 @@ mod logs;
 mod memory;
 mod run;
 mod service;
-mod show;
+mod status;
 mod task;
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
@@ -28,17 +28,17 @@ use crate::home::Home;
 /// Runs AI agents on this machine for a Viber Board.
 #[derive(Debug, Parser)]
 #[command(name = "daemon-agent", version, about)]
-pub struct Cli {
+pub struct CommandLine {
     /// How log lines look on stderr.
-    #[arg(long, global = true, value_enum, default_value_t = LogForm::Text, env = "OPENVIBER_LOG")]
-    log: LogForm,
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "OPENVIBER_LOG")]
+    log: LogFormat,
     #[command(subcommand)]
     command: Verb,
 }
 
 /// The form of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogForm {
+pub enum LogFormat {
     Text,
     Json,
 }
@@ -161,17 +161,17 @@ enum MemoryVerb {
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CliError {
     #[error("{0}")]
     Failed(String),
     #[error("{0}")]
     Usage(String),
-    /// Something on this machine has to be mended before it makes sense to try again.
+    /// Something on this machine has to be fixed before trying again makes sense.
     #[error("{0}")]
     Configuration(String),
 }
 
-impl Failure {
+impl CliError {
     fn code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
@@ -181,10 +181,10 @@ impl Failure {
     }
 }
 
-/// Runs the command of this process.
+/// Runs the command that this process was started with.
 pub fn main() -> ExitCode {
     crate::fault::arm();
-    let cli = Cli::parse();
+    let cli = CommandLine::parse();
     let daemon = matches!(cli.command, Verb::Run { .. } | Verb::Join(Join { run: true, .. }));
     logs::start(cli.log, if daemon { "info" } else { "warn" });
     if let Err(error) = crate::sandbox::keep_memory_private() {
@@ -192,14 +192,14 @@ pub fn main() -> ExitCode {
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return ended(Err(Failure::Failed(format!("no runtime: {error}")))),
+        Err(error) => return ended(Err(CliError::Failed(format!("no runtime: {error}")))),
     };
     let outcome = runtime.block_on(act(cli.command));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     ended(outcome)
 }
 
-fn ended(outcome: Result<(), Failure>) -> ExitCode {
+fn ended(outcome: Result<(), CliError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -209,42 +209,44 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-async fn act(verb: Verb) -> Result<(), Failure> {
-    let home = Home::of_environment().map_err(|error| Failure::Configuration(error.to_string()))?;
+async fn act(verb: Verb) -> Result<(), CliError> {
+    let home = Home::of_environment().map_err(|error| CliError::Configuration(error.to_string()))?;
     match verb {
         Verb::Join(join) => enrol::join(&home, join).await,
         Verb::Run { once } => run::run(&home, once).await,
-        Verb::Status { json } => show::status(&home, json).await,
+        Verb::Status { json } => status::status(&home, json).await,
         Verb::Memory(MemoryVerb::Search { query, agent, limit, json }) => {
             memory::search(&home, MemorySearch { agent_id: agent, query, limit }, json).await
         }
-        Verb::Models => show::models(&home).await,
+        Verb::Models => status::models(&home).await,
         Verb::Doctor => check::doctor(&home).await,
         Verb::Config(ConfigVerb::Validate) => check::validate(&home),
         Verb::Service(ServiceVerb::Install) => service::install(&home).await,
         Verb::Key(KeyVerb::Set { provider }) => keys::set(&home, &provider),
         Verb::Task(task) => task::task(&home, task).await,
-        // `main` routes it before anything is parsed; this entry only reserves the word.
-        Verb::Hold { .. } => Err(Failure::Usage("hold is used by the daemon itself".to_owned())),
+        // `main` handles it before anything is parsed; this entry only reserves the word.
+        Verb::Hold { .. } => Err(CliError::Usage("hold is used by the daemon itself".to_owned())),
     }
 }
 
-/// Opens the home or says what keeps us from it.
-fn open(home: &Home) -> Result<(), Failure> {
+/// Opens the home, or says what prevents it.
+fn open(home: &Home) -> Result<(), CliError> {
     home.open().map_err(|error| unusable("the home", &error))
 }
 
-/// What of the home cannot be used. A full disk is no mistake in the configuration: a service tries again.
-fn unusable(what: &str, error: &std::io::Error) -> Failure {
+/// Says which part of the home cannot be used. A full disk is not a configuration mistake: a service tries again.
+fn unusable(what: &str, error: &std::io::Error) -> CliError {
     use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let text = format!("{what} cannot be used: {error}");
     match error.kind() {
-        StorageFull | QuotaExceeded => Failure::Failed(format!("{text}. Free some space, then start again.")),
-        ReadOnlyFilesystem => Failure::Failed(format!(
+        StorageFull | QuotaExceeded => CliError::Failed(format!("{text}. Free some space, then start again.")),
+        ReadOnlyFilesystem => CliError::Failed(format!(
             "{text}. Mount the disk so that it can be written (it may be failing), then start again."
         )),
-        PermissionDenied => Failure::Configuration(format!("{text}. Give it back to the user that runs the daemon.")),
-        _ => Failure::Configuration(text),
+        PermissionDenied => {
+            CliError::Configuration(format!("{text}. Make it belong to the user that runs the daemon."))
+        }
+        _ => CliError::Configuration(text),
     }
 }
 
@@ -266,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_commands_are_consistent() {
-        Cli::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What time it is, as a parameter.
+//! The current time, as a parameter.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ impl Clock {
     }
 
     /// A clock that stands still.
+    #[cfg(test)]
     pub fn fixed(at: Instant) -> Self {
         Self(Arc::new(move || at))
     }

@@ -1,6 +1,6 @@
-//! What the files of this machine say: `config.yaml`, `agents/{id}.yaml`, checked key by key.
+//! The configuration of this machine: `config.yaml` and `agents/{id}.yaml`, checked key by key.
 //!
-//! Owns the checked values. Refuses to run anything and to reach the network.
+//! Owns the checked values. Runs nothing and does not use the network.
 
 mod agents;
 mod machine;
@@ -16,47 +16,47 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use protocol::{AgentInfo, ConfigError, Limits, Mode, ProviderInfo, Stream, ViberState};
 
 use crate::home::Home;
-pub use sandbox::Sandbox;
+pub use sandbox::SandboxConfig;
 pub use variables::Variables;
 
 /// `config.yaml`, with `${VAR}` replaced.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// By name; the well-known ones are there even when the file does not name them.
+    /// By name; the well-known ones are present even if the file does not name them.
     pub providers: BTreeMap<String, Provider>,
     /// `provider/model` for agents that name none; `None` means the built-in `demo/tour`.
     pub default_model: Option<String>,
-    /// Tasks at once on this machine.
+    /// How many tasks run at the same time on this machine.
     pub max_tasks: usize,
     pub on_disconnect: OnDisconnect,
-    /// What commands reach beside where their agent works.
-    pub sandbox: Sandbox,
-    /// Whether every task has an entry in the log of its day.
+    /// What commands may reach outside their agent's working folders.
+    pub sandbox: SandboxConfig,
+    /// Whether every task gets an entry in the log of its day.
     pub daily_log: bool,
-    /// `provider/model` that makes vectors of what is remembered; `None`: memory is searched by words.
+    /// `provider/model` that computes embeddings for the memory; with `None` the memory is searched by words.
     pub embeddings: Option<String>,
-    /// Providers to show: those that the file names and those that are ready to use.
+    /// Providers to show: those in the file and those that are ready to use.
     pub shown: Vec<String>,
 }
 
-/// What a daemon does with its tasks when it is cut off.
+/// What a daemon does with its tasks when it loses the Board.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDisconnect {
     #[default]
     Continue,
-    /// Stops them after so many seconds.
+    /// Stops them after this many seconds.
     StopAfter(u64),
 }
 
 /// A model provider and how to reach it.
 #[derive(Clone)]
 pub struct Provider {
-    pub api: Api,
-    /// With the version, without a trailing slash: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`;
-    /// Ollama's without one: `http://127.0.0.1:11434`.
+    pub api: ProviderApi,
+    /// With the version and without a trailing slash: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`.
+    /// Ollama's has no version: `http://127.0.0.1:11434`.
     pub base_url: String,
     pub api_key: Option<String>,
-    /// Something to mend, shown by `doctor` and on the Board.
+    /// A problem to fix, shown by `doctor` and on the Board.
     pub warning: Option<String>,
 }
 
@@ -66,23 +66,23 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// The wire format a provider speaks.
+/// The wire format that a provider speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
-    /// Chat completions, and everything compatible.
+pub enum ProviderApi {
+    /// OpenAI's chat completions, and everything compatible with them.
     OpenAi,
-    /// Messages.
+    /// Anthropic's messages.
     Anthropic,
-    /// `/api/chat`.
+    /// Ollama's `/api/chat`.
     Ollama,
     /// The built-in scripted model.
     Demo,
 }
 
-/// What agents of this machine reach together: each of them may have left links for the others.
+/// What the agents of this machine can reach together: any of them may have left links for the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// Folders that any of them writes to.
+pub struct SharedAccess {
+    /// Folders that any of them may write to.
     pub write: Vec<PathBuf>,
     /// Secrets that were opened for reading.
     pub read: Vec<PathBuf>,
@@ -94,19 +94,19 @@ pub struct Agent {
     pub id: String,
     pub name: String,
     pub description: String,
-    /// `provider/model`, after defaults.
+    /// `provider/model`, with defaults applied.
     pub model: String,
     pub max_steps: u32,
     pub temperature: Option<f64>,
     pub max_tokens: Option<u32>,
     pub context_window: Option<u64>,
     pub mode: Mode,
-    /// Tool names after groups were opened, in the order of `toolset::ALL`.
+    /// Names of tools, with groups expanded, in the order of `toolset::ALL_TOOLS`.
     pub tools: Vec<String>,
-    /// Absolute, `~` replaced. The first is the working directory; none means the workspace is.
+    /// Absolute, with `~` replaced. The first is the working directory; if there are none, the workspace is.
     pub spaces: Vec<PathBuf>,
-    pub reach: Arc<Reach>,
-    /// Names of environment variables that commands get beside the usual ones.
+    pub reach: Arc<SharedAccess>,
+    /// Names of environment variables that commands get in addition to the usual ones.
     pub env: Vec<String>,
     pub system_prompt: Option<String>,
     pub limits: Limits,
@@ -114,11 +114,11 @@ pub struct Agent {
     pub stream: Option<Stream>,
     /// Known keys that have no effect yet.
     pub not_in_effect: Vec<String>,
-    /// A restricting key that is not built yet: tasks are refused with this sentence.
+    /// A restricting key that is not supported yet: tasks are refused with this sentence.
     pub refuses: Option<String>,
 }
 
-/// How long tools may take, seconds.
+/// Time limits of tools, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     pub shell: u64,
@@ -131,19 +131,19 @@ impl Default for Timeouts {
     }
 }
 
-/// All agents of the machine, the broken ones with their errors.
+/// All agents of the machine; invalid ones with their errors.
 pub type Agents = BTreeMap<String, Result<Agent, (AgentInfo, ConfigError)>>;
 
 /// Everything that the files said at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct ConfigSnapshot {
     pub config: Arc<Config>,
     pub agents: Agents,
-    /// `config.yaml` is wrong: `config` is the last good one, and no agent takes a task.
+    /// Set if `config.yaml` is invalid: `config` is then the last valid one, and no agent accepts tasks.
     pub error: Option<ConfigError>,
 }
 
-impl Snapshot {
+impl ConfigSnapshot {
     /// Reads all files of `home`.
     pub fn read(home: &Home, variables: &Variables) -> Self {
         let (config, error) = match machine::read(home, variables) {
@@ -156,7 +156,7 @@ impl Snapshot {
         read
     }
 
-    /// Tells every agent what all of them reach.
+    /// Tells every agent what all of them can reach.
     fn share(&mut self, home: &Home) {
         let good = self.agents.values().filter_map(|agent| agent.as_ref().ok());
         let mut write: Vec<PathBuf> = good.flat_map(|agent| agent.spaces.iter().cloned()).collect();
@@ -164,11 +164,11 @@ impl Snapshot {
         write.push(home.workspace());
         write.sort();
         write.dedup();
-        let reach = Arc::new(Reach { write, read: self.config.sandbox.read.clone() });
+        let reach = Arc::new(SharedAccess { write, read: self.config.sandbox.read.clone() });
         self.agents.values_mut().flatten().for_each(|agent| agent.reach = reach.clone());
     }
 
-    /// The same with the configuration of `before` when this one is wrong.
+    /// This snapshot, with the configuration of `before` if this one's is invalid.
     fn or_last_good(mut self, before: &Self, home: &Home) -> Self {
         if self.error.is_some() {
             self.config = before.config.clone();
@@ -177,7 +177,7 @@ impl Snapshot {
         self
     }
 
-    /// The agent `id`, or why it takes no task: `None` when there is no such agent.
+    /// The agent `id`, or why it accepts no tasks; `None` if there is no such agent.
     pub fn agent(&self, id: &str) -> Option<Result<Arc<Agent>, ConfigError>> {
         let found = self.agents.get(id)?;
         Some(match (&self.error, found) {
@@ -193,7 +193,7 @@ impl Snapshot {
         self.error.iter().chain(of_agents).collect()
     }
 
-    /// What the Board is told.
+    /// What is reported to the Board.
     pub fn state(&self) -> ViberState {
         let agents = self.agents.values().map(|agent| {
             let mut info = match agent {
@@ -219,7 +219,7 @@ impl Snapshot {
     }
 }
 
-/// What the Board is told has to fit a frame, however many agents there are and whatever they are called.
+/// Shortens a text for the Board: the report must fit a frame however many agents there are and whatever their names.
 fn short(text: &str, most: usize) -> String {
     protocol::text::head(text, most).to_owned()
 }
@@ -245,9 +245,9 @@ impl Agent {
 }
 
 impl Provider {
-    /// Whether a model call can be tried: local ones and the demo need no key.
+    /// Whether a model call can be attempted: local providers and the demo need no key.
     pub fn is_configured(&self) -> bool {
-        self.api_key.is_some() || matches!(self.api, Api::Ollama | Api::Demo)
+        self.api_key.is_some() || matches!(self.api, ProviderApi::Ollama | ProviderApi::Demo)
     }
 
     fn info(&self, id: &str) -> ProviderInfo {
@@ -260,7 +260,7 @@ impl Provider {
     }
 }
 
-impl Api {
+impl ProviderApi {
     /// The word in `config.yaml`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,8 +1,9 @@
-//! What confines commands on this machine: found out by confining one, once, when the daemon starts, and told in words.
+//! What confines commands on this machine: determined by confining one, once, when the daemon starts, and described in
+//! words.
 //!
-//! Owns what was found. Refuses to know how it is done (`sandbox`, `hold`).
+//! Owns the result. Does not know how confinement works (`sandbox`, `hold`).
 
-pub mod told;
+pub mod description;
 
 use std::{path::Path, sync::OnceLock};
 
@@ -12,20 +13,20 @@ use crate::{
     sandbox::{Layers, has_scopes, has_sockets},
 };
 
-/// What was found.
+/// What this machine supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ConfinementSupport {
     pub layers: Layers,
-    /// Sockets of others are out of sight wherever they lie.
+    /// Whether other programs' sockets are hidden wherever they lie.
     pub overlays: bool,
-    /// Landlock keeps abstract sockets and signals.
+    /// Whether Landlock restricts abstract sockets and signals.
     pub scopes: bool,
-    /// Landlock keeps sockets that are files.
+    /// Whether Landlock restricts sockets that are files.
     pub sockets: bool,
 }
 
-impl Found {
-    /// The words among the capabilities of `hello`: the layers, or that there is no confinement.
+impl ConfinementSupport {
+    /// The entries among the capabilities of `hello`: the layers, or that there is no confinement.
     pub fn words(self) -> Vec<String> {
         if !self.layers.confine() {
             return vec!["unconfined".to_owned()];
@@ -34,16 +35,16 @@ impl Found {
     }
 }
 
-static FOUND: OnceLock<Found> = OnceLock::new();
+static DETECTED_SUPPORT: OnceLock<ConfinementSupport> = OnceLock::new();
 
-/// What this process found, or finds now with its own program.
-pub fn found() -> Found {
+/// The support that this process determined, or determines now with its own program.
+pub fn found() -> ConfinementSupport {
     look(&hold::own_program())
 }
 
-/// The same with the program that understands `hold`.
-pub fn look(program: &Path) -> Found {
-    let found = *FOUND.get_or_init(|| probe(program));
+/// The support, determined with `program`, which must understand `hold`.
+pub fn look(program: &Path) -> ConfinementSupport {
+    let found = *DETECTED_SUPPORT.get_or_init(|| probe(program));
     let without = |point| !fault::at(point);
     let there = Layers {
         namespaces: without("sandbox::namespaces"),
@@ -51,7 +52,7 @@ pub fn look(program: &Path) -> Found {
         seccomp: without("sandbox::seccomp"),
     };
     let layers = found.layers.and(there);
-    Found {
+    ConfinementSupport {
         layers,
         overlays: found.overlays && layers.namespaces,
         scopes: found.scopes && layers.landlock,
@@ -59,13 +60,13 @@ pub fn look(program: &Path) -> Found {
     }
 }
 
-/// Confines commands that do nothing, by each layer alone.
-fn probe(program: &Path) -> Found {
+/// Confines commands that do nothing, by each layer separately.
+fn probe(program: &Path) -> ConfinementSupport {
     let alone = |layers| confine_nothing(program, layers);
     let namespaces = alone(Layers { namespaces: true, ..Layers::NONE });
     let landlock = alone(Layers { landlock: true, ..Layers::NONE }).is_some();
     let seccomp = alone(Layers { seccomp: true, ..Layers::NONE }).is_some();
-    Found {
+    ConfinementSupport {
         layers: Layers { namespaces: namespaces.is_some(), landlock, seccomp },
         overlays: namespaces.unwrap_or(false),
         scopes: landlock && has_scopes(),

@@ -1,6 +1,6 @@
-//! Files of `state/` that were found damaged: the originals, kept for people.
+//! Files of `state/` that were found damaged: their originals are kept for people.
 //!
-//! Owns how many of them are kept. Refuses to know what stood in them: whoever reads a file takes what is sound and says
+//! Owns how many originals are kept. Does not know their content: whoever reads a file uses what is sound and reports
 //! what is missing.
 
 use std::{
@@ -14,23 +14,23 @@ use protocol::{DamageInfo, Instant};
 use rustix::fs::OFlags;
 
 use crate::{
-    home::{DAMAGED, Home, private_folder},
+    home::{DAMAGED_FOLDER, Home, private_folder},
     removal,
 };
 
-/// Originals that are kept in one folder; the oldest go first.
-const MAX_KEPT: usize = 32;
-/// Bytes that they may take together.
+/// Most originals that are kept in a folder; the oldest are deleted first.
+const MAX_KEPT_FILES: usize = 32;
+/// Most bytes that they may take together.
 const MAX_KEPT_BYTES: u64 = 16 * 1024 * 1024;
-/// What a disk cannot read is passed over in steps of so many bytes.
-const BLOCK: usize = 4096;
-/// More of a file is not read, bytes: no file of `state/` grows so large.
-const MAX_FILE: u64 = 256 * 1024 * 1024;
+/// Parts that the disk cannot read are skipped in steps of this many bytes.
+const BLOCK_BYTES: usize = 4096;
+/// Longest part of a file that is read, bytes: no file of `state/` grows this large.
+const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Keeps the file at `original` below the name `label`, without moving it: whoever calls replaces it in one step.
+/// Keeps a copy of the file at `original` named after `label`, without moving it: the caller replaces it in one step.
 pub fn copy_aside(folder: &Path, original: &Path, label: &str, now: Instant) -> io::Result<PathBuf> {
     let kept = place(folder, label, now)?;
-    // A second name takes no room on a full disk.
+    // A hard link takes no room on a full disk.
     if fs::hard_link(original, &kept).is_err() {
         fs::copy(original, &kept)?;
     }
@@ -38,7 +38,7 @@ pub fn copy_aside(folder: &Path, original: &Path, label: &str, now: Instant) -> 
     Ok(kept)
 }
 
-/// Moves what lies at `original`, whatever it is, out of the way.
+/// Moves whatever lies at `original` out of the way.
 pub fn move_aside(folder: &Path, original: &Path, label: &str, now: Instant) -> io::Result<PathBuf> {
     let kept = place(folder, label, now)?;
     fs::rename(original, &kept)?;
@@ -54,7 +54,7 @@ fn place(folder: &Path, label: &str, now: Instant) -> io::Result<PathBuf> {
     free.ok_or_else(|| io::Error::other(format!("{} is full", folder.display())))
 }
 
-/// Removes the oldest until the rest is within bounds.
+/// Deletes the oldest originals until the rest is within the limits.
 fn bound(folder: &Path) {
     let mut kept = entries(folder);
     let mut bytes: u64 = kept.iter().map(|(_, meta)| meta.len()).sum();
@@ -62,7 +62,7 @@ fn bound(folder: &Path) {
     let mut left = kept.len();
     for (path, meta) in kept {
         // The newest stays, whatever its size.
-        if left <= 1 || (left <= MAX_KEPT && bytes <= MAX_KEPT_BYTES) {
+        if left <= 1 || (left <= MAX_KEPT_FILES && bytes <= MAX_KEPT_BYTES) {
             return;
         }
         if let Err(error) = removal::remove(&path) {
@@ -78,10 +78,10 @@ fn entries(folder: &Path) -> Vec<(PathBuf, fs::Metadata)> {
     entries.flatten().filter_map(|entry| Some((entry.path(), entry.metadata().ok()?))).collect()
 }
 
-/// The originals that a home keeps, the oldest first.
+/// The originals that a home keeps, oldest first.
 pub fn list(home: &Home) -> Vec<DamageInfo> {
     let mut all = Vec::new();
-    for folder in [home.damaged(), home.outbox().join(DAMAGED)] {
+    for folder in [home.damaged(), home.outbox().join(DAMAGED_FOLDER)] {
         for (path, meta) in entries(&folder) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let Some(millis) = name.split('.').next().and_then(|millis| millis.parse().ok()) else { continue };
@@ -93,8 +93,8 @@ pub fn list(home: &Home) -> Vec<DamageInfo> {
     all
 }
 
-/// The bytes of the regular file at `path`, over no link. Blocks that the disk cannot read are zeros. `None` when something
-/// else lies there.
+/// Reads the regular file at `path` without following a link. Blocks that the disk cannot read become zeros. `None` if
+/// something else lies there.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut file = match fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -107,17 +107,17 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    match (&mut file).take(MAX_FILE).read_to_end(&mut bytes) {
+    match (&mut file).take(MAX_FILE_BYTES).read_to_end(&mut bytes) {
         Ok(_) => Ok(Some(bytes)),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
             tracing::error!(file = %path.display(), "the disk cannot read all of it: {error}");
-            Ok(Some(in_blocks(&mut file, meta.len().min(MAX_FILE))))
+            Ok(Some(in_blocks(&mut file, meta.len().min(MAX_FILE_BYTES))))
         }
         Err(error) => Err(error),
     }
 }
 
-/// A link, or nothing that can be opened as a file.
+/// Whether an error means a link, or something that cannot be opened as a file.
 fn is_no_file(code: i32) -> bool {
     use rustix::io::Errno;
     [Errno::LOOP, Errno::NXIO, Errno::ISDIR].iter().any(|errno| errno.raw_os_error() == code)
@@ -125,8 +125,8 @@ fn is_no_file(code: i32) -> bool {
 
 fn in_blocks(file: &mut (impl Read + Seek), size: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-    for (n, block) in bytes.chunks_mut(BLOCK).enumerate() {
-        let read = file.seek(SeekFrom::Start((n * BLOCK) as u64)).and_then(|_| file.read_exact(block));
+    for (n, block) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
+        let read = file.seek(SeekFrom::Start((n * BLOCK_BYTES) as u64)).and_then(|_| file.read_exact(block));
         if read.is_err() {
             block.fill(0);
         }
@@ -144,7 +144,7 @@ mod tests {
         let home = Home::at(folder.path());
         home.open().expect("a home");
         let file = home.state().join("journal");
-        for n in 0..MAX_KEPT as i64 + 5 {
+        for n in 0..MAX_KEPT_FILES as i64 + 5 {
             fs::write(&file, "x".repeat(10)).expect("written");
             move_aside(&home.damaged(), &file, "journal", Instant(1_700_000_000_000 + n)).expect("kept");
         }
@@ -152,7 +152,7 @@ mod tests {
         copy_aside(&home.damaged(), &file, "journal", Instant(1_800_000_000_000)).expect("kept");
         assert!(file.exists(), "a copy leaves it where it is");
         let listed = list(&home);
-        assert_eq!((listed.len(), listed[31].bytes, listed[31].at), (MAX_KEPT, 1, Instant(1_800_000_000_000)));
+        assert_eq!((listed.len(), listed[31].bytes, listed[31].at), (MAX_KEPT_FILES, 1, Instant(1_800_000_000_000)));
         assert_eq!(listed[31].file, "state/damaged/1800000000000.0.journal");
         fs::write(&file, vec![0; MAX_KEPT_BYTES as usize]).expect("written");
         move_aside(&home.damaged(), &file, "journal", Instant(1_900_000_000_000)).expect("kept");
@@ -180,7 +180,7 @@ mod tests {
         struct Bad(io::Cursor<Vec<u8>>);
         impl Read for Bad {
             fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-                if self.0.position() == BLOCK as u64 {
+                if self.0.position() == BLOCK_BYTES as u64 {
                     return Err(io::Error::from_raw_os_error(5));
                 }
                 self.0.read(out)
@@ -191,8 +191,8 @@ mod tests {
                 self.0.seek(to)
             }
         }
-        let bytes = in_blocks(&mut Bad(io::Cursor::new(vec![7; 3 * BLOCK])), 3 * BLOCK as u64);
-        let expected = [[7; BLOCK], [0; BLOCK], [7; BLOCK]].concat();
+        let bytes = in_blocks(&mut Bad(io::Cursor::new(vec![7; 3 * BLOCK_BYTES])), 3 * BLOCK_BYTES as u64);
+        let expected = [[7; BLOCK_BYTES], [0; BLOCK_BYTES], [7; BLOCK_BYTES]].concat();
         assert_eq!(bytes, expected);
     }
 }

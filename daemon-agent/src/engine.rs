@@ -1,4 +1,4 @@
-//! Who does the thinking: given a task, report while working and end with one outcome.
+//! Engines do the thinking: given a task, they report while working and end with one outcome.
 
 pub mod builtin;
 pub mod echo;
@@ -9,43 +9,44 @@ use protocol::TaskSubmit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    artifacts::Shelf,
+    artifacts::Collector,
     config::{Agent, Config},
     home::Home,
     memory::Memory,
-    report::{Approvals, Outcome, Sink},
+    report::{Approvals, EngineOutcome, Sink},
 };
 
-/// Everything an engine needs for one attempt.
-pub struct Run {
+/// Everything that an engine needs for one attempt.
+pub struct EngineRun {
     pub submit: TaskSubmit,
     pub agent: Arc<Agent>,
     pub config: Arc<Config>,
     pub home: Home,
-    /// What was known before.
+    /// What agents remembered before.
     pub memory: Memory,
     pub sink: Sink,
-    /// What it produces.
-    pub shelf: Shelf,
-    /// Cancelled when the task must end now: drop the model call, end every process, then return `Outcome::Stopped`.
+    /// Collects the artifacts that the attempt produces.
+    pub collector: Collector,
+    /// Cancelled when the task must end now: drop the model call, end every process, then return
+    /// `EngineOutcome::Stopped`.
     pub stop: CancellationToken,
-    /// Where it asks a person.
+    /// Where it asks a person for approval.
     pub approvals: Approvals,
-    /// It began on this machine, not on the Board.
+    /// Whether the task began on this machine rather than on the Board.
     pub local: bool,
 }
 
-/// The engines there are.
+/// The available engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Model, tools, loop.
+    /// The built-in loop of model and tools.
     Builtin,
     /// Does what the goal says without a model, for tests and trials.
     Echo,
 }
 
 impl Engine {
-    /// The engine of an agent: its model's provider decides (`echo/…` is the echo).
+    /// The engine for an agent, chosen by its model's provider (`echo/…` is the echo).
     pub fn of(agent: &Agent) -> Self {
         if agent.model.starts_with("echo/") { Self::Echo } else { Self::Builtin }
     }
@@ -59,7 +60,7 @@ impl Engine {
     }
 
     /// Works on one attempt until it ends or is stopped.
-    pub async fn run(self, run: Run) -> Outcome {
+    pub async fn run(self, run: EngineRun) -> EngineOutcome {
         match self {
             Self::Builtin => builtin::run(run).await,
             Self::Echo => echo::run(run).await,

@@ -1,21 +1,22 @@
-//! Named points where a test can make the daemon fail: crash, stall, panic, or fail as the work there would have.
+//! Failpoints: named places where a test can make the daemon crash, stall, panic, or fail as the work there might.
 //!
-//! Only builds with the feature `failpoints` have them (the tests' own); elsewhere a point is nothing at all. What a point
-//! does is told by the environment (`FAILPOINTS`) or, while the process runs, by the file that `BOARD_TEST_FAULTS` names.
-//! What a daemon starts is noted in the file that `BOARD_TEST_NOTES` names, so that a test can count it.
+//! They exist only in builds with the feature `failpoints` (the tests' own); elsewhere they do nothing. What a
+//! failpoint does is set by the environment (`FAILPOINTS`) or, while the process runs, by the file that
+//! `BOARD_TEST_FAULTS` names. What a daemon starts is recorded in the file that `BOARD_TEST_NOTES` names, so that a
+//! test can count it.
 
-/// A named point. `true`: the caller is to fail as if its own work there had.
+/// A failpoint. `true` means that the caller is to fail as if its own work there had.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub const fn at(_point: &'static str) -> bool {
     false
 }
 
-/// Reads what the points are to do. To be called once, before anything else.
+/// Reads what the failpoints are to do. Call it once, before anything else.
 #[cfg(not(feature = "failpoints"))]
 pub fn arm() {}
 
-/// Notes that something of an attempt was started; attempt 0 is whichever of the task runs.
+/// Records that something belonging to an attempt was started; attempt 0 means whichever attempt of the task runs.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub fn note(_word: &str, _task: &protocol::TaskId, _attempt: u32, _more: impl std::fmt::Display) {}
@@ -29,10 +30,10 @@ mod armed {
 
     use protocol::TaskId;
 
-    /// How often the file is looked at.
-    const LOOK: Duration = Duration::from_millis(10);
+    /// Time between two checks of the file.
+    const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-    /// A named point: `return(crash)`, `return(panic)`, `return(error)`, `sleep(ms)`, each with a count or a chance.
+    /// A failpoint: `return(crash)`, `return(panic)`, `return(error)`, `sleep(ms)`, each with a count or a chance.
     pub fn at(point: &'static str) -> bool {
         let done = fail::eval(point, |word| match word.as_deref() {
             Some("crash") => std::process::abort(),
@@ -42,7 +43,7 @@ mod armed {
         done.unwrap_or(false)
     }
 
-    /// Notes that something of an attempt was started: one line, one write.
+    /// Records that something belonging to an attempt was started: one line, in one write.
     pub fn note(word: &str, task: &TaskId, attempt: u32, more: impl fmt::Display) {
         let Some(file) = std::env::var_os("BOARD_TEST_NOTES") else { return };
         let line = format!("{word} {task} {attempt} {more}\n");
@@ -52,21 +53,21 @@ mod armed {
         }
     }
 
-    /// Obeys the environment from now on, and the file for as long as the process lives.
+    /// Applies the environment from now on, and the file for as long as the process lives.
     pub fn arm() {
-        // It disarms when dropped.
+        // Dropping the scenario would disarm it.
         std::mem::forget(fail::FailScenario::setup());
         let Some(file) = std::env::var_os("BOARD_TEST_FAULTS").map(PathBuf::from) else { return };
         std::thread::spawn(move || {
             let mut known = String::new();
             loop {
                 #[expect(clippy::disallowed_methods, reason = "a thread of its own, in test builds only")]
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 let Ok(text) = fs::read_to_string(&file) else { continue };
                 if text == known {
                     continue;
                 }
-                // The first line numbers the order; the others are `point=actions`, `off` ends one.
+                // The first line numbers the instruction; the others are `point=actions`, where `off` ends one.
                 for (point, actions) in text.lines().filter_map(|line| line.split_once('=')) {
                     if let Err(error) = fail::cfg(point, actions) {
                         tracing::error!(point, error, "a failpoint is not understood");

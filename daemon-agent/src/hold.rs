@@ -1,22 +1,22 @@
 //! The supervisor that owns a command's processes: `daemon-agent hold [options] -- argv…`.
 //!
-//! One mechanism for stop, time-out, crash and drain. Its standard input is the tie to the daemon: a `stop` line, or
-//! its end (the daemon is gone), makes it end everything that descends from the command. When the command ends by
-//! itself, what it left in the background is ended too: nothing of a command outlives it. Over a socket it reports how
-//! it went as JSON lines. Refuses to know tasks, tools and models.
+//! One mechanism handles stop, timeout, crash and drain. Standard input ties it to the daemon: a `stop` line or the end
+//! of input (the daemon is gone) makes it end everything that descends from the command. When the command ends by
+//! itself, what it left in the background is ended too: nothing outlives its command. It reports progress over a
+//! socket, as JSON lines. Knows nothing of tasks, tools and models.
 
+mod ancestry;
+mod command;
 mod descriptors;
-mod held;
 mod init;
 mod ipc;
-mod kin;
 mod limits;
+mod memory;
 mod options;
-mod pages;
 mod probe;
+mod process_tree;
 mod sockets;
 mod supervise;
-mod tree;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -24,26 +24,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::sandbox;
 
-pub use held::{Command, Held};
-pub use kin::Kin;
+pub use ancestry::Ancestry;
+pub use command::{CommandSpec, SupervisedCommand};
 pub use limits::MAX_PROCESSES;
-pub use options::Options;
+pub use options::HoldOptions;
 use probe::can_have_namespaces;
 pub use probe::confine_nothing;
 
-/// What a supervisor tells the daemon, one JSON line each.
+/// What a supervisor reports to the daemon, one JSON line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
-pub enum Report {
-    /// The command runs.
+pub enum SupervisorReport {
+    /// The command is running.
     Started {
-        /// The command, or the first process of its namespace.
+        /// The process id of the command, or of the first process in its namespace.
         pid: i32,
         confined: bool,
-        /// What confines it, as `--layers` takes it.
+        /// The layers that confine it, in the form that `--layers` takes.
         #[serde(default)]
         layers: String,
-        /// Whether sockets of others are out of sight wherever they lie.
+        /// Whether other programs' sockets are hidden wherever they lie.
         #[serde(default)]
         overlays: bool,
     },
@@ -51,37 +51,37 @@ pub enum Report {
     Failed {
         message: String,
     },
-    Ended(Ended),
+    Ended(CommandEnd),
 }
 
 /// How a command ended; by then everything that descends from it is dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Ended {
+pub struct CommandEnd {
     /// The command's exit code, unless a signal ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Processes that were ended by the supervisor.
+    /// Processes that the supervisor had to kill.
     pub killed: u32,
     /// Processes that survived even SIGKILL for ten seconds (stuck in the kernel).
     pub left: u32,
-    /// Why the supervisor ended it by itself: it took too much.
+    /// Why the supervisor ended the command by itself: it exceeded a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excess: Option<String>,
 }
 
-/// The program to start as `… hold`: the running one, also after an upgrade has replaced its file.
+/// The program to start as `… hold`: the running one, even after an upgrade replaced its file.
 pub fn own_program() -> PathBuf {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { std::env::current_exe().unwrap_or_else(|_| "daemon-agent".into()) }
 }
 
-/// Runs `hold` with the arguments after that word, until the command and all that descends from it are dead.
-/// Exits as the command did, 128 + signal when one ended it, 127 when it could not be started, 2 on wrong usage.
+/// Runs `hold` with the arguments after that word until the command and everything that descends from it are dead.
+/// Exits with the command's code, 128 + signal if a signal ended it, 127 if it could not be started, 2 on wrong usage.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let options = match Options::parse(args) {
+    let options = match HoldOptions::parse(args) {
         Ok(options) => options,
         Err(why) => {
             eprintln!("daemon-agent hold: {why}\nusage: daemon-agent hold {} -- COMMAND [ARGUMENT]…", options::USAGE);
@@ -94,13 +94,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let mut options = options;
     if options.rules.is_some() && options.layers.namespaces && !options.require {
-        // Once they are entered there is no way back: whoever does not insist on them hears first whether they can be.
+        // Namespaces cannot be left again, so unless they are required, check first whether they work here.
         options.layers.namespaces = can_have_namespaces(&own_program());
     }
-    // Now, because a process with several threads may not.
+    // Now, because a process with several threads cannot enter them.
     let wanted = options.rules.is_some() && options.layers.namespaces;
     let namespaces = wanted && sandbox::enter(supervise::network(&options)).is_ok();
-    // One thread: a supervisor per running command has to be small.
+    // A single thread: there is a supervisor per running command, so it has to be small.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let run = |runtime: tokio::runtime::Runtime| runtime.block_on(supervise::run(&options, namespaces));
     match runtime.map_err(anyhow::Error::from).and_then(run) {
@@ -112,12 +112,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Closes what whoever started the daemon left open in it: a command gets its three standard streams and nothing else.
+/// Closes descriptors that the daemon inherited: a command gets its three standard streams and nothing else.
 fn close_inherited() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
     let open: Vec<i32> = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // The one that listed them is closed by now.
+        // The descriptor used for listing is closed by now.
         let _ = nix::unistd::close(descriptor);
     }
 }

@@ -1,6 +1,6 @@
-//! Where everything of a viber lies: `~/.openviber/`, or `OPENVIBER_HOME` for all of it.
+//! Where everything of a viber lies: `~/.openviber/`, or `OPENVIBER_HOME`.
 //!
-//! Owns paths and permissions: folders 0700, files 0600. Refuses to know what stands in the files.
+//! Owns paths and permissions: folders 0700, files 0600. Does not know what the files contain.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -14,10 +14,10 @@ use std::{
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 
-/// The folder for what was found damaged, in `state/` and in the outbox.
-pub const DAMAGED: &str = "damaged";
-/// More of a key, a credential or `.env` is not read, bytes.
-const SMALL: u64 = 1024 * 1024;
+/// The folder for damaged files, in `state/` and in the outbox.
+pub const DAMAGED_FOLDER: &str = "damaged";
+/// Longest part of a key, a credential or `.env` that is read, bytes.
+const MAX_SMALL_FILE_BYTES: u64 = 1024 * 1024;
 
 /// The root folder and the paths below it.
 #[derive(Clone, Debug)]
@@ -25,19 +25,19 @@ pub struct Home {
     root: PathBuf,
 }
 
-/// One daemon per home: held while the process lives, freed by the kernel when it dies.
+/// Allows one daemon per home: held while the process lives, released by the kernel when it dies.
 #[derive(Debug)]
-pub struct Lock {
+pub struct HomeLock {
     _file: fs::File,
 }
 
 impl Home {
-    /// A home at `root`; nothing is touched.
+    /// A home at `root`; touches nothing.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The home that the environment names: `OPENVIBER_HOME`, else `~/.openviber`.
+    /// The home from the environment: `OPENVIBER_HOME`, else `~/.openviber`.
     pub fn of_environment() -> io::Result<Self> {
         let named = std::env::var_os("OPENVIBER_HOME").filter(|root| !root.is_empty()).map(PathBuf::from);
         let root = match named {
@@ -49,7 +49,7 @@ impl Home {
         Ok(Self::at(root))
     }
 
-    /// Creates the folders that are missing and closes those that only the daemon may read.
+    /// Creates missing folders and restricts those that only the daemon may read.
     pub fn open(&self) -> io::Result<()> {
         let folders = [
             self.root.clone(),
@@ -70,8 +70,8 @@ impl Home {
         Ok(())
     }
 
-    /// Closes again what a command opened to others where the kernel does not keep modes: else the daemon would refuse
-    /// its credential at the next start. Names what was open.
+    /// Restricts permissions again that a command loosened where the kernel does not prevent that: otherwise the daemon
+    /// would refuse its credential at the next start. Returns the paths that were open to others.
     pub fn close_again(&self) -> Vec<PathBuf> {
         let closed = [(self.state(), 0o700), (self.secrets(), 0o700), (self.credential(), 0o600)];
         let open = closed.into_iter().filter(|(path, _)| open_to_others(path));
@@ -79,20 +79,20 @@ impl Home {
         done.map(|(path, _)| path).collect()
     }
 
-    /// Takes the lock of this home, or `None` when another daemon holds it.
-    pub fn lock(&self) -> io::Result<Option<Lock>> {
+    /// Takes the lock of this home; `None` if another daemon holds it.
+    pub fn lock(&self) -> io::Result<Option<HomeLock>> {
         let path = self.state().join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|error| at(&path, &error.into()))?;
         let kind = rustix::fs::fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
-        // A pipe of that name would make the start wait for ever.
+        // Opening a pipe of that name would block forever.
         if kind != Ok(FileType::RegularFile) {
             return Err(at(&path, &io::Error::new(io::ErrorKind::InvalidInput, "is not a file")));
         }
         let file = fs::File::from(file);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
+            Ok(()) => Ok(Some(HomeLock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(at(&path, &error.into())),
         }
@@ -103,47 +103,47 @@ impl Home {
         &self.root
     }
 
-    /// Human-visible context: plan, memory, bootstrap files.
+    /// Context that people see: plan, memory, bootstrap files.
     pub fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
 
-    /// Credential, journal, outbox, lock: the daemon's alone (0700).
+    /// Credential, journal, outbox, lock: for the daemon only (0700).
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
     }
 
-    /// Who this viber is on its Board (0600).
+    /// This viber's identity at its Board (0600).
     pub fn credential(&self) -> PathBuf {
         self.state().join("credential")
     }
 
-    /// What the Board has not acknowledged yet.
+    /// Events that the Board has not acknowledged yet.
     pub fn outbox(&self) -> PathBuf {
         self.state().join("outbox")
     }
 
-    /// The commands of the Board.
+    /// Commands of the Board.
     pub fn journal(&self) -> PathBuf {
         self.state().join("journal")
     }
 
-    /// Files of `state/` that were found damaged; those of the outbox lie in a folder beside it.
+    /// Damaged files of `state/`; those of the outbox lie in a folder beside it.
     pub fn damaged(&self) -> PathBuf {
-        self.state().join(DAMAGED)
+        self.state().join(DAMAGED_FOLDER)
     }
 
-    /// Where the work of a session began in the spaces.
+    /// The commits at which a session's work in the spaces began.
     pub fn heads(&self, session: &str) -> PathBuf {
         self.state().join("heads").join(format!("{session}.json"))
     }
 
-    /// Where `task` and `status` reach a running daemon (0600).
+    /// The socket through which `task` and `status` reach a running daemon (0600).
     pub fn socket(&self) -> PathBuf {
         self.state().join("daemon.sock")
     }
 
-    /// What `task` and `status` show at the socket; new at each start of the daemon (0600).
+    /// The key that `task` and `status` show at the socket; new at each start of the daemon (0600).
     pub fn socket_key(&self) -> PathBuf {
         self.state().join("daemon.key")
     }
@@ -163,24 +163,24 @@ impl Home {
         self.root.join("agents")
     }
 
-    /// Agent files as the predecessor keeps them.
+    /// The predecessor's agent files.
     pub fn vibers(&self) -> PathBuf {
         self.root.join("vibers")
     }
 
-    /// What a task produced.
+    /// Artifacts of a task.
     pub fn artifacts(&self, task: &str) -> PathBuf {
         self.root.join("artifacts").join(task)
     }
 
-    /// A file that came with a task's goal, where the agent finds it; `None` when the name is no plain one.
+    /// Where an agent finds a file that came with its task's goal; `None` if the name is not a plain one.
     pub fn attachment(&self, task: &str, name: &str) -> Option<PathBuf> {
         let plain = !name.is_empty() && !name.starts_with('.') && name.len() <= 255;
         let safe = plain && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'));
         safe.then(|| self.workspace().join("attachments").join(task).join(name))
     }
 
-    /// One line per completed part: `agents/{agent}/sessions/{session}.jsonl`.
+    /// The session's log, one line per completed part: `agents/{agent}/sessions/{session}.jsonl`.
     pub fn session_log(&self, agent: &str, session: &str) -> PathBuf {
         self.agents().join(agent).join("sessions").join(format!("{session}.jsonl"))
     }
@@ -191,12 +191,12 @@ pub fn user_home() -> Option<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
-/// Makes `folder` and what is missing above it, closed to others.
+/// Creates `folder` and missing folders above it, closed to others.
 pub fn private_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Replaces `path` with `content` so that a crash leaves the old file or the new one, closed to others.
+/// Replaces `path` with `content`, closed to others; after a crash there is either the old file or the new one.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("a file needs a folder"))?;
     private_folder(folder)?;
@@ -211,20 +211,20 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// Opens the regular file at `path` for reading; `more` may refuse links. Anything else is looked at, never opened: a pipe
-/// would wait for its writer for ever, and a device may do anything.
+/// Opens the regular file at `path` for reading; the flags in `more` may refuse links. Anything else is examined, never
+/// opened: a pipe would block forever without a writer, and opening a device may do anything.
 pub fn open_plain(path: &Path, more: OFlags) -> io::Result<fs::File> {
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | more, Mode::empty())?;
     if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
     }
-    // The file itself, whatever its path leads to by now.
+    // Through the descriptor, whatever the path leads to by now.
     fs::File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
 /// The text of a small regular file.
 pub fn read_plain(path: &Path) -> io::Result<String> {
-    io::read_to_string(open_plain(path, OFlags::empty())?.take(SMALL))
+    io::read_to_string(open_plain(path, OFlags::empty())?.take(MAX_SMALL_FILE_BYTES))
 }
 
 /// Whether others than the owner can read `path`.

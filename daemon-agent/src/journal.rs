@@ -1,8 +1,8 @@
-//! The commands of the Board and what became of them, on disk before they are acknowledged.
+//! The Board's commands and what became of them, on disk before they are acknowledged.
 //!
-//! Owns which attempts were asked for, begun and ended. Refuses to run anything; reports are the outbox's.
+//! Owns which attempts were requested, begun and ended. Runs nothing; reports belong to the outbox.
 
-mod held;
+mod state;
 
 use std::{
     collections::BTreeSet,
@@ -18,13 +18,13 @@ use protocol::{Command, EditId, Instant, Numbered, Running, WorkspaceWritten};
 use crate::{
     damaged, fault,
     home::write_private,
-    outbox::{Record, Stretch, encode, is_torn, salvage},
+    outbox::{FileSpan, Record, encode, is_torn, salvage},
 };
-use held::Entry;
-pub use held::{Held, HeldAttempt, HeldWrite};
+use state::JournalEntry;
+pub use state::{JournalState, PendingAttempt, PendingWrite};
 
-/// The file is written anew when it has grown by this much.
-const COMPACT: u64 = 4 * 1024 * 1024;
+/// Bytes by which the file may grow before it is rewritten.
+const COMPACT_AFTER_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Commands and attempts that are not settled yet.
 pub struct Journal {
@@ -34,15 +34,15 @@ pub struct Journal {
 
 struct Inner {
     file: File,
-    /// Bytes, and how many of them were there after the last compaction.
+    /// Bytes, and how many there were after the last compaction.
     size: u64,
     compact_size: u64,
-    held: Held,
+    held: JournalState,
 }
 
-/// Commands that do not follow each other.
+/// Why commands could not be journalled.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum JournalError {
     #[error("command {got} came where {expected} was due")]
     Gap { expected: u64, got: u64 },
     #[error("the journal cannot be written: {0}")]
@@ -50,35 +50,35 @@ pub enum Refused {
 }
 
 impl Journal {
-    /// Opens the journal at `path` with what a former process left in it. A torn end is cut off: it was never
-    /// acknowledged. Of a damaged file everything sound is taken and the original is kept in `damaged`; commands that are
-    /// missing are asked for again.
+    /// Opens the journal at `path` with what a former process left in it. A torn end is cut off, because it was never
+    /// acknowledged. Of a damaged file everything sound is used and the original is kept in `damaged`; missing commands
+    /// are requested again.
     pub fn open(path: PathBuf, damaged: &Path, now: Instant) -> io::Result<Self> {
         let bytes = match damaged::read(&path) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {
                 let kept = damaged::move_aside(damaged, &path, "journal", now)?;
-                tracing::error!(kept = %kept.display(), "the journal was no file; it begins anew");
+                tracing::error!(kept = %kept.display(), "the journal was not a file; a new one is started");
                 Vec::new()
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let mut held = Held::default();
+        let mut held = JournalState::default();
         let mut lost = 0;
         let mut rest = bytes.len();
         for stretch in salvage(&bytes) {
             match stretch {
-                Stretch::Sound(record) => {
+                FileSpan::Sound(record) => {
                     rest -= record.size();
                     held.add(
                         serde_json::from_slice(record.payload).map_err(|error| of_another_version(&path, &error))?,
                     );
                 }
-                Stretch::Damaged(end) if end.len() == rest && is_torn(end) => {
+                FileSpan::Damaged(end) if end.len() == rest && is_torn(end) => {
                     tracing::warn!(bytes = end.len(), "the end of the journal was torn and is cut off");
                 }
-                Stretch::Damaged(stretch) => {
+                FileSpan::Damaged(stretch) => {
                     rest -= stretch.len();
                     lost += stretch.len();
                 }
@@ -96,29 +96,29 @@ impl Journal {
         Ok(Self { path, inner: Mutex::new(Inner { file, size, compact_size: size, held }) })
     }
 
-    /// What is not settled.
-    pub fn held(&self) -> Held {
+    /// Everything that is not settled.
+    pub fn held(&self) -> JournalState {
         self.inner().held.clone()
     }
 
-    /// What became of changes of files and was not heard yet.
+    /// Outcomes of file edits that the Board has not confirmed yet.
     pub fn unheard(&self) -> Vec<WorkspaceWritten> {
         self.inner().held.written.clone()
     }
 
-    /// The number of the last command that is on the disk.
+    /// The number of the last command on disk.
     pub fn last_cmd_seq(&self) -> u64 {
         self.inner().held.last_cmd_seq
     }
 
-    /// Writes the commands that are new and returns them; all are on the disk then. Blocks.
-    pub fn commands(&self, commands: Vec<Numbered>) -> Result<Vec<Numbered>, Refused> {
+    /// Writes the new ones among `commands` and returns them once all are on disk. Blocks.
+    pub fn commands(&self, commands: Vec<Numbered>) -> Result<Vec<Numbered>, JournalError> {
         let mut inner = self.inner();
         let mut due = inner.held.last_cmd_seq + 1;
         let mut fresh: Vec<Numbered> = Vec::new();
         for command in commands {
             if command.cmd_seq > due {
-                return Err(Refused::Gap { expected: due, got: command.cmd_seq });
+                return Err(JournalError::Gap { expected: due, got: command.cmd_seq });
             }
             if command.cmd_seq == due {
                 due += 1;
@@ -130,45 +130,45 @@ impl Journal {
                 due += 1;
             }
         }
-        let entries: Vec<Entry> = fresh.iter().cloned().map(Entry::Command).collect();
+        let entries: Vec<JournalEntry> = fresh.iter().cloned().map(JournalEntry::Command).collect();
         inner.write(entries, &self.path)?;
         Ok(fresh)
     }
 
-    /// The Board goes on at `next`: what it sent before is settled, though this disk has forgotten it. Blocks.
+    /// The Board continues at `next`: what it sent before is settled, although this disk lost it. Blocks.
     pub fn skip_to(&self, next: u64) -> io::Result<()> {
         let mut inner = self.inner();
         if next <= inner.held.last_cmd_seq + 1 {
             return Ok(());
         }
-        let entry = Entry::At { last_cmd_seq: next - 1, drained: inner.held.drained, ahead: BTreeSet::new() };
+        let entry = JournalEntry::At { last_cmd_seq: next - 1, drained: inner.held.drained, ahead: BTreeSet::new() };
         inner.write(vec![entry], &self.path)
     }
 
-    /// The attempt's engine starts now. Blocks.
+    /// Records that the attempt's engine starts now. Blocks.
     pub fn begun(&self, attempt: &Running) -> io::Result<()> {
-        self.inner().write(vec![Entry::Begun(attempt.clone())], &self.path)
+        self.inner().write(vec![JournalEntry::Begun(attempt.clone())], &self.path)
     }
 
-    /// The attempts' endings are in the outbox, or with the Board. Blocks.
+    /// Records that the attempts' endings are in the outbox, or with the Board. Blocks.
     pub fn ended(&self, attempts: &[Running]) -> io::Result<()> {
         let mut inner = self.inner();
         let known =
             attempts.iter().filter(|attempt| inner.held.attempts.iter().any(|held| held.attempt() == **attempt));
-        let entries: Vec<Entry> = known.cloned().map(Entry::Ended).collect();
+        let entries: Vec<JournalEntry> = known.cloned().map(JournalEntry::Ended).collect();
         inner.write(entries, &self.path)
     }
 
-    /// A change of a file was made, or will never be. Blocks.
+    /// Records the outcome of a file edit. Blocks.
     pub fn written(&self, written: WorkspaceWritten) -> io::Result<()> {
-        self.inner().write(vec![Entry::Written(written)], &self.path)
+        self.inner().write(vec![JournalEntry::Written(written)], &self.path)
     }
 
-    /// The Board has heard what became of these changes. Blocks.
+    /// Records that the Board knows the outcomes of these edits. Blocks.
     pub fn heard(&self, edits: &[EditId]) -> io::Result<()> {
         let mut inner = self.inner();
         let known = edits.iter().filter(|edit| inner.held.written.iter().any(|written| written.edit_id == **edit));
-        let entries: Vec<Entry> = known.cloned().map(Entry::Heard).collect();
+        let entries: Vec<JournalEntry> = known.cloned().map(JournalEntry::Heard).collect();
         inner.write(entries, &self.path)
     }
 
@@ -178,7 +178,7 @@ impl Journal {
 }
 
 impl Inner {
-    fn write(&mut self, entries: Vec<Entry>, path: &Path) -> io::Result<()> {
+    fn write(&mut self, entries: Vec<JournalEntry>, path: &Path) -> io::Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -202,7 +202,7 @@ impl Inner {
         for entry in entries {
             self.held.add(entry);
         }
-        if self.size > self.compact_size + COMPACT {
+        if self.size > self.compact_size + COMPACT_AFTER_BYTES {
             (self.file, self.size) = rewrite(path, &self.held)?;
             self.compact_size = self.size;
         }
@@ -217,37 +217,37 @@ fn of_another_version(path: &Path, error: &serde_json::Error) -> io::Error {
     ))
 }
 
-fn put(entry: &Entry, out: &mut Vec<u8>) -> io::Result<()> {
+fn put(entry: &JournalEntry, out: &mut Vec<u8>) -> io::Result<()> {
     let payload = serde_json::to_vec(entry)?;
     encode(&Record { from: 0, to: 0, payload: &payload }, out);
     Ok(())
 }
 
-/// Replaces the file by one that says only `held`, and opens it for appending.
-fn rewrite(path: &Path, held: &Held) -> io::Result<(File, u64)> {
+/// Replaces the file with one that contains only `held`, and opens it for appending.
+fn rewrite(path: &Path, held: &JournalState) -> io::Result<(File, u64)> {
     let mut bytes = Vec::new();
-    put(&Entry::At { last_cmd_seq: 0, drained: held.drained, ahead: BTreeSet::new() }, &mut bytes)?;
+    put(&JournalEntry::At { last_cmd_seq: 0, drained: held.drained, ahead: BTreeSet::new() }, &mut bytes)?;
     for attempt in &held.attempts {
         let command = Command::Submit(attempt.submit.clone());
-        put(&Entry::Command(Numbered { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
+        put(&JournalEntry::Command(Numbered { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
         let Running { task_id, attempt: number } = attempt.attempt();
         if let Some(reason) = attempt.stopped.clone() {
             let command = Command::Stop { task_id: task_id.clone(), attempt: number, reason };
-            put(&Entry::Command(Numbered { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
+            put(&JournalEntry::Command(Numbered { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
         }
         if attempt.begun {
-            put(&Entry::Begun(Running { task_id, attempt: number }), &mut bytes)?;
+            put(&JournalEntry::Begun(Running { task_id, attempt: number }), &mut bytes)?;
         }
     }
-    for HeldWrite { cmd_seq, write } in &held.writes {
+    for PendingWrite { cmd_seq, write } in &held.writes {
         let command = Command::Write(write.clone());
-        put(&Entry::Command(Numbered { cmd_seq: *cmd_seq, command }), &mut bytes)?;
+        put(&JournalEntry::Command(Numbered { cmd_seq: *cmd_seq, command }), &mut bytes)?;
     }
     for written in &held.written {
-        put(&Entry::Written(written.clone()), &mut bytes)?;
+        put(&JournalEntry::Written(written.clone()), &mut bytes)?;
     }
     let (last_cmd_seq, drained, ahead) = (held.last_cmd_seq, held.drained, held.ahead.clone());
-    put(&Entry::At { last_cmd_seq, drained, ahead }, &mut bytes)?;
+    put(&JournalEntry::At { last_cmd_seq, drained, ahead }, &mut bytes)?;
     write_private(path, &bytes)?;
     let file = OpenOptions::new().append(true).mode(0o600).open(path)?;
     Ok((file, bytes.len() as u64))

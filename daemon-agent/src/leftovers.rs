@@ -1,6 +1,6 @@
-//! Files and folders that exist only for a moment: drafts beside their place, temporary folders of tasks. A note in `state/`
-//! names each until it is gone, so that the next start removes what a kill left behind, or what could not be removed: ours alone,
-//! whatever other daemons have beside it, and without searching the disk.
+//! Temporary files and folders: drafts beside their target, scratch folders of tasks. A note in `state/` names each
+//! until it is gone, so that the next start removes what a kill left behind or what could not be removed: only our own,
+//! whatever lies beside it, and without searching the disk.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,19 +25,19 @@ use crate::{
     removal,
 };
 
-/// Where notes lie, below `state/`.
-const FOLDER: &str = "leftovers";
-/// A note is no longer than a path, bytes.
-const MAX_NOTE: u64 = 8 * 1024;
+/// The folder for notes, below `state/`.
+const NOTES_FOLDER: &str = "leftovers";
+/// Largest note, bytes: it only contains a path.
+const MAX_NOTE_BYTES: u64 = 8 * 1024;
 
 /// The folder of this process's notes: one daemon serves one home.
-static NOTES: OnceLock<PathBuf> = OnceLock::new();
+static NOTES_PATH: OnceLock<PathBuf> = OnceLock::new();
 
-/// While it lives, something that may be left behind is noted.
+/// While it lives, a note names something that might be left behind.
 #[derive(Debug)]
-pub struct Note(Option<PathBuf>);
+pub struct LeftoverNote(Option<PathBuf>);
 
-impl Drop for Note {
+impl Drop for LeftoverNote {
     fn drop(&mut self) {
         if let Some(note) = &self.0 {
             let _ = fs::remove_file(note);
@@ -45,34 +45,34 @@ impl Drop for Note {
     }
 }
 
-/// Notes from now on, and removes what a former process of this home left: beside everything else, because a command may
-/// have left folders that take minutes. Called once the home's lock is held.
+/// Starts writing notes, and removes what a former process of this home left behind. That happens in the background,
+/// because a command may have left folders that take minutes. Call it once the home's lock is held.
 pub fn begin(home: &Home) {
-    let folder = home.state().join(FOLDER);
+    let folder = home.state().join(NOTES_FOLDER);
     if let Err(error) = private_folder(&folder) {
         tracing::warn!(folder = %folder.display(), %error, "what a kill leaves behind will not be removed");
         return;
     }
-    // Listed now: what is noted later is in use.
+    // Listed now: anything noted later is in use.
     let notes = list(&folder);
-    let _ = NOTES.set(folder);
+    let _ = NOTES_PATH.set(folder);
     beside(move || sweep(notes));
 }
 
-/// Removes the noted folder at `path` with all in it, beside everything else. Its note stays until it is gone: also when the
-/// process ends before.
-pub fn remove_noted(path: PathBuf, mut note: Note) {
+/// Removes the noted folder at `path` with everything in it, in the background. Its note stays until it is gone, even
+/// if the process ends before.
+pub fn remove_noted(path: PathBuf, mut note: LeftoverNote) {
     let kept = note.0.take();
     beside(move || match removal::remove(&path) {
-        Ok(()) => drop(Note(kept)),
+        Ok(()) => drop(LeftoverNote(kept)),
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "a temporary folder could not be removed; the next start tries again");
         }
     });
 }
 
-/// Runs what may block for long off the threads of the runtime; here and now where there is none. A runtime that ends does
-/// not wait for it: notes are on the disk.
+/// Runs work that may block for long off the runtime's threads, or right here if there is no runtime. A runtime that
+/// ends does not wait for it: the notes are on disk.
 fn beside(work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn_blocking(work)),
@@ -80,23 +80,23 @@ fn beside(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Notes the file or folder at `path`, which is about to be made.
-pub fn note(path: &Path) -> Note {
-    Note(NOTES.get().and_then(|folder| write(folder, path)))
+/// Notes the file or folder at `path`, which is about to be created.
+pub fn note(path: &Path) -> LeftoverNote {
+    LeftoverNote(NOTES_PATH.get().and_then(|folder| write(folder, path)))
 }
 
 /// Notes the file `name` in an open folder.
-pub fn note_in(folder: impl AsFd, name: &str) -> Note {
+pub fn note_in(folder: impl AsFd, name: &str) -> LeftoverNote {
     let link = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
-    match NOTES.get().map(|_| fs::read_link(link)) {
+    match NOTES_PATH.get().map(|_| fs::read_link(link)) {
         Some(Ok(folder)) => note(&folder.join(name)),
-        _ => Note(None),
+        _ => LeftoverNote(None),
     }
 }
 
 fn write(folder: &Path, path: &Path) -> Option<PathBuf> {
     let note = folder.join(uuid::Uuid::now_v7().simple().to_string());
-    // Nothing depends on it: without a note something is left behind after a kill.
+    // A failure is acceptable: without a note, something stays behind after a kill.
     fs::write(&note, path.as_os_str().as_bytes()).ok().map(|()| note)
 }
 
@@ -106,7 +106,7 @@ fn list(folder: &Path) -> Vec<PathBuf> {
 
 fn sweep(notes: Vec<PathBuf>) {
     for note in notes {
-        // What cannot be read is no note of ours.
+        // A file that cannot be read is no note of ours.
         if let Ok(path) = read(&note)
             && let Err(error) = remove(&path)
         {
@@ -121,11 +121,11 @@ fn sweep(notes: Vec<PathBuf>) {
 
 fn read(note: &Path) -> io::Result<PathBuf> {
     let mut bytes = Vec::new();
-    open_plain(note, OFlags::NOFOLLOW)?.take(MAX_NOTE).read_to_end(&mut bytes)?;
+    open_plain(note, OFlags::NOFOLLOW)?.take(MAX_NOTE_BYTES).read_to_end(&mut bytes)?;
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// Removes what a note names, if it is what we make: nothing else has such a name. No link is followed.
+/// Removes what a note names if it is something we create: nothing else has such a name. Follows no link.
 fn remove(path: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent().filter(|_| path.is_absolute()), path.file_name()) else {
         return Ok(());
@@ -133,7 +133,7 @@ fn remove(path: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match rustix::fs::openat2(CWD, above, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(above) => above,
-        // What it was in is gone, or something else by now.
+        // Its folder is gone, or something else by now.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -209,10 +209,10 @@ mod tests {
         fs::create_dir(&notes).expect("made");
         fs::create_dir_all(scratch.join("in/it")).expect("made");
         let note = write(&notes, &scratch).expect("noted");
-        // No folder can have this name, so that it cannot be removed either.
-        remove_noted(root.join("x".repeat(300)), Note(Some(note.clone())));
+        // No folder can have a name this long, so removing it fails too.
+        remove_noted(root.join("x".repeat(300)), LeftoverNote(Some(note.clone())));
         assert!(note.exists() && scratch.exists());
-        remove_noted(scratch.clone(), Note(Some(note.clone())));
+        remove_noted(scratch.clone(), LeftoverNote(Some(note.clone())));
         assert!(!note.exists() && !scratch.exists());
     }
 }

@@ -1,18 +1,18 @@
-//! What an agent remembers of former work: curated notes, the logs of days, what was said in its sessions.
+//! What an agent remembers of earlier work: curated notes, daily logs, and what was said in its sessions.
 //!
-//! Owns the index over those files, the search in it, the log of the day, and what of it all goes with a request. The files
-//! are the truth; the index is a cache, and its failures are warnings. Refuses to decide whether an agent may change
-//! `MEMORY.md`: that is `report::memory`.
+//! Owns the index over those files, searching it, the daily log, and what of all this goes with a request. The files
+//! are authoritative; the index is a cache whose failures are warnings. Does not decide whether an agent may change
+//! `MEMORY.md`: that is up to `report::memory`.
 
-mod cut;
-mod daily;
-mod fresh;
+mod chunks;
+mod daily_log;
+mod embeddings;
 mod index;
-mod meaning;
-mod places;
 mod query;
 mod rank;
 mod recall;
+mod sources;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -25,30 +25,30 @@ use std::{
 use protocol::{MemoryFound, MemorySearch, Ranking, Remembered};
 use tokio::{sync::watch, time::Instant};
 
-pub use daily::{Outcome, Story};
-pub use places::CURATED;
-pub use recall::{Item, Recall};
+pub use daily_log::{SummaryOutcome, TaskSummary};
+pub use recall::{Recall, RecalledExcerpt};
+pub use sources::CURATED_NAMES;
 
 use self::{
-    fresh::State,
-    index::{Fault, Hit},
-    meaning::Meaning,
-    places::Kind,
+    embeddings::EmbeddingsClient,
+    index::{IndexError, PassageHit},
+    sources::SourceKind,
+    sync::IndexState,
 };
-use crate::{clock::Clock, config::Snapshot, home::Home, workspace::Workspace};
+use crate::{clock::Clock, config::ConfigSnapshot, home::Home, workspace::Workspace};
 
-/// Passages found when nobody says how many.
-const USUAL: u32 = 20;
+/// Passages that a search returns by default.
+const DEFAULT_RESULTS: u32 = 20;
 /// Most passages in one answer.
-const MOST: u32 = 100;
-/// Passages that are put in order.
-const POOL: u32 = 200;
+const MAX_RESULTS: u32 = 100;
+/// Most passages that are ranked.
+const MAX_CANDIDATES: u32 = 200;
 /// Largest answer, bytes of JSON: it fits a frame.
-const ANSWER: usize = 192 * 1024;
-/// After it did not answer, the meaning of queries is not asked for so long.
-const QUIET: Duration = Duration::from_secs(30);
-/// Agents of which the index stays open.
-const AGENTS: usize = 64;
+const MAX_ANSWER_BYTES: usize = 192 * 1024;
+/// How long queries get no embedding after the provider failed to answer.
+const EMBEDDINGS_BACKOFF: Duration = Duration::from_secs(30);
+/// Most agents whose index stays open.
+const MAX_OPEN_INDEXES: usize = 64;
 
 /// The memory of a viber's agents. Cheap to clone.
 #[derive(Clone)]
@@ -60,47 +60,47 @@ struct Shared {
     home: Home,
     workspace: Workspace,
     clock: Clock,
-    files: watch::Receiver<Arc<Snapshot>>,
+    files: watch::Receiver<Arc<ConfigSnapshot>>,
     slots: Mutex<BTreeMap<String, Arc<Slot>>>,
-    /// Rings when something was written that the watcher of the workspace does not see.
+    /// Rings when the daemon wrote something that the workspace's watcher does not see.
     bell: watch::Sender<u64>,
-    meaning: Mutex<Option<Arc<Meaning>>>,
+    meaning: Mutex<Option<Arc<EmbeddingsClient>>>,
     quiet: Mutex<Option<Instant>>,
-    /// One entry of a log after the other.
+    /// Held while an entry is added to a log, so that entries are added one after another.
     writing: tokio::sync::Mutex<()>,
 }
 
 /// One agent's index.
 #[derive(Default)]
 struct Slot {
-    state: tokio::sync::Mutex<State>,
-    /// Paths beneath the home that changed by our own hand.
+    state: tokio::sync::Mutex<IndexState>,
+    /// Paths beneath the home that the daemon itself changed.
     marked: Mutex<BTreeSet<String>>,
 }
 
-/// What a search found.
-struct Search {
-    hits: Vec<Hit>,
+/// The result of a search.
+struct SearchResult {
+    hits: Vec<PassageHit>,
     ranking: Ranking,
     known: u64,
 }
 
 impl Memory {
-    /// The memory in `home`, which has this workspace. Nothing is touched.
-    pub fn new(home: Home, workspace: Workspace, clock: Clock, files: watch::Receiver<Arc<Snapshot>>) -> Self {
+    /// The memory in `home`, whose workspace this is. Touches nothing.
+    pub fn new(home: Home, workspace: Workspace, clock: Clock, files: watch::Receiver<Arc<ConfigSnapshot>>) -> Self {
         let (slots, bell) = (Mutex::default(), watch::Sender::new(0));
         let (meaning, quiet, writing) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
         Self { shared: Arc::new(Shared { home, workspace, clock, files, slots, bell, meaning, quiet, writing }) }
     }
 
-    /// The files that it is made of.
+    /// The workspace that holds its files.
     pub fn workspace(&self) -> Workspace {
         self.shared.workspace.clone()
     }
 
-    /// What is found for somebody's words, best first.
+    /// Searches for somebody's words; results come best first.
     pub async fn search(&self, asked: &MemorySearch) -> Result<MemoryFound, String> {
-        let limit = asked.limit.unwrap_or(USUAL).clamp(1, MOST);
+        let limit = asked.limit.unwrap_or(DEFAULT_RESULTS).clamp(1, MAX_RESULTS);
         let words = query::words(&asked.query);
         let found = self.find(&asked.agent_id, &asked.query, limit).await?;
         let mut items = Vec::new();
@@ -108,7 +108,7 @@ impl Memory {
         for hit in found.hits {
             let item = told(hit, &asked.agent_id, &words);
             size += serde_json::to_string(&item).map_or(0, |json| json.len());
-            if size > ANSWER {
+            if size > MAX_ANSWER_BYTES {
                 break;
             }
             items.push(item);
@@ -116,8 +116,8 @@ impl Memory {
         Ok(MemoryFound { items, ranking: found.ranking, known: found.known })
     }
 
-    /// The passages themselves.
-    async fn find(&self, agent: &str, query: &str, limit: u32) -> Result<Search, String> {
+    /// The matching passages.
+    async fn find(&self, agent: &str, query: &str, limit: u32) -> Result<SearchResult, String> {
         if !protocol::agent::is_id(agent) {
             return Err(format!("no agent is called {:?}", protocol::text::head(agent, 64)));
         }
@@ -128,7 +128,7 @@ impl Memory {
                 Ok(vector) => Some((meaning.model.as_str(), vector)),
                 Err(why) => {
                     tracing::warn!("memory is searched by words alone: {why}");
-                    *held(&self.shared.quiet) = Some(Instant::now() + QUIET);
+                    *held(&self.shared.quiet) = Some(Instant::now() + EMBEDDINGS_BACKOFF);
                     None
                 }
             }
@@ -140,36 +140,36 @@ impl Memory {
             match self.ask(&slot, &mut state, agent, query, direction, limit).await {
                 Ok(found) => return Ok(found),
                 Err(fault) => {
-                    tracing::warn!(agent.id = agent, again, "the index of memory fails: {fault}");
-                    state.close(&places::index(&self.shared.home, agent), fault.is_broken());
+                    tracing::warn!(agent.id = agent, again, "the memory index failed: {fault}");
+                    state.close(&sources::index(&self.shared.home, agent), fault.is_broken());
                     if !again {
-                        return Err(format!("the index of memory fails: {fault}"));
+                        return Err(format!("the memory index failed: {fault}"));
                     }
                 }
             }
         }
-        Err("the index of memory fails".to_owned())
+        Err("the memory index failed".to_owned())
     }
 
     async fn ask(
         &self,
         slot: &Slot,
-        state: &mut State,
+        state: &mut IndexState,
         agent: &str,
         query: &str,
         direction: Option<(&str, &[u8])>,
         limit: u32,
-    ) -> Result<Search, Fault> {
+    ) -> Result<SearchResult, IndexError> {
         let index = self.freshen(slot, state, agent).await?;
         let words = query::words(query);
         let now = self.shared.clock.now();
         let mut by_words: Vec<i64> = Vec::new();
         if !words.is_empty() {
-            let mut best = index.matching(&query::all(&words), POOL).await?;
+            let mut best = index.matching(&query::all(&words), MAX_CANDIDATES).await?;
             rank::recent_first(&mut best, now);
             by_words.extend(best.iter().map(|one| one.0));
             if by_words.len() < limit as usize {
-                let mut more = index.matching(&query::any(&words), POOL).await?;
+                let mut more = index.matching(&query::any(&words), MAX_CANDIDATES).await?;
                 rank::recent_first(&mut more, now);
                 let new = more.iter().map(|one| one.0).filter(|id| !best.iter().any(|known| known.0 == *id));
                 by_words.extend(new.collect::<Vec<_>>());
@@ -181,11 +181,11 @@ impl Memory {
             if !all.is_empty() {
                 let mut near: Vec<(i64, f64)> = all
                     .iter()
-                    .map(|(id, other)| (*id, meaning::likeness(vector, other)))
+                    .map(|(id, other)| (*id, embeddings::likeness(vector, other)))
                     .filter(|one| one.1 > 0.0)
                     .collect();
                 near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-                near.truncate(POOL as usize);
+                near.truncate(MAX_CANDIDATES as usize);
                 order = rank::fused(&[order, near.into_iter().map(|one| one.0).collect()]);
                 ranking = Ranking::Meaning;
             }
@@ -194,17 +194,17 @@ impl Memory {
         for id in order.into_iter().take(limit as usize) {
             hits.extend(index.passage(id).await?);
         }
-        Ok(Search { hits, ranking, known: index.count().await? })
+        Ok(SearchResult { hits, ranking, known: index.count().await? })
     }
 
-    /// The model for meanings, when one is configured.
-    fn meaning(&self) -> Option<Arc<Meaning>> {
-        let made_of = Meaning::configured(&self.shared.files.borrow().config)?;
+    /// The embeddings client, if one is configured.
+    fn meaning(&self) -> Option<Arc<EmbeddingsClient>> {
+        let made_of = EmbeddingsClient::configured(&self.shared.files.borrow().config)?;
         let mut kept = held(&self.shared.meaning);
         if let Some(known) = kept.as_ref().filter(|known| known.made_of == made_of) {
             return Some(known.clone());
         }
-        match Meaning::new(made_of) {
+        match EmbeddingsClient::new(made_of) {
             Ok(meaning) => {
                 *held(&self.shared.quiet) = None;
                 Some(kept.insert(Arc::new(meaning)).clone())
@@ -220,7 +220,7 @@ impl Memory {
         held(&self.shared.quiet).is_some_and(|until| Instant::now() < until)
     }
 
-    /// A file of `agent`, or of all agents, was written by our own hand: what watches may need a moment to see it.
+    /// The daemon wrote a file of `agent`, or of all agents: the watcher may need a moment to see it.
     pub fn wrote(&self, agent: Option<&str>, path: &str) {
         for (id, slot) in held(&self.shared.slots).iter() {
             if agent.is_none_or(|agent| agent == id) {
@@ -237,17 +237,17 @@ impl Memory {
 
     fn slot(&self, agent: &str) -> Arc<Slot> {
         let mut slots = held(&self.shared.slots);
-        if slots.len() >= AGENTS && !slots.contains_key(agent) {
-            // Those that nobody asks close; the next question opens them again.
+        if slots.len() >= MAX_OPEN_INDEXES && !slots.contains_key(agent) {
+            // Indexes that nobody uses are closed; the next search opens them again.
             slots.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         slots.entry(agent.to_owned()).or_default().clone()
     }
 }
 
-fn told(hit: Hit, agent: &str, words: &[String]) -> Remembered {
-    let session_id = match Kind::of(&hit.path, agent) {
-        Some(Kind::Session(session)) => Some(session),
+fn told(hit: PassageHit, agent: &str, words: &[String]) -> Remembered {
+    let session_id = match SourceKind::of(&hit.path, agent) {
+        Some(SourceKind::Session(session)) => Some(session),
         _ => None,
     };
     let excerpt = query::excerpt(&hit.body, words);

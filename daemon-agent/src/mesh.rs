@@ -1,11 +1,11 @@
-//! The registry of live attempts: commands come in here, endings go out to the outbox.
+//! The registry of live attempts: commands arrive here, endings go to the outbox.
 //!
-//! Owns which attempt runs when: at most `maxTasks`, in order, one start each. Refuses to know any transport.
+//! Owns which attempt runs when: at most `maxTasks`, in order, each started once. Knows nothing of transports.
 
-mod lives;
+mod attempts;
+mod edits;
+mod late_repairs;
 mod recover;
-mod undone;
-mod writes;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -27,32 +27,33 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
-    config::{OnDisconnect, Snapshot},
+    config::{ConfigSnapshot, OnDisconnect},
     home::Home,
-    journal::{Journal, Refused},
-    memory::{Memory, Story},
+    journal::{Journal, JournalError},
+    memory::{Memory, TaskSummary},
     outbox::Outbox,
     report::Approvals,
     task::StopSwitch,
-    workspace::{Overstep, Workspace},
+    workspace::{Violation, Workspace},
 };
 
-pub use crate::task::Cause;
+pub use crate::task::StopCause;
 
-/// Longest goal of an announced task, bytes: it fits an event whatever JSON makes of it.
-const ANNOUNCED: usize = 20 * 1024;
+/// Longest goal of an announced task, bytes: it fits an event however JSON escapes it.
+const MAX_ANNOUNCED_GOAL_BYTES: usize = 20 * 1024;
 
-/// Fetches what was too large for a frame, by its path below the Board's address.
-pub type Fetch = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, Unfetched>> + Send>> + Send + Sync>;
+/// Fetches a payload that was too large for a frame, by its path below the Board's address.
+pub type FetchPayload =
+    Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, FetchError>> + Send>> + Send + Sync>;
 
-/// Fetches a file that came with a goal to this place.
-pub type Carry =
-    Arc<dyn Fn(Attachment, PathBuf) -> Pin<Box<dyn Future<Output = Result<(), Unfetched>> + Send>> + Send + Sync>;
+/// Fetches a file that came with a goal, into the given place.
+pub type FetchAttachment =
+    Arc<dyn Fn(Attachment, PathBuf) -> Pin<Box<dyn Future<Output = Result<(), FetchError>> + Send>> + Send + Sync>;
 
-/// Why a payload is not here.
+/// Why something could not be fetched.
 #[derive(Debug)]
-pub enum Unfetched {
-    /// Later it may be.
+pub enum FetchError {
+    /// It may work later.
     Later(String),
     Never(String),
 }
@@ -63,126 +64,126 @@ pub struct Mesh {
     shared: Arc<Shared>,
 }
 
-/// What a mesh stands on.
-pub struct Ground {
+/// What a mesh works with.
+pub struct MeshContext {
     pub home: Home,
     pub workspace: Workspace,
     pub clock: Clock,
     pub outbox: Outbox,
     pub journal: Arc<Journal>,
-    pub files: watch::Receiver<Arc<Snapshot>>,
-    pub fetch: Fetch,
-    pub carry: Carry,
+    pub files: watch::Receiver<Arc<ConfigSnapshot>>,
+    pub fetch: FetchPayload,
+    pub carry: FetchAttachment,
 }
 
 struct Shared {
-    ground: Ground,
+    context: MeshContext,
     tracker: TaskTracker,
-    state: Mutex<State>,
+    state: Mutex<MeshState>,
     /// Rings when an attempt began or ended.
     changed: watch::Sender<u64>,
-    /// Rings when a change of a file was made.
+    /// Rings when a file edit was made.
     written: watch::Sender<u64>,
-    standing: watch::Sender<Standing>,
-    /// What tasks wait for a person's word for.
+    standing: watch::Sender<BoardStatus>,
+    /// Questions of tasks that wait for a person's answer.
     approvals: Approvals,
     memory: Memory,
 }
 
-/// What `status` says about the Board.
+/// The connection to the Board, as `status` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+pub struct BoardStatus {
     pub connected: bool,
-    /// Since when it is so.
+    /// Since when this has been the case.
     pub since: Option<String>,
-    /// Why not, or something to mend.
+    /// Why it is disconnected, or a problem to fix.
     pub detail: Option<String>,
 }
 
 #[derive(Default)]
-struct State {
+struct MeshState {
     queue: VecDeque<TaskSubmit>,
-    /// Changes of files that are to be made, the first one is under way.
+    /// File edits that are still to be made; the first one is under way.
     writes: VecDeque<Box<WorkspaceWrite>>,
-    running: BTreeMap<Running, Live>,
+    running: BTreeMap<Running, LiveAttempt>,
     /// Attempts whose endings are being written.
     ending: BTreeSet<Running>,
-    /// What commands of attempts from before this start did against their session's policy.
-    undone: BTreeMap<Running, Vec<Overstep>>,
+    /// What commands of attempts from before this start wrote against their session's policy.
+    undone: BTreeMap<Running, Vec<Violation>>,
     drained: bool,
     closing: bool,
-    /// Somebody else has our identity: nothing new is begun.
+    /// Somebody else uses this viber's identity: nothing new is begun.
     paused: bool,
     /// The Board has said what it has: attempts from before this start may be continued.
     ready: bool,
-    /// Cancelled when the Board is back, while a stop by `onDisconnect` is pending.
+    /// Cancelled when the Board is back, while a stop because of `onDisconnect` is pending.
     cut_off: Option<CancellationToken>,
 }
 
-struct Live {
+struct LiveAttempt {
     agent_id: String,
     stop: StopSwitch,
-    /// Begun on this machine: not the Board's to give or to take for a disconnect.
+    /// Begun on this machine: the Board neither assigned it nor may a disconnect end it.
     local: bool,
 }
 
 impl Mesh {
     /// A mesh without attempts.
-    pub fn new(ground: Ground) -> Self {
-        let state = State { drained: ground.journal.held().drained, ..State::default() };
+    pub fn new(context: MeshContext) -> Self {
+        let state = MeshState { drained: context.journal.held().drained, ..MeshState::default() };
         let (changed, written) = (watch::Sender::new(0), watch::Sender::new(0));
         let (tracker, state, standing) =
-            (TaskTracker::new(), Mutex::new(state), watch::Sender::new(Standing::default()));
+            (TaskTracker::new(), Mutex::new(state), watch::Sender::new(BoardStatus::default()));
         let approvals = Approvals::default();
         let memory =
-            Memory::new(ground.home.clone(), ground.workspace.clone(), ground.clock.clone(), ground.files.clone());
-        let shared = Shared { ground, tracker, state, changed, written, standing, approvals, memory };
+            Memory::new(context.home.clone(), context.workspace.clone(), context.clock.clone(), context.files.clone());
+        let shared = Shared { context, tracker, state, changed, written, standing, approvals, memory };
         Self { shared: Arc::new(shared) }
     }
 
     /// Where everything of this viber lies.
     pub fn home(&self) -> &Home {
-        &self.shared.ground.home
+        &self.shared.context.home
     }
 
     /// The logs that adapters read.
     pub fn outbox(&self) -> &Outbox {
-        &self.shared.ground.outbox
+        &self.shared.context.outbox
     }
 
-    /// What the files say, now and whenever they change.
-    pub fn files(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.shared.ground.files.clone()
+    /// The configuration, now and whenever it changes.
+    pub fn files(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
+        self.shared.context.files.clone()
     }
 
     /// The files that people, agents and the Board share.
     pub fn workspace(&self) -> Workspace {
-        self.shared.ground.workspace.clone()
+        self.shared.context.workspace.clone()
     }
 
-    /// What the agents remember.
+    /// What agents remember.
     pub fn memory(&self) -> &Memory {
         &self.shared.memory
     }
 
     /// The machine's clock.
     pub fn clock(&self) -> &Clock {
-        &self.shared.ground.clock
+        &self.shared.context.clock
     }
 
-    /// How it stands with the Board.
-    pub fn standing(&self) -> Standing {
+    /// The connection to the Board.
+    pub fn standing(&self) -> BoardStatus {
         self.shared.standing.borrow().clone()
     }
 
-    /// The number of the last command on the disk.
+    /// The number of the last command on disk.
     pub fn last_cmd_seq(&self) -> u64 {
-        self.shared.ground.journal.last_cmd_seq()
+        self.shared.context.journal.last_cmd_seq()
     }
 
-    /// Puts commands on the disk and applies those that are new. The number that can be acknowledged then.
-    pub async fn take(&self, commands: Vec<Numbered>) -> Result<u64, Refused> {
+    /// Puts commands on disk and applies the new ones. Returns the number that can then be acknowledged.
+    pub async fn take(&self, commands: Vec<Numbered>) -> Result<u64, JournalError> {
         let fresh = self.blocking(move |journal| journal.commands(commands)).await??;
         for numbered in fresh {
             self.apply(numbered).await;
@@ -190,27 +191,27 @@ impl Mesh {
         Ok(self.last_cmd_seq())
     }
 
-    /// The Board replays from `next` on.
+    /// The Board replays commands from `next` on.
     pub async fn replayed_from(&self, next: u64) -> io::Result<()> {
         self.blocking(move |journal| journal.skip_to(next)).await?
     }
 
     async fn apply(&self, Numbered { cmd_seq, command }: Numbered) {
-        // One that damage took and that is sent again does not mean what came after it.
-        let newer = || self.shared.ground.journal.held().newer_than(cmd_seq);
+        // If damage destroyed a command and it is sent again, it does not refer to what came after it.
+        let newer = || self.shared.context.journal.held().newer_than(cmd_seq);
         match command {
             Command::Submit(submit) => self.submit(*submit).await,
             Command::Stop { task_id, attempt, reason } => {
                 let named = Running { task_id, attempt };
-                self.stop(&Cause::Stop(reason), |attempt, _| *attempt == named);
+                self.stop(&StopCause::Stop(reason), |attempt, _| *attempt == named);
             }
             Command::StopAll { reason } => {
                 let newer = newer();
-                self.stop(&Cause::Stop(reason), |attempt, _| !newer.contains(attempt));
+                self.stop(&StopCause::Stop(reason), |attempt, _| !newer.contains(attempt));
             }
             Command::Interrupt { target_agent_id, reason } => {
                 let newer = newer();
-                self.stop(&Cause::Stop(reason), |attempt, agent| {
+                self.stop(&StopCause::Stop(reason), |attempt, agent| {
                     !newer.contains(attempt) && (target_agent_id == "*" || target_agent_id == agent)
                 });
             }
@@ -222,7 +223,7 @@ impl Mesh {
             Command::Write(write) => self.write(write),
             Command::Approval(response) => self.shared.approvals.answer(response),
             Command::Message { task_id, message_id, .. } => {
-                // Messages into a running task come later: the Board is told that this one was not taken.
+                // Messages into a running task are not supported yet: tell the Board that this one was dropped.
                 let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };
                 let known = self
                     .state()
@@ -243,13 +244,13 @@ impl Mesh {
             return;
         }
         if self.outbox().next(&attempt) != 0 {
-            // An attempt is begun once, whatever is asked: this one is over.
+            // An attempt is begun once, whatever is requested: this one is over.
             return self.settle(&attempt).await;
         }
         self.outbox().begin(&attempt, &submit.agent_id);
         self.outbox().append(&attempt, EventBody::Accepted {});
         if self.is_logged(&submit).await {
-            // Nothing in `state/` knows of it: it was damaged, or an old copy of it was put back.
+            // Nothing in `state/` mentions it: that was damaged, or an old copy was restored.
             return self.end_soon(attempt, recover::forgotten());
         }
         self.state().queue.push_back(submit);
@@ -257,7 +258,7 @@ impl Mesh {
         self.pump();
     }
 
-    /// Begins a task of this machine, past the queue: somebody waits for it. Its attempt.
+    /// Begins a task of this machine right away, because somebody waits for it. Returns its attempt.
     pub fn begin_local(&self, origin: &str, agent_id: &str, goal: &str) -> Running {
         let now = self.clock().now().millis();
         let (task_id, session_id) = (TaskId::new(now), SessionId::new(now));
@@ -285,24 +286,24 @@ impl Mesh {
         let attempt = attempt_of(&submit);
         self.outbox().begin(&attempt, agent_id);
         let (origin, agent_id, goal) =
-            (origin.to_owned(), agent_id.to_owned(), protocol::text::head_and_tail(goal, ANNOUNCED));
+            (origin.to_owned(), agent_id.to_owned(), protocol::text::head_and_tail(goal, MAX_ANNOUNCED_GOAL_BYTES));
         self.outbox().append(&attempt, EventBody::Announce { origin, agent_id, session_id, goal });
         self.start(submit, true);
         attempt
     }
 
-    /// Ends what the Board has given to a newer attempt.
+    /// Ends attempts that newer ones have superseded on the Board.
     pub fn fence(&self, fences: &[Fence]) {
         self.stop(&fenced(), |attempt, _| is_fenced(fences, attempt));
     }
 
-    /// The Board has events: what is settled leaves the disk.
+    /// The Board has recorded events: what is settled is deleted from disk.
     pub async fn acknowledged(&self, acked: Vec<(Running, u64)>) {
         let done = self.outbox().acknowledge(&acked);
         self.forget(done).await;
     }
 
-    /// The Board will not take what these attempts say: it is kept for a while, and neither announced nor sent.
+    /// The Board will not accept events of these attempts: they are kept for a while, but neither announced nor sent.
     pub async fn refused(&self, attempts: Vec<Running>) {
         let outbox = self.outbox().clone();
         let kept = tokio::task::spawn_blocking(move || attempts.iter().for_each(|attempt| outbox.refuse(attempt)));
@@ -322,8 +323,8 @@ impl Mesh {
         }
     }
 
-    /// Ends the attempts, waiting and running, that `hit` chooses by attempt and agent.
-    pub fn stop(&self, cause: &Cause, hit: impl Fn(&Running, &str) -> bool) {
+    /// Ends the attempts, waiting and running, that `hit` selects by attempt and agent.
+    pub fn stop(&self, cause: &StopCause, hit: impl Fn(&Running, &str) -> bool) {
         let waiting: Vec<Running> = {
             let mut state = self.state();
             for (attempt, live) in &state.running {
@@ -342,21 +343,21 @@ impl Mesh {
         }
     }
 
-    /// Writes the ending of an attempt that does not run, without waiting for the disk: whoever asks goes on.
+    /// Records the ending of an attempt that does not run, without making the caller wait for the disk.
     fn end_soon(&self, attempt: Running, ending: EventBody) {
         self.end_with(attempt, ending, None);
     }
 
-    fn end_with(&self, attempt: Running, ending: EventBody, story: Option<Story>) {
+    fn end_with(&self, attempt: Running, ending: EventBody, task_summary: Option<TaskSummary>) {
         self.state().ending.insert(attempt.clone());
         let mesh = self.clone();
-        self.shared.tracker.spawn(async move { mesh.end(&attempt, ending, story).await });
+        self.shared.tracker.spawn(async move { mesh.end(&attempt, ending, task_summary).await });
     }
 
-    /// Writes the ending of an attempt, and what there is to tell of it, and lets it go.
-    async fn end(&self, attempt: &Running, ending: EventBody, story: Option<Story>) {
+    /// Records the ending of an attempt and its summary, and forgets the attempt.
+    async fn end(&self, attempt: &Running, ending: EventBody, task_summary: Option<TaskSummary>) {
         self.outbox().end(attempt, ending).await;
-        self.enter(story).await;
+        self.enter(task_summary).await;
         self.settle(attempt).await;
         {
             let mut state = self.state();
@@ -367,7 +368,7 @@ impl Mesh {
         self.pump();
     }
 
-    /// Attempts that this process has.
+    /// Attempts of this process.
     fn of_this_process(&self) -> Vec<Running> {
         let state = self.state();
         let queued = state.queue.iter().map(attempt_of);
@@ -376,47 +377,47 @@ impl Mesh {
         all.into_iter().collect()
     }
 
-    /// The same with everything that a former process left, for `hello`: the Board says what it knows of what is named.
+    /// These, and everything that a former process left, for `hello`: the Board answers what it knows of them.
     pub fn held(&self) -> Vec<Running> {
         let mut all: BTreeSet<Running> = self.of_this_process().into_iter().collect();
         if !self.state().ready {
-            all.extend(self.shared.ground.journal.held().attempts.iter().map(|held| held.attempt()));
+            all.extend(self.shared.context.journal.held().attempts.iter().map(|held| held.attempt()));
             all.extend(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt));
         }
         all.into_iter().collect()
     }
 
-    /// The same with those of which the Board has not seen the ending: a heartbeat must not leave them out.
+    /// These, and attempts whose ending the Board has not seen: heartbeats must include them.
     pub fn unsettled(&self) -> Vec<Running> {
         let all: BTreeSet<Running> =
             self.held().into_iter().chain(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt)).collect();
         all.into_iter().collect()
     }
 
-    /// How many run, and how many wait.
+    /// How many attempts run, and how many wait.
     pub fn load(&self) -> (usize, usize) {
         let state = self.state();
         (state.running.len(), state.queue.len())
     }
 
-    /// Whether the Board asked for no new tasks.
+    /// Whether the Board asked not to begin new tasks.
     pub fn is_drained(&self) -> bool {
         self.state().drained
     }
 
-    /// Changes when an attempt began or ended, or the files changed what may run.
+    /// Rings when an attempt began or ended, or the configuration changed what may run.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
     }
 
-    /// Begins nothing new while somebody else has this viber's identity.
+    /// Begins nothing new while somebody else uses this viber's identity.
     pub fn pause(&self, paused: bool) {
         self.state().paused = paused;
         self.pump();
     }
 
-    /// Takes note of how it stands with the Board, and of the policy for being cut off.
-    pub fn contact(&self, standing: Standing) {
+    /// Records the state of the connection to the Board, and applies the policy for being disconnected.
+    pub fn contact(&self, standing: BoardStatus) {
         let connected = standing.connected;
         let before = self.shared.standing.send_replace(standing).connected;
         let mut state = self.state();
@@ -425,7 +426,7 @@ impl Mesh {
                 pending.cancel();
             }
         } else if (before || state.cut_off.is_none())
-            && let OnDisconnect::StopAfter(seconds) = self.shared.ground.files.borrow().config.on_disconnect
+            && let OnDisconnect::StopAfter(seconds) = self.shared.context.files.borrow().config.on_disconnect
         {
             let back = CancellationToken::new();
             state.cut_off = Some(back.clone());
@@ -434,7 +435,7 @@ impl Mesh {
             self.shared.tracker.spawn(async move {
                 let wait = tokio::time::sleep(Duration::from_secs(seconds));
                 if back.run_until_cancelled(wait).await.is_some() {
-                    let cause = Cause::Stop(format!("disconnected from the Board for {seconds} s"));
+                    let cause = StopCause::Stop(format!("disconnected from the Board for {seconds} s"));
                     let local = mesh.local();
                     mesh.stop(&cause, |attempt, _| !local.contains(attempt));
                 }
@@ -447,7 +448,7 @@ impl Mesh {
     }
 
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Journal) -> T + Send + 'static) -> io::Result<T> {
-        let journal = self.shared.ground.journal.clone();
+        let journal = self.shared.context.journal.clone();
         tokio::task::spawn_blocking(move || work(&journal)).await.map_err(io::Error::other)
     }
 
@@ -455,12 +456,12 @@ impl Mesh {
         self.shared.changed.send_modify(|n| *n = n.wrapping_add(1));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MeshState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl MeshState {
     fn holds(&self, attempt: &Running) -> bool {
         self.running.contains_key(attempt)
             || self.ending.contains(attempt)
@@ -476,8 +477,8 @@ fn is_fenced(fences: &[Fence], attempt: &Running) -> bool {
     fences.iter().any(|fence| fence.task_id == attempt.task_id && attempt.attempt < fence.min_attempt)
 }
 
-fn fenced() -> Cause {
-    Cause::Stop("a newer attempt of the task was begun".to_owned())
+fn fenced() -> StopCause {
+    StopCause::Stop("a newer attempt of the task was begun".to_owned())
 }
 
 #[cfg(test)]

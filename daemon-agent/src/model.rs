@@ -1,15 +1,15 @@
 //! LLM providers behind one streaming interface.
 //!
-//! Owns wire formats, quirks, retries' raw material and the classification of failures. Refuses tools and policy.
+//! Owns wire formats, quirks, the facts that retries need, and the classification of failures. Knows nothing of tools
+//! and policy.
 
 use protocol::Usage;
 use serde_json::Value;
 
 mod anthropic;
+mod context_window;
 mod decode;
 mod demo;
-#[cfg(test)]
-pub(crate) mod endpoint;
 mod failure;
 mod framing;
 mod http;
@@ -18,25 +18,26 @@ mod openai;
 mod probe;
 mod provider;
 mod reader;
-mod wait;
-mod window;
+mod retry_after;
+#[cfg(test)]
+pub(crate) mod scripted;
 
-pub use failure::Failure;
-pub use probe::{Probe, list, test};
+pub use failure::ModelError;
+pub use probe::{list, test};
 pub use provider::Model;
 
 /// One model call.
 #[derive(Clone, Debug)]
-pub struct Request {
-    /// The provider's own name of the model (behind the `/` of `provider/model`).
+pub struct ModelRequest {
+    /// The provider's own name of the model (after the `/` of `provider/model`).
     pub model: String,
-    /// Stable across the calls of a session: rules, environment, personalization.
+    /// Stable across a session's calls: rules, environment, personalization.
     pub system: String,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolSpec>,
     pub temperature: Option<f64>,
     pub max_tokens: Option<u32>,
-    /// Tokens; sent as `num_ctx` to Ollama.
+    /// Tokens; sent to Ollama as `num_ctx`.
     pub context_window: u64,
 }
 
@@ -45,7 +46,7 @@ pub struct Request {
 pub enum Message {
     User(String),
     Assistant(AssistantMessage),
-    /// The result of one call; several follow an assistant message with several calls.
+    /// The result of one call; an assistant message with several calls is followed by several of these.
     Tool {
         call_id: String,
         tool: String,
@@ -54,12 +55,12 @@ pub enum Message {
     },
 }
 
-/// What a model said in one call, as it must be sent back.
+/// What a model said in one call, in the form in which it must be sent back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AssistantMessage {
     pub text: String,
     pub calls: Vec<ToolCall>,
-    /// Reasoning blocks in the provider's own form, echoed where it asks for that (Anthropic's signatures).
+    /// Reasoning blocks in the provider's own form, sent back where it requires that (Anthropic's signatures).
     pub reasoning: Vec<Value>,
 }
 
@@ -68,12 +69,13 @@ pub struct AssistantMessage {
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    /// Parsed arguments, or the raw text that is not a JSON object: that goes back to the model as a tool error.
+    /// Parsed arguments, or the raw text if it is not a JSON object: that goes back to the model as a tool error.
     pub args: Result<Value, String>,
 }
 
 impl ToolCall {
-    /// The arguments as an object, to send back and to show; text that did not parse stands under a name that says so.
+    /// The arguments as an object, to send back and to show; text that could not be parsed is stored under a name that
+    /// says so.
     pub fn object(&self) -> Value {
         match &self.args {
             Ok(args) => args.clone(),
@@ -87,7 +89,7 @@ impl ToolCall {
 pub struct ToolSpec {
     pub name: &'static str,
     pub description: &'static str,
-    /// JSON Schema of the arguments.
+    /// The arguments' JSON Schema.
     pub parameters: Value,
 }
 
@@ -98,19 +100,19 @@ pub enum Delta {
     Reasoning(String),
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub message: AssistantMessage,
-    pub finish: Finish,
+    pub finish: FinishReason,
     pub usage: Usage,
 }
 
-/// Why the model stopped. Whether tools are to be called is decided by the presence of calls.
+/// Why the model stopped. Whether tools are called depends only on whether there are calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum FinishReason {
     Stop,
-    /// Cut by `max_tokens` or the window: calls in it are never executed.
+    /// Cut off by `max_tokens` or the window: calls in such an answer are never executed.
     Length,
     ContentFilter,
 }

@@ -1,14 +1,14 @@
-//! The daemon's disk: each attempt's log of events until the Board has acknowledged them.
+//! The daemon's outbox on disk: each attempt's log of events until the Board has acknowledged them.
 //!
-//! Owns seqs, segment files, the fsync policy and the quota. Refuses to know the network: a task appends and rings,
+//! Owns seqs, segment files, the fsync policy and the quota. Knows nothing of the network: a task appends and rings,
 //! adapters read by cursor.
 
+mod fit;
+mod fsync;
 mod log;
 mod record;
 mod recover;
 mod refused;
-mod shape;
-mod sync;
 
 use std::{
     collections::BTreeMap,
@@ -30,13 +30,13 @@ use protocol::{
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-pub use log::Batch;
-use log::Log;
-pub use record::{Record, Stretch, encode, is_torn, salvage};
-pub use shape::Shaper;
-use sync::Sync;
+pub use fit::EventFitter;
+use fsync::FsyncThread;
+use log::AttemptLog;
+pub use log::EventBatch;
+pub use record::{FileSpan, Record, encode, is_torn, salvage};
 
-/// How much may lie on the disk, bytes.
+/// How much disk space the outbox may use, bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
     pub task: u64,
@@ -61,9 +61,9 @@ struct Shared {
     root: PathBuf,
     quota: Quota,
     clock: Clock,
-    logs: Mutex<BTreeMap<Running, Log>>,
-    sync: Sync,
-    /// The reserve is in use.
+    logs: Mutex<BTreeMap<Running, AttemptLog>>,
+    sync: FsyncThread,
+    /// Whether the reserve is in use.
     low: AtomicBool,
     /// Rings whenever readers can see more.
     bell: watch::Sender<u64>,
@@ -82,16 +82,17 @@ impl Outbox {
             };
             let folder = entry.path();
             if entry.file_type()?.is_dir() {
-                // What may be read again later must not be taken for lost now.
+                // What may become readable again must not be taken for lost now.
                 let unreadable =
                     |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
-                logs.insert(attempt, Log::recover(folder.clone(), clock.now()).map_err(unreadable)?);
+                logs.insert(attempt, AttemptLog::recover(folder.clone(), clock.now()).map_err(unreadable)?);
             } else {
-                let kept = crate::damaged::move_aside(&root.join(crate::home::DAMAGED), &folder, name, clock.now())?;
-                tracing::error!(kept = %kept.display(), "something else lay in the place of an outbox");
+                let kept =
+                    crate::damaged::move_aside(&root.join(crate::home::DAMAGED_FOLDER), &folder, name, clock.now())?;
+                tracing::error!(kept = %kept.display(), "something else lay in the outbox's place");
             }
         }
-        let (logs, sync, bell) = (Mutex::new(logs), Sync::start()?, watch::Sender::new(0));
+        let (logs, sync, bell) = (Mutex::new(logs), FsyncThread::start()?, watch::Sender::new(0));
         let shared = Shared { root, quota, clock, logs, sync, low: AtomicBool::new(true), bell };
         let outbox = Self { shared: Arc::new(shared) };
         outbox.age();
@@ -99,27 +100,27 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// Makes a log for a new attempt; one that is there already goes on.
+    /// Creates a log for a new attempt; an existing one is continued.
     pub fn begin(&self, attempt: &Running, agent_id: &str) {
         self.fill_reserve();
         let folder = self.shared.root.join(format!("{}.{}", attempt.task_id, attempt.attempt));
         let mut logs = self.logs();
-        let log = logs.entry(attempt.clone()).or_insert_with(|| Log::create(folder, agent_id));
+        let log = logs.entry(attempt.clone()).or_insert_with(|| AttemptLog::create(folder, agent_id));
         if log.agent_id.is_empty() {
             log.agent_id = agent_id.to_owned();
         }
     }
 
-    /// Appends something that is no ending. It has its seq and its place when this returns; over quota or on a full
-    /// disk the place is in a gap.
+    /// Appends an event that is not an ending. When this returns, it has its seq and its place; over quota or on a full
+    /// disk, the place is in a gap.
     pub fn append(&self, attempt: &Running, body: EventBody) {
         debug_assert!(!body.is_terminal());
         let mut dirty = Vec::new();
         let mut logs = self.logs();
-        let held: u64 = logs.values().map(Log::bytes).sum();
+        let held: u64 = logs.values().map(AttemptLog::bytes).sum();
         let Some(log) = logs.get_mut(attempt).filter(|log| !log.ended) else { return };
         let quota = &self.shared.quota;
-        // With the reserve in use the disk is full: what streams must not take the place of endings.
+        // While the reserve is in use the disk is full: streamed text must not take the place of endings.
         let low = self.shared.low.load(Ordering::Relaxed);
         let full = low || log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
         if full && is_droppable(&body) {
@@ -127,14 +128,14 @@ impl Outbox {
         } else if let Err(error) = self.write(log, &body, &mut dirty)
             && log.skip(weight(&body), "disk")
         {
-            tracing::warn!(task.id = %attempt.task_id, "events find no place on the disk: {error}");
+            tracing::warn!(task.id = %attempt.task_id, "events could not be written to disk: {error}");
         }
         drop(logs);
         self.shared.sync.push(dirty, weight(&body));
         self.ring();
     }
 
-    /// Appends the ending and returns when it is on the disk for good; only then readers see it.
+    /// Appends the ending and returns once it is durable; only then do readers see it.
     pub async fn end(&self, attempt: &Running, body: EventBody) {
         debug_assert!(body.is_terminal());
         let mut body = body;
@@ -167,7 +168,7 @@ impl Outbox {
         self.ring();
     }
 
-    /// What the Board has. The attempts of which it has everything: to be told to `forget`.
+    /// Records what the Board has. Returns the attempts of which it has everything: they are to be passed to `forget`.
     pub fn acknowledge(&self, acked: &[(Running, u64)]) -> Vec<Running> {
         let mut logs = self.logs();
         let done = acked.iter().filter(|(attempt, seq)| logs.get_mut(attempt).is_some_and(|log| log.acknowledge(*seq)));
@@ -183,7 +184,7 @@ impl Outbox {
         self.fill_reserve();
     }
 
-    /// `seq` was too large for the Board: readers get a word about it instead, until the daemon ends.
+    /// The Board rejected `seq` as too large: until the daemon ends, readers get a notice in its place.
     pub fn withhold(&self, attempt: &Running, seq: u64) {
         tracing::error!(task.id = %attempt.task_id, seq, "an event is too large for the Board and is not sent again");
         if let Some(log) = self.logs().get_mut(attempt) {
@@ -201,7 +202,7 @@ impl Outbox {
         held.collect()
     }
 
-    /// All attempts of which something is held for the Board, and whether their ending is recorded.
+    /// All attempts with events for the Board, and whether their ending is recorded.
     pub fn attempts(&self) -> Vec<(Running, bool)> {
         self.logs()
             .iter()
@@ -210,19 +211,19 @@ impl Outbox {
             .collect()
     }
 
-    /// The seq that the attempt's next event gets; 0 when there is no log.
+    /// The seq of the attempt's next event; 0 if there is no log.
     pub fn next(&self, attempt: &Running) -> u64 {
         self.logs().get(attempt).map_or(0, |log| log.next)
     }
 
-    /// Whether the attempt's engine may have started, as far as its log tells.
+    /// Whether the attempt's engine may have started, as far as its log shows.
     pub fn has_begun(&self, attempt: &Running) -> bool {
         self.logs().get(attempt).is_some_and(|log| log.begun || log.next > 2)
     }
 
-    /// Notes, beside the journal and independent of it, that the attempt's engine is about to start. Blocks.
+    /// Records, independently of the journal, that the attempt's engine is about to start. Blocks.
     pub fn begins(&self, attempt: &Running) -> io::Result<()> {
-        let Some((path, known)) = self.logs().get(attempt).map(Log::begins) else { return Ok(()) };
+        let Some((path, known)) = self.logs().get(attempt).map(AttemptLog::begins) else { return Ok(()) };
         if !known {
             crate::home::write_private(&path, b"")?;
             if let Some(log) = self.logs().get_mut(attempt) {
@@ -237,15 +238,15 @@ impl Outbox {
         self.logs().get(attempt).is_some_and(|log| log.damaged)
     }
 
-    /// Attempts whose first event is among what damage took, and whose they are: what the Board does not know of them it
-    /// has to be told anew.
+    /// Attempts that lost their first event to damage, with their agents: the Board needs a new announcement of those
+    /// it does not know.
     pub fn headless(&self) -> Vec<(Running, String)> {
         let logs = self.logs();
         let lost = logs.iter().filter(|(_, log)| log.lost_first && log.refused.is_none());
         lost.map(|(attempt, log)| (attempt.clone(), log.agent_id.clone())).collect()
     }
 
-    /// Readers get `body` in the place of the attempt's lost first event.
+    /// Readers get `body` in place of the attempt's lost first event.
     pub fn announce(&self, attempt: &Running, body: EventBody) {
         let now = self.shared.clock.now();
         if let Some(log) = self.logs().get_mut(attempt) {
@@ -253,13 +254,13 @@ impl Outbox {
         }
     }
 
-    /// Whether a reader at `from` finds something.
+    /// Whether a reader at `from` finds an event.
     pub fn has(&self, attempt: &Running, from: u64) -> bool {
         self.logs().get(attempt).is_some_and(|log| from <= log.visible)
     }
 
-    /// Events of `attempt` from `from` on, about `max_bytes` of them; what is not held any more is a gap.
-    pub fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<Batch> {
+    /// Events of `attempt` starting at `from`, about `max_bytes` of them; events that are no longer held become a gap.
+    pub fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<EventBatch> {
         let now = self.shared.clock.now();
         let place = {
             let logs = self.logs();
@@ -285,7 +286,7 @@ impl Outbox {
         }
     }
 
-    /// Changes whenever readers can see more.
+    /// Rings whenever readers can see more.
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.shared.bell.subscribe()
     }
@@ -298,8 +299,8 @@ impl Outbox {
         self.shared.root.join("reserve")
     }
 
-    /// Appends to `log`. Without its announcement the Board would refuse all of a task: that may use the reserve.
-    fn write(&self, log: &mut Log, body: &EventBody, dirty: &mut Vec<Arc<fs::File>>) -> io::Result<u64> {
+    /// Appends to `log`. An announcement may use the reserve, because without it the Board would refuse the whole task.
+    fn write(&self, log: &mut AttemptLog, body: &EventBody, dirty: &mut Vec<Arc<fs::File>>) -> io::Result<u64> {
         let now = self.shared.clock.now();
         match log.append(body.clone(), now, dirty) {
             Err(_) if matches!(body, EventBody::Announce { .. }) => {
@@ -315,7 +316,7 @@ impl Outbox {
         let _ = fs::remove_file(self.reserve());
     }
 
-    /// Takes room on the disk that only endings and announcements may use.
+    /// Reserves disk space that only endings and announcements may use.
     fn fill_reserve(&self) {
         let path = self.reserve();
         if path.exists() || self.shared.quota.reserve == 0 {
@@ -334,7 +335,7 @@ impl Outbox {
         }
     }
 
-    fn logs(&self) -> MutexGuard<'_, BTreeMap<Running, Log>> {
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<Running, AttemptLog>> {
         self.shared.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -344,7 +345,7 @@ fn attempt_of(name: &str) -> Option<Running> {
     Some(Running { task_id: task.parse().ok()?, attempt: attempt.parse().ok()? })
 }
 
-/// Results, calls, approvals and everything rare is kept; what streams may become a gap.
+/// Whether an event may become a gap: streamed ones may, while results, calls, approvals and everything rare are kept.
 fn is_droppable(body: &EventBody) -> bool {
     let EventBody::Progress { event } = body else { return false };
     matches!(
@@ -356,7 +357,7 @@ fn is_droppable(body: &EventBody) -> bool {
     )
 }
 
-/// About how many bytes an event takes.
+/// The approximate size of an event, bytes.
 fn weight(body: &EventBody) -> u64 {
     let EventBody::Progress { event } = body else { return 256 };
     match &event.event {
@@ -370,7 +371,7 @@ fn weight(body: &EventBody) -> u64 {
 fn outbox_full(error: &io::Error) -> TaskError {
     TaskError {
         code: ErrorCode::OutboxFull,
-        message: format!("The task ended, but its result found no place on the viber's disk: {error}"),
+        message: format!("The task ended, but its result could not be written to the viber's disk: {error}"),
         retryable: true,
         suggestion: Some("Free some space on the viber and run the task again.".to_owned()),
         details: None,

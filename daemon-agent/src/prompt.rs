@@ -1,34 +1,34 @@
-//! What a model sees: one stable system prompt, then the conversation, at most one context message, and the goal, verbatim
-//! and last. What changes often stands after what does not, so that providers' caches hold.
+//! What a model sees: one stable system prompt, then the conversation, at most one context message, and the goal,
+//! verbatim and last. What changes often comes after what does not, so that providers' caches hold.
 //!
-//! Refuses secrets: nothing of `state/`, `secrets/`, `config.yaml` or the environment's values is ever read here.
+//! Keeps secrets out: nothing of `state/`, `secrets/`, `config.yaml` or the environment's values is ever read here.
 
 use jiff::{Timestamp, tz::TimeZone};
 use protocol::TaskSubmit;
 
 use crate::{clock::Clock, config::Agent, home::Home, memory::Recall, model::Message};
 
-mod beside;
+mod context_block;
 mod history;
-mod layers;
-mod personal;
+mod personalization;
 mod texts;
+mod token_budget;
 
-pub use layers::{Asked, context};
+pub use token_budget::{PromptParts, context};
 
-/// What is true about the place where tools run, told to the model.
+/// Facts about the place where tools run, for the model.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct PromptEnvironment {
     /// Such as `linux x86_64`.
     pub os: String,
-    /// `YYYY-MM-DD`: a finer clock would change the prompt with every task.
+    /// `YYYY-MM-DD`: anything finer would change the prompt with every task.
     pub today: String,
     /// Whether commands are confined to the declared folders.
     pub confined: bool,
 }
 
-impl Place {
-    /// This machine, today by its own calendar.
+impl PromptEnvironment {
+    /// This machine, with today's local date.
     pub fn here(confined: bool, clock: &Clock) -> Self {
         let now = Timestamp::from_millisecond(clock.now().millis()).unwrap_or(Timestamp::UNIX_EPOCH);
         let today = now.to_zoned(TimeZone::system()).date().to_string();
@@ -36,18 +36,18 @@ impl Place {
     }
 }
 
-/// A system prompt, and what of it people wrote in files.
+/// A system prompt, and the parts of it that people wrote in files.
 #[derive(Clone, Debug)]
-pub struct System {
+pub struct SystemPrompt {
     pub text: String,
-    personal: Vec<personal::Block>,
+    personal: Vec<personalization::PersonalizationBlock>,
 }
 
-/// The system prompt of `agent`: rules, how to do coding work, personalization, environment, the agent's own words.
-/// Reads the personalization files, bounded; a file that is missing is left out.
-pub async fn system(agent: &Agent, home: &Home, place: &Place) -> System {
-    let mut prompt = format!("{}\n\n{}\n", texts::RULES.trim(), texts::CODING.trim());
-    let personal = personal::blocks(&agent.id, home).await;
+/// The system prompt of `agent`: rules, how to do coding work, personalization, environment, the agent's own prompt.
+/// Reads the personalization files up to their limits; missing files are left out.
+pub async fn system(agent: &Agent, home: &Home, place: &PromptEnvironment) -> SystemPrompt {
+    let mut prompt = format!("{}\n\n{}\n", texts::BEHAVIOUR_RULES.trim(), texts::CODING_RULES.trim());
+    let personal = personalization::blocks(&agent.id, home).await;
     for block in &personal {
         prompt.push_str(&format!("\n{}\n", fenced(block.tag, "", &block.text)));
     }
@@ -55,24 +55,24 @@ pub async fn system(agent: &Agent, home: &Home, place: &Place) -> System {
     if let Some(own) = agent.system_prompt.as_deref().map(str::trim).filter(|own| !own.is_empty()) {
         prompt.push_str(&format!("\n{own}\n"));
     }
-    System { text: prompt, personal }
+    SystemPrompt { text: prompt, personal }
 }
 
 /// History, context, goal.
 pub fn messages(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Message> {
     let mut messages = history::messages(&submit.messages);
-    messages.extend(beside::message(submit, home, recall).map(Message::User));
+    messages.extend(context_block::message(submit, home, recall).map(Message::User));
     messages.push(Message::User(submit.goal.clone()));
     messages
 }
 
-/// `text` between the tags `tag`, with what it is in the first of them. What stands in it cannot end it.
+/// `text` between `tag` and its end, with `attributes` in the opening tag. The text cannot contain the end of the tag.
 fn fenced(tag: &str, attributes: &str, text: &str) -> String {
     let gap = if attributes.is_empty() { "" } else { " " };
     format!("<{tag}{gap}{attributes}>\n{}\n</{tag}>", tame(text.trim(), tag))
 }
 
-/// `text` without an end of `tag`.
+/// `text` with every end of `tag` made harmless.
 fn tame(text: &str, tag: &str) -> String {
     let end = format!("</{tag}");
     let mut all = String::with_capacity(text.len());
@@ -88,7 +88,7 @@ fn tame(text: &str, tag: &str) -> String {
     all
 }
 
-fn environment(agent: &Agent, home: &Home, place: &Place) -> String {
+fn environment(agent: &Agent, home: &Home, place: &PromptEnvironment) -> String {
     let workspace = home.workspace();
     let cwd = agent.spaces.first().unwrap_or(&workspace).display();
     let spaces = agent.spaces.iter().map(|space| space.display().to_string()).collect::<Vec<_>>();

@@ -1,8 +1,9 @@
-//! Removing a folder with all in it, whatever a command made of it: however deep, closed to its owner, full of links.
+//! Removes a folder with everything in it, whatever a command did to it: however deep, closed to its owner, full of
+//! links.
 //!
-//! Owns the walk: a constant stack, a constant number of descriptors, and names that are resolved in open folders, so that
-//! no path becomes too long and no link is followed. `std::fs::remove_dir_all` takes a frame of the stack and a descriptor
-//! for each level: some thousand nested folders end the process with it.
+//! Uses a constant amount of stack and a constant number of descriptors, and resolves names in open folders, so that no
+//! path gets too long and no link is followed. `std::fs::remove_dir_all` needs a stack frame and a descriptor per
+//! level: some thousand nested folders would end the process.
 
 use std::{
     io,
@@ -17,12 +18,12 @@ use rustix::{
     path::Arg,
 };
 
-/// Folders that are open at once below the one that is removed. What lies deeper is moved up into that one first.
-const MAX_LEVELS: usize = 16;
-/// After this long the rest is left: whoever makes new files as fast as they go must not keep a thread for ever.
-const MAX_TIME: Duration = Duration::from_secs(600);
+/// Most folders open at once below the one that is removed. Deeper ones are moved up into that one first.
+const MAX_OPEN_LEVELS: usize = 16;
+/// After this time the rest is left: whoever keeps creating files must not occupy a thread forever.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Removes what lies at `path`: a folder with all in it, or anything else. Nothing there is fine. Blocks.
+/// Removes what lies at `path`: a folder with everything in it, or anything else. It need not exist. Blocks.
 pub fn remove(path: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "has no name"));
@@ -36,7 +37,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same of what is called `name` in the open folder `above`.
+/// Like [`remove`], for `name` in the open folder `above`.
 pub fn remove_in(above: impl AsFd, name: impl Arg + Copy) -> io::Result<()> {
     let above = above.as_fd();
     let root = match open(above, name) {
@@ -45,38 +46,38 @@ pub fn remove_in(above: impl AsFd, name: impl Arg + Copy) -> io::Result<()> {
         Err(Errno::NOTDIR | Errno::LOOP) => return Ok(rustix::fs::unlinkat(above, name, AtFlags::empty())?),
         Err(error) => return Err(error.into()),
     };
-    let mut removal = Removal { root, until: Instant::now() + MAX_TIME, removed: 0, failed: None };
+    let mut removal = Removal { root, until: Instant::now() + REMOVAL_TIMEOUT, removed: 0, failed: None };
     loop {
         let before = removal.removed;
         removal.pass()?;
         match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            // Something was moved up, or made meanwhile.
+            // Something was moved up, or created in the meantime.
             Err(Errno::NOTEMPTY | Errno::EXIST) if removal.removed > before => {}
             Err(error) => return Err(removal.failed.unwrap_or(error).into()),
         }
     }
 }
 
-/// A removal under way.
+/// A removal in progress.
 struct Removal {
-    /// The folder that is removed, where its deep folders are moved to.
+    /// The folder that is removed; deep folders are moved up into it.
     root: OwnedFd,
     until: Instant,
-    /// How much is gone: a pass that takes nothing away is the last one.
+    /// How many entries are gone: the last pass is the one that removes none.
     removed: u64,
-    /// Why something is left, the newest reason.
+    /// The most recent reason why something is left.
     failed: Option<Errno>,
 }
 
-/// An open folder, and the entry that it is in the one above.
+/// An open folder, and its entry in the folder above.
 struct Level {
     listing: Dir,
     entry: Option<DirEntry>,
 }
 
 impl Removal {
-    /// Goes through the root once and takes away whatever goes.
+    /// Goes through the root once and removes what can be removed.
     fn pass(&mut self) -> io::Result<()> {
         let mut levels = vec![Level { listing: Dir::read_from(&self.root)?, entry: None }];
         while let Some(level) = levels.last_mut() {
@@ -91,7 +92,7 @@ impl Removal {
                     }
                 }
                 Some(Err(error)) => self.failed = Some(error),
-                // Listed to its end: it is empty by now, unless something in it stays.
+                // Listed to the end: it is empty by now, unless something in it cannot be removed.
                 None => {
                     let done = levels.pop().and_then(|level| level.entry);
                     if let (Some(entry), Some(above)) = (done, levels.last()) {
@@ -123,9 +124,9 @@ impl Removal {
                 return Ok(None);
             }
         }
-        if levels.len() > MAX_LEVELS {
+        if levels.len() > MAX_OPEN_LEVELS {
             let new = format!("deep-{}", uuid::Uuid::now_v7().simple());
-            // Its own mode has to let it: its entry `..` changes.
+            // Its own mode has to allow this, because its entry `..` changes.
             let moved = find(folder, name).and_then(|_| rustix::fs::renameat(folder, name, &self.root, new.as_str()));
             self.failed = moved.err().or(self.failed);
             return Ok(None);
@@ -149,19 +150,20 @@ impl Removal {
     }
 }
 
-/// Opens a folder to list it and to remove what is in it; its owner may from now on.
+/// Opens a folder to list and empty it, after giving its owner access.
 fn open(above: BorrowedFd<'_>, name: impl Arg) -> Result<OwnedFd, Errno> {
     let found = find(above, name)?;
     rustix::fs::openat(&found, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Finds a folder, never through a link, and opens its mode to its owner.
+/// Finds a folder without following a link, and gives its owner access.
 fn find(above: BorrowedFd<'_>, name: impl Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(above, name, flags, Mode::empty())?;
     let mode = Mode::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
     if !mode.contains(Mode::RWXU) {
-        // The folder itself, whatever its name leads to by now. What is not ours is told by what fails next.
+        // Through the descriptor, whatever the name leads to by now. For a folder that is not ours, the next step fails
+        // and tells.
         let _ = rustix::fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::RWXU);
     }
     Ok(found)
@@ -176,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Folders in each other below `at`, each with a file; the innermost is left open.
+    /// Creates nested folders below `at`, each with a file; the innermost is left open.
     fn nest(at: &Path, depth: usize) {
         fs::create_dir(at).expect("made");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -212,7 +214,7 @@ mod tests {
         removing.join().expect("no panic").expect("removed");
         assert!(fs::symlink_metadata(&deep).is_err());
         // Other tests of this process open files, too.
-        assert!(most <= before + MAX_LEVELS + 40, "{before} before, {most} meanwhile");
+        assert!(most <= before + MAX_OPEN_LEVELS + 40, "{before} before, {most} meanwhile");
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
         fs::create_dir(&tree).expect("made");
         fs::write(folder.path().join("beside"), "x").expect("written");
         for n in 0..30 {
-            nest(&tree.join(n.to_string()), 3 * MAX_LEVELS + n);
+            nest(&tree.join(n.to_string()), 3 * MAX_OPEN_LEVELS + n);
         }
         remove(&tree).expect("removed");
         assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1);
@@ -235,8 +237,8 @@ mod tests {
     fn folders_that_are_closed_to_their_owner_go() {
         let folder = tempfile::tempdir().expect("a folder");
         let tree = folder.path().join("tree");
-        nest(&tree, 2 * MAX_LEVELS);
-        let mut closed: Vec<_> = (0..2 * MAX_LEVELS).map(|n| tree.join("d/".repeat(n))).collect();
+        nest(&tree, 2 * MAX_OPEN_LEVELS);
+        let mut closed: Vec<_> = (0..2 * MAX_OPEN_LEVELS).map(|n| tree.join("d/".repeat(n))).collect();
         closed.reverse();
         for (n, path) in closed.iter().enumerate() {
             let mode = [0o000, 0o500, 0o300, 0o600][n % 4];
@@ -253,9 +255,9 @@ mod tests {
         fs::create_dir(at("outside")).expect("made");
         fs::write(at("outside/precious"), "x").expect("written");
         fs::set_permissions(at("outside"), fs::Permissions::from_mode(0o500)).expect("a mode");
-        nest(&at("tree"), 2 * MAX_LEVELS);
+        nest(&at("tree"), 2 * MAX_OPEN_LEVELS);
         symlink(at("outside"), at("tree/link")).expect("a link");
-        symlink(at("outside"), at("tree").join("d/".repeat(2 * MAX_LEVELS)).join("link")).expect("a link");
+        symlink(at("outside"), at("tree").join("d/".repeat(2 * MAX_OPEN_LEVELS)).join("link")).expect("a link");
         symlink(at("outside"), at("link")).expect("a link");
         remove(&at("tree")).expect("removed");
         remove(&at("link")).expect("removed");

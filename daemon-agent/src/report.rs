@@ -1,8 +1,8 @@
-//! What engines and tools talk to while they work on an attempt: where they report, where they ask a person, and the plan
-//! and the memory as the session's policies let them change it.
+//! What engines and tools use while they work on an attempt: where they report, where they ask a person, and the plan
+//! and the memory, which they change as the session's policies allow.
 //!
-//! Owns how a report becomes events of the attempt's log. Refuses to know who works (`engine`), with what (`tools`), and when
-//! an attempt begins and ends (`task`).
+//! Owns how a report becomes events of the attempt's log. Does not know who works (`engine`), with what (`tools`), and
+//! when an attempt begins and ends (`task`).
 
 pub mod activity;
 mod approval;
@@ -13,6 +13,6 @@ mod reporter;
 mod sink;
 
 pub use approval::Approvals;
-pub use outcome::Outcome;
+pub use outcome::EngineOutcome;
 pub use reporter::Reporter;
 pub use sink::Sink;

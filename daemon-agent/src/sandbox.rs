@@ -1,15 +1,15 @@
-//! What a command reaches: the files, sockets, terminals, processes, network and memory that it was given.
+//! What a command can reach: the files, sockets, terminals, processes, network and memory that it was granted.
 //!
-//! Owns the rules and the layers that keep them: namespaces with a file tree made of what was given (`view`), Landlock
-//! behind them, a filter of system calls. `hold` applies them to what it starts; never to the daemon itself. Refuses to
-//! know agents and tasks.
+//! Owns the rules and the layers that enforce them: namespaces with a file tree made of what was granted (`view`),
+//! Landlock behind them, and a filter of system calls. `hold` applies them to what it starts, never to the daemon
+//! itself. Knows nothing of agents and tasks.
 
 mod grants;
 mod landlock;
 mod layers;
 mod mounts;
 mod namespaces;
-mod places;
+mod resolve;
 mod seccomp;
 pub mod secrets;
 mod view;
@@ -22,46 +22,46 @@ pub use grants::Grants;
 pub use landlock::{has_scopes, has_sockets};
 pub use layers::{Layers, Network};
 pub use namespaces::{enter, enter_processes};
-pub use places::Places;
-pub use secrets::PRIVATE;
-pub use view::{Plan, View};
+pub use resolve::ResolvedRules;
+pub use secrets::PRIVATE_NAMES;
+pub use view::{View, ViewPlan};
 
 /// What a command may touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The viber's home: its private parts are not readable.
+    /// The viber's home, whose private parts cannot be read.
     pub home: PathBuf,
-    /// Files and folders that may be written to, with all below them; what is not there is skipped. Of one that holds
-    /// the home, only the parts beside the home.
+    /// Files and folders that may be written to, with everything below them; missing ones are skipped. If one contains
+    /// the home, only the parts beside the home count.
     pub write: Vec<PathBuf>,
-    /// What else agents of this machine write to: a link that lies there leads to nothing outside of it.
+    /// Where other agents of this machine write: a link there leads to nothing outside of it.
     pub beside: Vec<PathBuf>,
-    /// Hidden places that are shown, read only.
+    /// Hidden places that may be read.
     pub read: Vec<PathBuf>,
-    /// Files and folders below what may be written to that stay as they are.
+    /// Files and folders below writable ones that must not be changed.
     pub protect: Vec<PathBuf>,
     /// Sockets of the user that a command may connect to.
     pub sockets: Vec<PathBuf>,
     pub network: Network,
-    /// The most that all processes of the command use together, bytes.
+    /// Most memory that all processes of the command may use together, bytes.
     pub memory: Option<u64>,
 }
 
-/// What this kernel has of the layers that a process can take on by itself, and namespaces, which only trying tells.
+/// The layers that this kernel supports; namespaces are included, since only trying shows whether they work.
 pub fn kernel_layers() -> Layers {
     Layers { namespaces: true, landlock: landlock::is_there(), seccomp: seccomp::is_there() }
 }
 
-/// Closes this process's memory and environment, which hold keys, to other processes of its user. For the daemon,
-/// before it reads any key.
+/// Protects this process's memory and environment, which hold keys, from other processes of its user. The daemon calls
+/// it before it reads any key.
 pub fn keep_memory_private() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Holds the calling thread, and every process started from it, to the rules for good. `view`: where the file tree is
-/// one that was made for the command.
+/// Confines the calling thread, and every process started from it, to the rules for good. `view` is the command's own
+/// file tree, if there is one.
 pub fn confine_this_thread(
-    places: &Places,
+    places: &ResolvedRules,
     layers: Layers,
     network: Network,
     view: Option<&View>,

@@ -1,6 +1,6 @@
-//! `agents/{id}/sessions/{session}.jsonl`: what happened on this machine, one line per completed part, for people, their
-//! tools, and a Board that does not know the session. Not the delivery log: nothing is fsynced, and a task does not fail
-//! because of it.
+//! `agents/{id}/sessions/{session}.jsonl`: what happened on this machine, one line per completed part, for people,
+//! their tools, and a Board that does not know the session. It is not the delivery log: nothing is fsynced, and a task
+//! does not fail because of it.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -17,16 +17,16 @@ use serde_json::{Map, Value, json};
 use crate::{
     clock::Clock,
     home::{Home, open_plain},
-    report::Outcome,
+    report::EngineOutcome,
 };
 
-/// So often the file is asked for when somebody else writes; then it is written without waiting longer.
-const TRIES: usize = 50;
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often the lock is tried while somebody else writes; after that, the line is written without it.
+const MAX_LOCK_ATTEMPTS: usize = 50;
+/// Time between two tries.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// So much of a log's end is looked through for an attempt, bytes.
-const TAIL: u64 = 1024 * 1024;
+/// Bytes at a log's end that are searched for an attempt.
+const TAIL_BYTES: u64 = 1024 * 1024;
 
 /// The log of one attempt.
 pub struct SessionLog {
@@ -34,43 +34,43 @@ pub struct SessionLog {
     path: PathBuf,
     task_id: String,
     attempt: u32,
-    known: Known,
-    /// One complaint is enough.
+    known: CountedLines,
+    /// Whether a failure was logged: once is enough.
     complained: bool,
 }
 
-/// How much of the file was counted.
+/// How much of the file has been counted.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct CountedLines {
     lines: u64,
     bytes: u64,
 }
 
 impl SessionLog {
-    /// The log that the attempt `submit` writes to; nothing is touched yet.
+    /// The log that the attempt `submit` writes to; touches nothing yet.
     pub fn of(submit: &TaskSubmit, home: &Home, clock: Clock) -> Self {
         Self {
             clock,
             path: home.session_log(&submit.agent_id, submit.session_id.as_str()),
             task_id: submit.task_id.to_string(),
             attempt: submit.attempt,
-            known: Known::default(),
+            known: CountedLines::default(),
             complained: false,
         }
     }
 
-    /// How the attempt ended.
-    pub async fn outcome(&mut self, outcome: &Outcome) {
+    /// Records how the attempt ended.
+    pub async fn outcome(&mut self, outcome: &EngineOutcome) {
         match outcome {
-            Outcome::Completed(result) => {
+            EngineOutcome::Completed(result) => {
                 self.part("completed", json!({ "summary": result.summary, "usage": result.usage })).await;
             }
-            Outcome::Stopped { killed } => self.part("stopped", json!({ "killed": killed })).await,
-            Outcome::Failed(error) => self.part("error", json!({ "error": error })).await,
+            EngineOutcome::Stopped { killed } => self.part("stopped", json!({ "killed": killed })).await,
+            EngineOutcome::Failed(error) => self.part("error", json!({ "error": error })).await,
         }
     }
 
-    /// Appends one completed part: `{"at","seq","taskId","attempt","type",…}` with the fields of `rest`, an object.
+    /// Appends one completed part: `{"at","seq","taskId","attempt","type",…}` with the fields of the object `rest`.
     /// `seq` is the number of the line in the file.
     pub async fn part(&mut self, kind: &str, rest: Value) {
         let mut line = Map::new();
@@ -82,12 +82,12 @@ impl SessionLog {
         if let Value::Object(rest) = rest {
             line.extend(rest);
         }
-        for last in (0..TRIES).rev() {
+        for last in (0..MAX_LOCK_ATTEMPTS).rev() {
             let (path, known, line) = (self.path.clone(), self.known, line.clone());
             match tokio::task::spawn_blocking(move || append(&path, known, line, last == 0)).await {
                 Ok(Ok(Some(known))) => self.known = known,
                 Ok(Ok(None)) => {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
                     continue;
                 }
                 Ok(Err(error)) if !std::mem::replace(&mut self.complained, true) => {
@@ -100,14 +100,14 @@ impl SessionLog {
     }
 }
 
-/// Whether a line near the end of the log at `path` is of this attempt. Tasks of a session run one after the other, so
-/// those of the newest are there. Blocks.
+/// Whether a line near the end of the log at `path` belongs to this attempt. Tasks of a session run one after another,
+/// so the newest attempt's lines are there. Blocks.
 pub fn names(path: &Path, attempt: &Running) -> bool {
     let mut bytes = Vec::new();
     let read = open_plain(path, OFlags::NOFOLLOW).and_then(|mut file| {
         let size = file.metadata()?.len();
-        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
-        file.take(TAIL).read_to_end(&mut bytes)
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL_BYTES)))?;
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)
     });
     if let Err(error) = read
         && error.kind() != io::ErrorKind::NotFound
@@ -122,9 +122,14 @@ pub fn names(path: &Path, attempt: &Running) -> bool {
     })
 }
 
-/// One write under the file's lock, so that lines of tasks that share a session neither mix nor share a number. `None`: it
-/// is somebody else's turn; `anyway` does not wait for it.
-fn append(path: &Path, known: Known, mut line: Map<String, Value>, anyway: bool) -> io::Result<Option<Known>> {
+/// Appends in one write under the file's lock, so that lines of tasks that share a session neither mix nor share a
+/// number. `None` means that somebody else holds the lock; `anyway` does not wait for it.
+fn append(
+    path: &Path,
+    known: CountedLines,
+    mut line: Map<String, Value>,
+    anyway: bool,
+) -> io::Result<Option<CountedLines>> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
@@ -136,17 +141,17 @@ fn append(path: &Path, known: Known, mut line: Map<String, Value>, anyway: bool)
     let (known, torn) = count(&mut file, known)?;
     let seq = known.lines + 1 + u64::from(torn);
     line.insert("seq".to_owned(), seq.into());
-    // What a crash left without an end is a line of its own.
+    // What a crash left without a line end becomes a line of its own.
     let text = format!("{}{}\n", if torn { "\n" } else { "" }, Value::Object(line));
     file.write_all(text.as_bytes())?;
-    Ok(Some(Known { lines: seq, bytes: known.bytes + text.len() as u64 }))
+    Ok(Some(CountedLines { lines: seq, bytes: known.bytes + text.len() as u64 }))
 }
 
-/// Counts what came since; whether the last line has no end.
-fn count(file: &mut File, known: Known) -> io::Result<(Known, bool)> {
+/// Counts lines that were added since; returns whether the last line has no end.
+fn count(file: &mut File, known: CountedLines) -> io::Result<(CountedLines, bool)> {
     let size = file.metadata()?.len();
-    // Somebody made it shorter: it is another file.
-    let mut known = if size < known.bytes { Known::default() } else { known };
+    // The file became shorter, so it is another file.
+    let mut known = if size < known.bytes { CountedLines::default() } else { known };
     if size == known.bytes {
         return Ok((known, false));
     }
@@ -178,7 +183,7 @@ mod tests {
             path: path.to_owned(),
             task_id: task.into(),
             attempt: 2,
-            known: Known::default(),
+            known: CountedLines::default(),
             complained: false,
         }
     }
@@ -210,7 +215,7 @@ mod tests {
     async fn a_number_is_given_once_in_a_session_whoever_writes() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ses_1.jsonl");
-        // A log as it was written before, whose numbers begin anew with each task, and a line that a crash cut.
+        // An older log, in which each task numbered its own lines, and a line that a crash cut off.
         std::fs::write(&path, "{\"seq\":1}\n{\"seq\":1}\n{\"se").expect("an old log");
         let (mut one, mut other) = (log(&path, "task_1"), log(&path, "task_2"));
         for _ in 0..3 {

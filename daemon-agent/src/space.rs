@@ -1,14 +1,14 @@
-//! Spaces: the working directories that agents declare, looked at for people on the Board.
+//! Spaces: the working directories that agents declare, shown to people on the Board.
 //!
-//! A space is found by the name that stands for a declared folder, never by a path. Files are looked at like those of the
-//! workspace, beneath the root by descriptor; what changed is told by git, which can start nothing, and read nothing but the
-//! space and its repository. Refuses to change anything.
+//! A space is found by the name that stands for a declared folder, never by a path. Its files are read like those of
+//! the workspace, beneath the root by descriptor. Changes are reported by git, which can start nothing and read nothing
+//! but the space and its repository. Changes nothing.
 
+mod base_commits;
 mod changes;
 mod configuration;
 mod diff;
 mod git;
-mod heads;
 mod log;
 pub mod look;
 mod queue;
@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 use protocol::{Listing, Piece, space::ID};
 
 use crate::{
-    config::{Reach, Snapshot},
+    config::{ConfigSnapshot, SharedAccess},
     home::Home,
-    sandbox::{Grants, PRIVATE, secrets},
-    workspace::{Hidden, Refused, Workspace, hex},
+    sandbox::{Grants, PRIVATE_NAMES, secrets},
+    workspace::{HiddenPaths, Workspace, WorkspaceError, hex},
 };
 
-pub use diff::Which;
-pub use heads::remember;
+pub use base_commits::remember;
+pub use diff::DiffQuery;
 
-/// A declared folder that is there.
+/// A declared folder that exists.
 #[derive(Clone, Debug)]
 pub struct Space {
     /// Without links.
@@ -36,23 +36,23 @@ pub struct Space {
     files: Workspace,
     home: Home,
     id: String,
-    /// Of the daemon's own, beneath the root.
+    /// Paths beneath the root that belong to the daemon.
     private: Vec<String>,
 }
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum SpaceError {
     #[error("{0}")]
-    Files(#[from] Refused),
+    Files(#[from] WorkspaceError),
     /// No agent declares it, or not any more.
     #[error("no agent of this viber declares this space")]
     Unknown,
     #[error("the folder is not there, or cannot be opened")]
     Away,
-    #[error("the folder is no git repository")]
+    #[error("the folder is not a git repository")]
     NoRepository,
-    /// What of it does.
+    /// What leads out of it.
     #[error("{0} leads out of the space, which is not followed")]
     Elsewhere(String),
     /// How many would have been followed.
@@ -64,22 +64,22 @@ pub enum Trouble {
     HoldsHome,
     #[error("git is not installed on this machine, or only as a script")]
     NoGit,
-    /// What of it is missing.
+    /// What the kernel lacks.
     #[error("the kernel of this machine has no {0}, and without it git is not let at a repository; files are shown")]
     NoConfinement(&'static str),
-    /// The overflow of the queue of looks.
+    /// The queue of looks is full.
     #[error("too many looks at spaces of this viber at once: try again in a moment")]
     Busy,
-    #[error("git needs more than {} MiB of memory for it", look::MAX_MEMORY / 1024 / 1024)]
+    #[error("git needs more than {} MiB of memory for it", look::MAX_MEMORY_BYTES / 1024 / 1024)]
     TooLarge,
-    #[error("git took longer than {} s", git::TIME.as_secs())]
+    #[error("git took longer than {} s", git::LOOK_TIMEOUT.as_secs())]
     Slow,
-    #[error("git could not tell: {0}")]
+    #[error("git failed: {0}")]
     Git(String),
 }
 
-impl Trouble {
-    /// The word on the wire, before the sentence.
+impl SpaceError {
+    /// The error's code on the wire, sent before the sentence.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Files(refused) => refused.code(),
@@ -98,14 +98,14 @@ impl Trouble {
     }
 }
 
-/// The name of the space that the Board was told of as `told`.
+/// The name of the space that was reported to the Board as `told`.
 pub fn id(told: &str) -> String {
     hex(told.as_bytes())[..ID].to_owned()
 }
 
 impl Space {
-    /// The space of this name, among those that agents declare now.
-    pub fn find(files: &Snapshot, home: &Home, wanted: &str) -> Result<Self, Trouble> {
+    /// The space with this name, among those that agents declare now.
+    pub fn find(files: &ConfigSnapshot, home: &Home, wanted: &str) -> Result<Self, SpaceError> {
         let agents = files.agents.values().filter_map(|agent| agent.as_ref().ok());
         let declared = agents.flat_map(|agent| {
             agent.spaces.iter().zip(agent.info().spaces).map(|(root, told)| (root.as_path(), &*agent.reach, told))
@@ -114,20 +114,20 @@ impl Space {
             .into_iter()
             .find(|(_, _, told)| id(told) == wanted)
             .map(|(root, reach, _)| (root, reach))
-            .ok_or(Trouble::Unknown)?;
+            .ok_or(SpaceError::Unknown)?;
         Self::open(root, reach, home, wanted)
     }
 
-    /// The declared folder `root`, which is called `id`, where agents reach so much.
-    fn open(root: &Path, reach: &Reach, home: &Home, id: &str) -> Result<Self, Trouble> {
-        let root = Grants::look(&reach.write).real(root).map_err(|_| Trouble::Away)?;
+    /// Opens the declared folder `root` under the name `id`; `reach` is what agents can reach.
+    fn open(root: &Path, reach: &SharedAccess, home: &Home, id: &str) -> Result<Self, SpaceError> {
+        let root = Grants::look(&reach.write).real(root).map_err(|_| SpaceError::Away)?;
         if !root.is_dir() {
-            return Err(Trouble::Away);
+            return Err(SpaceError::Away);
         }
         let house = home.root().canonicalize().unwrap_or_else(|_| home.root().to_owned());
-        let private = PRIVATE.iter().map(|name| house.join(name));
+        let private = PRIVATE_NAMES.iter().map(|name| house.join(name));
         if private.clone().any(|closed| root.starts_with(closed)) {
-            return Err(Trouble::Away);
+            return Err(SpaceError::Away);
         }
         let below = |closed: PathBuf| closed.strip_prefix(&root).ok()?.to_str().map(str::to_owned);
         let private: Vec<String> = private.filter_map(below).collect();
@@ -135,20 +135,20 @@ impl Space {
         opened.push(root.clone());
         let secrets = secrets::hidden(&house, &opened);
         if secrets.iter().any(|secret| root.starts_with(secret)) {
-            return Err(Trouble::Away);
+            return Err(SpaceError::Away);
         }
         let veiled: Vec<String> = private.iter().cloned().chain(secrets.into_iter().filter_map(below)).collect();
-        let files = Workspace::elsewhere(root.clone(), Hidden::Foreign(veiled.into()));
+        let files = Workspace::elsewhere(root.clone(), HiddenPaths::Foreign(veiled.into()));
         Ok(Self { root, files, home: home.clone(), id: id.to_owned(), private })
     }
 
-    /// What lies in a folder. Blocks.
-    pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
+    /// Lists a folder. Blocks.
+    pub fn list(&self, path: &str, from: u64) -> Result<Listing, WorkspaceError> {
         self.files.list(path, from)
     }
 
-    /// A piece of a file. Blocks.
-    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, Refused> {
+    /// Reads a piece of a file. Blocks.
+    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, WorkspaceError> {
         self.files.read(path, offset, limit)
     }
 }
@@ -181,12 +181,12 @@ mod tests {
         symlink(at("space-evil"), at("space/link")).expect("linked");
         symlink(at("space-evil/a"), at("space/leaf")).expect("linked");
         symlink(at("space"), at("declared")).expect("linked");
-        // Another agent works in `space`, and may have made the link that stands where this one's space was.
+        // Another agent works in `space`, and may have created the link where this agent's space was.
         symlink(at("space-evil"), at("space/app")).expect("linked");
-        let reach = Reach { write: vec![at("space")], ..Reach::default() };
-        assert!(matches!(Space::open(&at("space/app"), &reach, &home, "x"), Err(Trouble::Away)));
+        let reach = SharedAccess { write: vec![at("space")], ..SharedAccess::default() };
+        assert!(matches!(Space::open(&at("space/app"), &reach, &home, "x"), Err(SpaceError::Away)));
         fs::remove_file(at("space/app")).expect("removed");
-        let space = Space::open(&at("declared"), &Reach::default(), &home, "x").expect("a space");
+        let space = Space::open(&at("declared"), &SharedAccess::default(), &home, "x").expect("a space");
         let names = |path: &str| {
             let listed = space.list(path, 0).expect("listed");
             listed.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
@@ -211,10 +211,13 @@ mod tests {
         for path in [".git", "home/state", "link", "..", "src/main.rs"] {
             assert!(space.list(path, 0).is_err(), "{path}");
         }
-        assert!(Space::open(&home.state(), &Reach::default(), &home, "x").is_err(), "the daemon's own is no space");
         assert!(
-            Space::open(&at("nothing"), &Reach::default(), &home, "x").is_err()
-                && Space::open(&at("space-evil/a"), &Reach::default(), &home, "x").is_err()
+            Space::open(&home.state(), &SharedAccess::default(), &home, "x").is_err(),
+            "the daemon's own is no space"
+        );
+        assert!(
+            Space::open(&at("nothing"), &SharedAccess::default(), &home, "x").is_err()
+                && Space::open(&at("space-evil/a"), &SharedAccess::default(), &home, "x").is_err()
         );
     }
 }

@@ -1,6 +1,6 @@
-//! One task's life: admitted, given to an engine, bounded, stopped, ended.
+//! The life of one attempt: admitted, given to an engine, bounded, stopped, ended.
 //!
-//! Owns the way of an attempt from *begun* to its ending. Refuses to decide which attempt runs when: that is `mesh`.
+//! Owns an attempt from *begun* to its ending. Does not decide which attempt runs when: that is up to `mesh`.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -10,32 +10,32 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    artifacts::Shelf,
+    artifacts::Collector,
     clock::Clock,
-    config::{Agent, Snapshot},
-    engine::{Engine, Run},
+    config::{Agent, ConfigSnapshot},
+    engine::{Engine, EngineRun},
     home::Home,
-    memory::{Memory, Story},
-    outbox::{Outbox, Shaper},
-    report::{Approvals, Outcome, Reporter, activity::ActivityRecorder},
+    memory::{Memory, TaskSummary},
+    outbox::{EventFitter, Outbox},
+    report::{Approvals, EngineOutcome, Reporter, activity::ActivityRecorder},
     space, tools,
 };
 
-/// Longest an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
-const GRACE: Duration = Duration::from_secs(15);
+/// How long an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why a running attempt is told to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Somebody wants it to stop, and why.
+pub enum StopCause {
+    /// Somebody wants it to stop; the reason.
     Stop(String),
     /// The daemon ends.
     Shutdown,
-    /// It took longer than allowed; which bound.
+    /// It took longer than allowed; which limit it reached.
     TooLong(String),
 }
 
-impl Cause {
+impl StopCause {
     /// The ending that this cause leads to.
     pub fn ending(self, killed: u32) -> EventBody {
         match self {
@@ -58,12 +58,12 @@ impl Cause {
 #[derive(Clone, Default)]
 pub struct StopSwitch {
     token: CancellationToken,
-    cause: Arc<std::sync::OnceLock<Cause>>,
+    cause: Arc<std::sync::OnceLock<StopCause>>,
 }
 
 impl StopSwitch {
     /// Ends the attempt.
-    pub fn stop(&self, cause: Cause) {
+    pub fn stop(&self, cause: StopCause) {
         let _ = self.cause.set(cause);
         self.token.cancel();
     }
@@ -73,91 +73,90 @@ impl StopSwitch {
         &self.token
     }
 
-    /// Why it ends.
-    pub fn cause(&self) -> Option<Cause> {
+    /// Why it is to end.
+    pub fn cause(&self) -> Option<StopCause> {
         self.cause.get().cloned()
     }
 }
 
 /// What an attempt runs with.
-pub struct Ground {
+pub struct RunContext {
     pub home: Home,
     pub outbox: Outbox,
     pub memory: Memory,
-    pub files: Arc<Snapshot>,
+    pub files: Arc<ConfigSnapshot>,
     pub stop: StopSwitch,
     pub approvals: Approvals,
-    /// It began on this machine.
+    /// Whether it began on this machine.
     pub local: bool,
 }
 
-/// Runs an attempt that was journalled as begun, up to the ending it should have, and what there is to tell of it. Reports
-/// go to the outbox.
-pub async fn run(submit: TaskSubmit, ground: &Ground, now: Instant) -> (EventBody, Option<Story>) {
-    let agent = match admit(&submit, &ground.files) {
+/// Runs an attempt that was recorded as begun. Returns its ending and its summary; reports go to the outbox.
+pub async fn run(submit: TaskSubmit, context: &RunContext, now: Instant) -> (EventBody, Option<TaskSummary>) {
+    let agent = match admit(&submit, &context.files) {
         Ok(agent) => agent,
-        // Nothing was done: there is nothing to tell.
+        // Nothing was done, so there is no summary.
         Err(error) => return (EventBody::Error { error }, None),
     };
     let activity = ActivityRecorder::default();
-    let ending = recorded(submit.clone(), agent, ground, now, &activity).await;
-    let story = activity.story(&submit, &ending);
-    (ending, story)
+    let ending = recorded(submit.clone(), agent, context, now, &activity).await;
+    let task_summary = activity.task_summary(&submit, &ending);
+    (ending, task_summary)
 }
 
 async fn recorded(
     mut submit: TaskSubmit,
     agent: Arc<Agent>,
-    ground: &Ground,
+    context: &RunContext,
     now: Instant,
     activity: &ActivityRecorder,
 ) -> EventBody {
     let attempt = Running { task_id: submit.task_id.clone(), attempt: submit.attempt };
     submit.limits.minutes = least(submit.limits.minutes, agent.limits.minutes);
     let stream = narrower(submit.stream, agent.stream);
-    let begins = space::remember(&ground.home, &submit.session_id, &agent, now);
-    if ground.stop.token().run_until_cancelled(begins).await.is_none() {
-        return ground.stop.cause().unwrap_or(Cause::Shutdown).ending(0);
+    let begins = space::remember(&context.home, &submit.session_id, &agent, now);
+    if context.stop.token().run_until_cancelled(begins).await.is_none() {
+        return context.stop.cause().unwrap_or(StopCause::Shutdown).ending(0);
     }
     let engine = Engine::of(&agent);
     let name = engine.name().to_owned();
-    ground.outbox.append(&attempt, EventBody::Started { pid: None, model: agent.model.clone(), engine: name });
-    let shaper = Shaper::new(ground.home.clone(), submit.task_id.clone());
+    context.outbox.append(&attempt, EventBody::Started { pid: None, model: agent.model.clone(), engine: name });
+    let shaper = EventFitter::new(context.home.clone(), submit.task_id.clone());
     let done = CancellationToken::new();
     let _done = done.clone().drop_guard();
-    let reporter = Reporter::start(attempt, &agent.id, stream, ground.outbox.clone(), shaper.clone(), done);
+    let reporter = Reporter::start(attempt, &agent.id, stream, context.outbox.clone(), shaper.clone(), done);
     let bound = bound(&submit, now);
     let sink = activity.beside(reporter.sink());
-    let stop = ground.stop.token();
-    let shelf = Shelf::new(ground.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone(), stop);
-    let readable = tools::Readable::of(&agent, &ground.home);
-    let run = Run {
+    let stop = context.stop.token();
+    let collector = Collector::new(context.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone(), stop);
+    let readable = tools::ReadableFiles::of(&agent, &context.home);
+    let run = EngineRun {
         submit,
         agent,
-        config: ground.files.config.clone(),
-        home: ground.home.clone(),
-        memory: ground.memory.clone(),
+        config: context.files.config.clone(),
+        home: context.home.clone(),
+        memory: context.memory.clone(),
         sink,
-        shelf: shelf.clone(),
+        collector: collector.clone(),
         stop: stop.clone(),
-        approvals: ground.approvals.clone(),
-        local: ground.local,
+        approvals: context.approvals.clone(),
+        local: context.local,
     };
     let end = bound.as_ref().and_then(|(after, _)| tokio::time::Instant::now().checked_add(*after));
-    let mut outcome = watched(engine, run, &ground.stop, bound).await;
+    let mut outcome = watched(engine, run, &context.stop, bound).await;
     let closing = async {
         match &mut outcome {
-            Some(Outcome::Completed(result)) => shelf.finish(result, |path| readable.open(path)).await,
-            _ => shelf.look().await,
+            Some(EngineOutcome::Completed(result)) => collector.finish(result, |path| readable.open(path)).await,
+            _ => collector.look().await,
         }
     };
-    // What was produced stays; but large files are not read beyond the attempt's time.
+    // Artifacts are kept, but large files are not read beyond the attempt's time.
     let time_is_up = async {
         match end {
             Some(end) => tokio::time::sleep_until(end).await,
             None => std::future::pending().await,
         }
-        shelf.hurry();
+        collector.hurry();
         std::future::pending::<()>().await
     };
     tokio::select! {
@@ -166,17 +165,22 @@ async fn recorded(
     }
     reporter.flush();
     match outcome {
-        Some(Outcome::Completed(result)) => EventBody::Completed { result: shaper.result(result, now) },
-        Some(Outcome::Failed(error)) => EventBody::Error { error: shaper.error(error) },
-        Some(Outcome::Stopped { killed }) => {
-            ground.stop.cause().unwrap_or(Cause::Stop("the engine stopped by itself".to_owned())).ending(killed)
+        Some(EngineOutcome::Completed(result)) => EventBody::Completed { result: shaper.result(result, now) },
+        Some(EngineOutcome::Failed(error)) => EventBody::Error { error: shaper.error(error) },
+        Some(EngineOutcome::Stopped { killed }) => {
+            context.stop.cause().unwrap_or(StopCause::Stop("the engine stopped by itself".to_owned())).ending(killed)
         }
         None => internal("The engine broke down; the daemon's log says where."),
     }
 }
 
-/// The outcome of the engine, or `None` when it panicked. It ends within its bound and soon after a stop.
-async fn watched(engine: Engine, run: Run, stop: &StopSwitch, bound: Option<(Duration, String)>) -> Option<Outcome> {
+/// The engine's outcome, or `None` if it panicked. It ends within `bound`, and soon after a stop.
+async fn watched(
+    engine: Engine,
+    run: EngineRun,
+    stop: &StopSwitch,
+    bound: Option<(Duration, String)>,
+) -> Option<EngineOutcome> {
     let work = AssertUnwindSafe(engine.run(run)).catch_unwind();
     tokio::pin!(work);
     let time_is_up = async {
@@ -192,27 +196,29 @@ async fn watched(engine: Engine, run: Run, stop: &StopSwitch, bound: Option<(Dur
         biased;
         outcome = &mut work => return settled(outcome.ok(), stop),
         () = stop.token().cancelled() => {}
-        name = time_is_up => stop.stop(Cause::TooLong(name)),
+        name = time_is_up => stop.stop(StopCause::TooLong(name)),
     }
-    match timeout(GRACE, work).await {
+    match timeout(STOP_TIMEOUT, work).await {
         Ok(outcome) => settled(outcome.ok(), stop),
         Err(_) => {
-            tracing::error!("an engine did not end within {} s of its stop", GRACE.as_secs());
-            Some(Outcome::Stopped { killed: 0 })
+            tracing::error!("an engine did not end within {} s of its stop", STOP_TIMEOUT.as_secs());
+            Some(EngineOutcome::Stopped { killed: 0 })
         }
     }
 }
 
 /// After a stop nothing is completed, whatever the engine managed to say.
-fn settled(outcome: Option<Outcome>, stop: &StopSwitch) -> Option<Outcome> {
+fn settled(outcome: Option<EngineOutcome>, stop: &StopSwitch) -> Option<EngineOutcome> {
     match (outcome, stop.cause()) {
-        (Some(Outcome::Completed(_) | Outcome::Failed(_)), Some(_)) => Some(Outcome::Stopped { killed: 0 }),
+        (Some(EngineOutcome::Completed(_) | EngineOutcome::Failed(_)), Some(_)) => {
+            Some(EngineOutcome::Stopped { killed: 0 })
+        }
         (outcome, _) => outcome,
     }
 }
 
-/// The agent that may do this, or why not.
-fn admit(submit: &TaskSubmit, files: &Snapshot) -> Result<Arc<Agent>, TaskError> {
+/// The agent that may do this task, or why it may not.
+fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, TaskError> {
     let bad = |message: String, suggestion: &str| {
         let suggestion = Some(suggestion.to_owned());
         TaskError { code: ErrorCode::BadRequest, message, retryable: false, suggestion, details: None }
@@ -231,7 +237,7 @@ fn admit(submit: &TaskSubmit, files: &Snapshot) -> Result<Arc<Agent>, TaskError>
         Some(Err(error)) => {
             let message =
                 format!("The agent {id:?} cannot work: {} line {}: {}", error.file, error.line, error.message);
-            return Err(bad(message, "Mend the file on the viber; `daemon-agent config validate` checks it."));
+            return Err(bad(message, "Fix the file on the viber; `daemon-agent config validate` checks it."));
         }
         Some(Ok(agent)) => agent,
     };
@@ -255,7 +261,7 @@ fn admit(submit: &TaskSubmit, files: &Snapshot) -> Result<Arc<Agent>, TaskError>
     Ok(agent)
 }
 
-/// How long the attempt may take, by which bound.
+/// How long the attempt may take, and which limit says so.
 fn bound(submit: &TaskSubmit, now: Instant) -> Option<(Duration, String)> {
     let minutes = submit.limits.minutes.map(|minutes| {
         (Duration::from_secs(u64::from(minutes) * 60), format!("it reached `limits.minutes` ({minutes})"))

@@ -1,7 +1,7 @@
 //! What an agent can do on the machine: read, write, edit, list, glob, grep, shell.
 //!
-//! Owns the tools and their bounds. Refuses paths outside the agent's spaces and the workspace, and anything a model
-//! should decide.
+//! Owns the tools and their limits. Refuses paths outside the agent's spaces and the workspace. Makes no decision that
+//! a model should make.
 
 use std::{
     io,
@@ -15,50 +15,50 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    artifacts::Shelf,
-    config::{Agent, Config, toolset::ALL},
+    artifacts::Collector,
+    config::{Agent, Config, toolset::ALL_TOOLS},
     home::Home,
-    memory::CURATED,
+    memory::CURATED_NAMES,
     model::ToolSpec,
     report::{
         Sink,
         memory::MemoryEditor,
         plan::{self as plan_file, PlanEditor},
     },
-    workspace::{Closed, SESSIONS, Workspace},
+    workspace::{ProtectedPaths, SESSIONS_FOLDER, Workspace},
 };
 
 mod args;
 mod artifact;
 mod edit;
-mod fit;
 mod memory;
 mod paths;
-mod patterns;
+mod pattern_limits;
 mod plan;
 mod read;
 mod search;
 mod shell;
 mod specs;
+mod timeout;
+mod truncate;
 mod walk;
-mod work;
 
-use self::{paths::Roots, shell::Scratch, work::Work};
+use self::{paths::Roots, shell::Scratch, timeout::CallDeadline};
 
-/// What came of a call. A failure is told to the model, not to the task.
+/// The result of a call. A failure is reported to the model and does not fail the task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ToolOutcome {
     pub ok: bool,
-    /// For the model and the log: at most 64 KiB as JSON, head and tail. A string for all tools but `shell`, whose
-    /// result is `{exitCode | signal, output, omitted?, file?, bytes?, timedOut?, stopped?, note?}`: `output` is cut in
-    /// the middle by `omitted` bytes when it is long, and then `file` holds all of its `bytes`.
+    /// For the model and the log: at most 64 KiB as JSON, head and tail. A string for all tools except `shell`, whose
+    /// result is `{exitCode | signal, output, omitted?, file?, bytes?, timedOut?, stopped?, note?}`: a long `output`
+    /// has `omitted` bytes cut from its middle, and `file` then contains all of its `bytes`.
     pub result: Value,
-    /// Processes that had to be ended for it.
+    /// Processes that had to be killed for it.
     pub killed: u32,
 }
 
-impl Outcome {
-    /// The result as a model reads it: plain text, for a command its output and then how it ended.
+impl ToolOutcome {
+    /// The result as a model reads it: plain text; for a command, its output and then how it ended.
     pub fn text(&self) -> String {
         match &self.result {
             Value::String(text) => text.clone(),
@@ -76,7 +76,7 @@ impl Outcome {
     }
 }
 
-/// What the tools of one task may touch, and where they report.
+/// What the tools of one attempt may touch, and where they report.
 #[derive(Clone)]
 pub struct ToolContext {
     pub home: Home,
@@ -84,25 +84,26 @@ pub struct ToolContext {
     pub agent: Arc<Agent>,
     pub config: Arc<Config>,
     pub task_id: TaskId,
-    /// Commands find it and the task in their environment: what must not be done twice can tell its attempts apart.
+    /// Commands find the task and the attempt in their environment, so that they can tell attempts apart when something
+    /// must not be done twice.
     pub attempt: u32,
     pub sink: Sink,
-    /// Where what it produces is kept and told.
-    pub shelf: Shelf,
+    /// Keeps and reports artifacts.
+    pub collector: Collector,
     /// Cancelled when the task must end now; a running call then ends everything it started and returns.
     pub stop: CancellationToken,
 }
 
-/// The tools of one attempt of a task. Dropping it removes the attempt's private TMPDIR.
+/// The tools of one attempt. Dropping it removes the attempt's private TMPDIR.
 pub struct Toolbox {
     context: ToolContext,
-    /// The program that is started as `… hold`; this one itself, but for tests.
+    /// The program that is started as `… hold`: this one, except in tests.
     hold: PathBuf,
-    /// Made for the first command.
+    /// Created for the first command.
     scratch: Mutex<Option<Scratch>>,
-    /// Where the session's plan is changed; without it the tool for that is not offered.
+    /// The session's plan; without it the plan tool is not offered.
     plan: Option<PlanEditor>,
-    /// Where it remembers; without it the tools for that are not offered.
+    /// The memory; without it the memory tools are not offered.
     memory: Option<MemoryEditor>,
 }
 
@@ -112,40 +113,40 @@ impl Toolbox {
         Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None), plan: None, memory: None }
     }
 
-    /// The same, with `program` as the supervisor of commands instead of the running program.
+    /// Uses `program` as the supervisor of commands instead of the running program.
     pub fn with_hold(mut self, program: impl Into<PathBuf>) -> Self {
         self.hold = program.into();
         self
     }
 
-    /// The same, with the session's plan.
+    /// Adds the session's plan.
     pub fn with_plan(mut self, plan: PlanEditor) -> Self {
         self.plan = Some(plan);
         self
     }
 
-    /// The same, with a memory.
+    /// Adds the memory.
     pub fn with_memory(mut self, memory: MemoryEditor) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The agent's tools as a model sees them, in the order of [`ALL`].
+    /// The agent's tools as a model sees them, in the order of [`ALL_TOOLS`].
     pub fn specs(&self) -> Vec<ToolSpec> {
-        ALL.iter().filter(|name| self.offers(name)).filter_map(|name| specs::of(name)).collect()
+        ALL_TOOLS.iter().filter(|name| self.offers(name)).filter_map(|name| specs::of(name)).collect()
     }
 
-    /// Runs a call to its end. It returns soon after `stop`, with everything dead that it had started; so does dropping
-    /// the future, without saying so.
-    pub async fn call(&self, call_id: &str, name: &str, args: &Value) -> Outcome {
+    /// Runs a call to its end. After `stop` it returns soon, with everything dead that it started; dropping the future
+    /// has the same effect, but nothing is returned.
+    pub async fn call(&self, call_id: &str, name: &str, args: &Value) -> ToolOutcome {
         if !self.offers(name) {
-            let mine: Vec<_> = ALL.iter().filter(|tool| self.offers(tool)).copied().collect();
-            return Outcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
+            let mine: Vec<_> = ALL_TOOLS.iter().filter(|tool| self.offers(tool)).copied().collect();
+            return ToolOutcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
         }
         match name {
             "shell" => {
                 let done = shell::run(self, call_id, args).await;
-                self.context.shelf.look().await;
+                self.context.collector.look().await;
                 return done;
             }
             "add_artifact" => return artifact::run(&self.context, args).await,
@@ -161,31 +162,31 @@ impl Toolbox {
         if let Some(plan) = self.plan.as_ref().filter(|_| name == "update_plan") {
             return plan::run(plan, args).await;
         }
-        let work = Work::within(self.context.agent.timeouts.default, self.context.stop.clone());
+        let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
         let closed = self.closed();
         let running = tokio::task::spawn_blocking(move || {
             let roots = roots(&context).closed(closed);
             match name.as_str() {
-                "read_file" => read::run(&roots, &args, &work),
+                "read_file" => read::run(&roots, &args, &deadline),
                 "write_file" => edit::write(&roots, &args),
                 "edit_file" => edit::edit(&roots, &args),
-                "list_files" => search::list(&roots, &args, &work),
-                "glob" => search::glob(&roots, &args, &work),
-                "grep" => search::grep(&roots, &args, &work),
+                "list_files" => search::list(&roots, &args, &deadline),
+                "glob" => search::glob(&roots, &args, &deadline),
+                "grep" => search::grep(&roots, &args, &deadline),
                 _ => Err(format!("there is no tool {name:?}")),
             }
         });
-        // The work looks at its bounds itself; a file system that does not answer cannot.
+        // The work checks its own limits; a file system that does not respond cannot.
         let bound = Duration::from_secs(self.context.agent.timeouts.default + 5);
         tokio::select! {
             done = running => match done {
-                Ok(Ok(text)) => Outcome::done(text),
-                Ok(Err(why)) => Outcome::refused(why),
-                Err(_) => Outcome::refused("the tool failed inside; the daemon's log says why"),
+                Ok(Ok(text)) => ToolOutcome::done(text),
+                Ok(Err(why)) => ToolOutcome::refused(why),
+                Err(_) => ToolOutcome::refused("the tool failed internally; the daemon's log says why"),
             },
-            () = self.context.stop.cancelled() => Outcome::refused("stopped"),
-            () = tokio::time::sleep(bound) => Outcome::refused("the file system does not answer"),
+            () = self.context.stop.cancelled() => ToolOutcome::refused("stopped"),
+            () = tokio::time::sleep(bound) => ToolOutcome::refused("the file system does not respond"),
         }
     }
 
@@ -195,21 +196,23 @@ impl Toolbox {
             "remember" | "search_memory" => self.memory.is_some(),
             _ => true,
         };
-        is_there && ALL.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
+        is_there && ALL_TOOLS.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }
 
-    /// What of the workspace this attempt may not write: the plan and the memory where the session's policies say that
-    /// changes are proposed, and whatever belongs to other sessions.
-    fn closed(&self) -> Closed {
-        let mut closed = Closed::default();
+    /// What this attempt must not write in the workspace: the plan and the memory if the session's policies say that
+    /// changes are proposed, and everything that belongs to other sessions.
+    fn closed(&self) -> ProtectedPaths {
+        let mut closed = ProtectedPaths::default();
         if let Some(plan) = &self.plan {
-            closed.session = plan.folder().strip_prefix(SESSIONS).map(|way| way.trim_matches('/').to_owned());
+            closed.session = plan.folder().strip_prefix(SESSIONS_FOLDER).map(|way| way.trim_matches('/').to_owned());
             if plan.proposes() {
-                closed.files.extend([plan_file::OWN.to_owned(), format!("{}/{}", plan.folder(), plan_file::OWN)]);
+                closed
+                    .files
+                    .extend([plan_file::PLAN_FILE.to_owned(), format!("{}/{}", plan.folder(), plan_file::PLAN_FILE)]);
             }
         }
         if self.memory.as_ref().is_some_and(MemoryEditor::proposes) {
-            closed.files.extend(CURATED.map(str::to_owned));
+            closed.files.extend(CURATED_NAMES.map(str::to_owned));
         }
         closed
     }
@@ -229,19 +232,19 @@ impl Toolbox {
     }
 }
 
-/// What an agent may read, for those who open files in its name.
-pub struct Readable {
+/// What an agent may read, for code that opens files on its behalf.
+pub struct ReadableFiles {
     agent: Arc<Agent>,
     home: Home,
 }
 
-impl Readable {
-    /// What `agent` may read.
+impl ReadableFiles {
+    /// The files that `agent` may read.
     pub fn of(agent: &Arc<Agent>, home: &Home) -> Self {
         Self { agent: agent.clone(), home: home.clone() }
     }
 
-    /// Opens a regular file, and tells the name it has.
+    /// Opens a regular file, and returns the name it has.
     pub fn open(&self, path: &str) -> Result<(std::fs::File, String), String> {
         let roots = Roots::open(&self.agent, &self.home);
         let (file, found) = roots.read(path)?;
@@ -254,7 +257,7 @@ fn roots(context: &ToolContext) -> Roots {
     Roots::open(&context.agent, &context.home).told(context.workspace.clone())
 }
 
-/// Whether calls of this tool change nothing, so that several may run side by side.
+/// Whether calls of this tool change nothing, so that several may run in parallel.
 pub fn is_read_only(name: &str) -> bool {
     matches!(name, "read_file" | "list_files" | "glob" | "grep" | "search_memory")
 }

@@ -1,25 +1,25 @@
-//! The workspace: plain files that people, agents and the Board change side by side.
+//! The workspace: plain files that people, agents and the Board change concurrently.
 //!
-//! Owns how they are listed, read, changed and watched. A path is resolved by the kernel beneath the root, without any
-//! link; what is neither file nor folder is never opened; a change happens only to the version that its author saw, in
-//! one step or not at all. Refuses to know who asks: agents, the Board and commands come through here alike.
+//! Owns how they are listed, read, changed and watched. The kernel resolves a path beneath the root, without any link;
+//! only files and folders are ever opened; a change applies only to the version that its author saw, in one step or not
+//! at all. Does not know who asks: agents, the Board and commands all come through here.
 //!
 //! The functions block: call them where blocking is fine.
 
 mod attribution;
-mod change;
 mod changes;
 mod folders;
 mod hash;
 mod hidden;
-mod keep;
-mod place;
+mod protect;
 mod read;
+mod resolve;
 mod search;
 #[cfg(test)]
 mod tests;
-mod versions;
+mod version_cache;
 mod watch;
+mod write;
 
 use std::{
     io,
@@ -30,62 +30,61 @@ use std::{
 use protocol::path::BadPath;
 use tokio::sync::{broadcast, watch as bells};
 
-pub use attribution::By;
-pub use changes::Changed;
+pub use attribution::Author;
+pub use changes::FileChange;
 pub use hash::hex;
-pub(crate) use hidden::Hidden;
-pub use keep::{Closed, Keeper, Overstep, Repair, SESSIONS, Undone, recover};
-pub use read::Head;
+pub(crate) use hidden::HiddenPaths;
+pub use protect::{LateRepair, ProtectedFiles, ProtectedPaths, Repair, SESSIONS_FOLDER, Violation, recover};
 
-use self::{attribution::Attribution, changes::ChangeFeed, versions::Versions};
+use self::{attribution::Attribution, changes::ChangeFeed, version_cache::VersionCache};
 use crate::home::Home;
 
-/// Where deleted files wait, beneath the root. It is not listed.
-pub const TRASH: &str = ".trash";
-/// How the names of drafts begin: files that are written, but are not in their place yet.
-pub const DRAFT: &str = ".viber-";
+/// The folder for deleted files, beneath the root. It is not listed.
+pub const TRASH_FOLDER: &str = ".trash";
+/// How the names of drafts begin: files that are written, but not in their place yet.
+pub const DRAFT_PREFIX: &str = ".viber-";
 
 /// The files of a home's workspace. Opened once; cheap to clone, and clones share what they know.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     root: PathBuf,
-    /// The daemon's own folder, where no command writes; `None` for somebody's folder that is looked at only.
+    /// The daemon's own folder, where no command writes; `None` for a folder that is only read.
     state: Option<PathBuf>,
     shared: Arc<Shared>,
-    hidden: Hidden,
+    hidden: HiddenPaths,
 }
 
-/// What the clones of a workspace know together.
+/// What all clones of a workspace share.
 #[derive(Debug, Default)]
 struct Shared {
     attribution: Attribution,
-    versions: Versions,
+    versions: VersionCache,
     changes: ChangeFeed,
 }
 
 /// How a change ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    pub state: State,
-    /// The file as it is now; `None`: there is none.
+pub struct WriteOutcome {
+    pub state: EditState,
+    /// The file's current hash; `None` if there is no file.
     pub hash: Option<String>,
 }
 
-/// Whether the change was made.
+/// Whether a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It was, now or before: the file is as the author wants it.
+pub enum EditState {
+    /// It was made, now or before: the file is as its author wants it.
     Applied,
-    /// The file is another one than the author saw: nothing was written.
+    /// The file is not the version that the author saw: nothing was written.
     Conflict,
 }
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum WorkspaceError {
     #[error("{0}")]
     Path(#[from] BadPath),
-    /// A link, a mount, a rename under way.
+    /// A link, a mount, or a concurrent rename.
     #[error("the path leads out of the workspace, or over a link")]
     Outside,
     #[error("{0}")]
@@ -94,20 +93,20 @@ pub enum Refused {
     Missing,
     #[error("it is a folder")]
     Folder,
-    #[error("it is no folder")]
+    #[error("it is not a folder")]
     NoFolder,
     #[error("it is neither a file nor a folder")]
     Special,
     #[error("it is larger than {} KiB", protocol::limits::MAX_TEXT_FILE / 1024)]
     TooLarge,
-    #[error("it is no UTF-8 text")]
+    #[error("it is not UTF-8 text")]
     NoText,
     #[error("the disk refuses: {0}")]
     Disk(io::Error),
 }
 
-impl Refused {
-    /// The word on the wire, before the sentence.
+impl WorkspaceError {
+    /// The error's code on the wire, sent before the sentence.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Path(_) | Self::Outside | Self::Name(_) | Self::Special => "forbidden_path",
@@ -122,29 +121,29 @@ impl Refused {
 }
 
 impl Workspace {
-    /// The workspace of `home`. Nothing is touched.
+    /// The workspace of `home`. Touches nothing.
     pub fn open(home: &Home) -> Self {
-        Self { root: home.workspace(), state: Some(home.state()), shared: Arc::default(), hidden: Hidden::Own }
+        Self { root: home.workspace(), state: Some(home.state()), shared: Arc::default(), hidden: HiddenPaths::Own }
     }
 
-    /// The same eyes on another folder: for looking only, behind `hidden`.
-    pub(crate) fn elsewhere(root: PathBuf, hidden: Hidden) -> Self {
+    /// Reads another folder in the same way, without the paths in `hidden`.
+    pub(crate) fn elsewhere(root: PathBuf, hidden: HiddenPaths) -> Self {
         Self { root, state: None, shared: Arc::default(), hidden }
     }
 
     /// What is not shown.
-    pub(crate) fn hidden(&self) -> &Hidden {
+    pub(crate) fn hidden(&self) -> &HiddenPaths {
         &self.hidden
     }
 
-    /// Rings when there are changes that the Board has not heard of.
-    pub fn news_bell(&self) -> bells::Receiver<u64> {
+    /// Rings when there are changes that the Board was not told of.
+    pub fn changes_bell(&self) -> bells::Receiver<u64> {
         self.shared.changes.bell()
     }
 
-    /// The next changes to tell the Board of. One that is not so any more is not told: what came after it is seen soon,
-    /// and may have been told already.
-    pub fn take_news(&self, most: usize) -> Vec<Changed> {
+    /// The next changes to report to the Board. Outdated ones are left out: what replaced them is noticed soon, and may
+    /// have been reported already.
+    pub fn take_changes(&self, most: usize) -> Vec<FileChange> {
         let mut stand = Vec::new();
         while stand.len() < most {
             let news = self.shared.changes.take(most - stand.len());
@@ -156,24 +155,25 @@ impl Workspace {
         stand
     }
 
-    /// Whether every change is told, from now on.
+    /// Whether every change is reported from now on.
     pub fn is_followed(&self) -> bool {
         *self.shared.changes.followed.borrow()
     }
 
-    /// Returns when it is so.
+    /// Returns once every change is reported.
     pub async fn followed(&self) {
-        // The sender lives with this workspace.
+        // Cannot fail: the sender lives in this workspace.
         let _ = self.shared.changes.followed.subscribe().wait_for(|followed| *followed).await;
     }
 
-    /// Every change from now on, for whoever keeps something beside the files. One that lags looks for itself.
-    pub fn listen(&self) -> broadcast::Receiver<Changed> {
+    /// Every change from now on, for code that keeps data in step with the files. A receiver that lags has to look for
+    /// itself.
+    pub fn listen(&self) -> broadcast::Receiver<FileChange> {
         self.shared.changes.listen()
     }
 }
 
-/// What a panic elsewhere left is as good as before: no change is made in two halves.
+/// Locks even after a panic elsewhere: no change is made in two halves.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,19 +1,18 @@
-//! The Board adapter: dials out, keeps one connection, for ever.
+//! The Board adapter: dials out and keeps one connection open, forever.
 //!
 //! Owns the WebSocket, reconnecting and enrolment. Refuses to keep anything that is not in the outbox or the journal.
 
 pub mod address;
 pub mod backoff;
-mod blobs;
+mod connection;
 pub mod credential;
 mod dial;
 mod files;
-pub mod link;
-pub mod machine;
+pub mod metrics;
 mod requests;
-mod session;
 mod sessions;
 mod spaces;
+mod uploads;
 
 use std::time::{Duration, Instant};
 
@@ -23,31 +22,33 @@ use protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use blobs::Uploads;
 pub use credential::Credential;
 pub use requests::status;
+pub use uploads::Uploads;
 
 use super::CommandCenterAdapter;
 use crate::{
     adapters::board::{
-        backoff::{Backoff, End},
-        link::{FRAME, Suspect},
-        machine::Gauge,
-        session::Ended,
+        backoff::{Backoff, ConnectionEnd},
+        connection::{
+            ConnectionOutcome,
+            state::{OversizedFrame, TARGET_FRAME_BYTES},
+        },
+        metrics::MetricsSampler,
     },
-    mesh::{Mesh, Standing},
+    mesh::{BoardStatus, Mesh},
 };
 
 /// The adapter of one Board.
-pub struct Board {
+pub struct BoardAdapter {
     pub identity: Identity,
-    /// `run --once`: one connection.
+    /// Ends after one connection (`run --once`).
     pub once: bool,
-    /// Where the disk is measured.
+    /// A folder on the disk whose free space is reported.
     pub folder: std::path::PathBuf,
 }
 
-/// Who says hello.
+/// What the daemon introduces itself with in `hello`.
 #[derive(Clone)]
 pub struct Identity {
     pub credential: Credential,
@@ -79,23 +80,19 @@ impl Identity {
     }
 }
 
-impl CommandCenterAdapter for Board {
-    fn id(&self) -> &'static str {
-        "board"
-    }
-
+impl CommandCenterAdapter for BoardAdapter {
     async fn serve(self, mesh: Mesh, finish: CancellationToken) -> Result<(), String> {
-        let mut gauge = Gauge::new(self.folder.clone());
+        let mut metrics = MetricsSampler::new(self.folder.clone());
         let mut backoff = Backoff::default();
-        let mut frame = FRAME;
+        let mut frame = TARGET_FRAME_BYTES;
         loop {
-            let ended = self.connection(&mesh, &mut gauge, frame, &finish).await;
+            let ended = self.connection(&mesh, &mut metrics, frame, &finish).await;
             if finish.is_cancelled() {
                 return Ok(());
             }
             let sentence = ended.end.sentence();
-            if matches!(ended.end, End::Closed { code: close::SUPERSEDED, .. }) {
-                // Until the Board greets us again.
+            if matches!(ended.end, ConnectionEnd::Closed { code: close::SUPERSEDED, .. }) {
+                // Until the Board sends the next welcome.
                 mesh.pause(true);
             }
             frame = frame_after(&ended, frame, &mesh);
@@ -113,15 +110,21 @@ impl CommandCenterAdapter for Board {
     }
 }
 
-impl Board {
-    async fn connection(&self, mesh: &Mesh, gauge: &mut Gauge, frame: u64, finish: &CancellationToken) -> Ended {
-        let lost = |end| Ended { end, welcomed: None, too_large: None };
+impl BoardAdapter {
+    async fn connection(
+        &self,
+        mesh: &Mesh,
+        metrics: &mut MetricsSampler,
+        frame: u64,
+        finish: &CancellationToken,
+    ) -> ConnectionOutcome {
+        let lost = |end| ConnectionOutcome { end, welcomed: None, too_large: None };
         let socket = match finish.run_until_cancelled(dial::dial(&self.identity.credential)).await {
             Some(Ok(socket)) => socket,
             Some(Err(end)) => return lost(end),
-            None => return lost(End::Lost("the daemon ends".to_owned())),
+            None => return lost(ConnectionEnd::Lost("the daemon ends".to_owned())),
         };
-        let served = session::serve(socket, mesh, &self.identity, gauge, frame, finish);
+        let served = connection::serve(socket, mesh, &self.identity, metrics, frame, finish);
         if !self.once {
             return served.await;
         }
@@ -129,7 +132,7 @@ impl Board {
         let drained = async {
             let mut changes = mesh.changes();
             while !(mesh.is_drained() && mesh.load().0 == 0) {
-                // The sender lives in the mesh.
+                // Cannot fail: the sender lives in the mesh.
                 let _ = changes.changed().await;
             }
         };
@@ -143,25 +146,26 @@ impl Board {
     }
 }
 
-/// How large frames may be after a connection. What the Board finds too large all alone is not sent to it again.
-fn frame_after(ended: &Ended, frame: u64, mesh: &Mesh) -> u64 {
+/// The target size of frames for the next connection. An event that the Board rejects as too large by itself is not
+/// sent to it again.
+fn frame_after(ended: &ConnectionOutcome, frame: u64, mesh: &Mesh) -> u64 {
     match &ended.too_large {
-        Some(Suspect { attempt, seq, alone: true }) => {
+        Some(OversizedFrame { attempt, seq, alone: true }) => {
             mesh.outbox().withhold(attempt, *seq);
             1
         }
         Some(_) => 1,
-        None if ended.welcomed.is_some() => FRAME,
+        None if ended.welcomed.is_some() => TARGET_FRAME_BYTES,
         None => frame,
     }
 }
 
-/// How it stands now; the time is that of the last change.
-fn standing(mesh: &Mesh, connected: bool, detail: Option<String>) -> Standing {
+/// The connection's status; `since` is the time of the last change.
+fn standing(mesh: &Mesh, connected: bool, detail: Option<String>) -> BoardStatus {
     let before = mesh.standing();
     let same = before.connected == connected && before.since.is_some();
     let since = if same { before.since } else { Some(mesh.clock().now().to_string()) };
-    Standing { connected, since, detail }
+    BoardStatus { connected, since, detail }
 }
 
 /// The operating system and the processor.
@@ -174,8 +178,8 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// So long the last events may take when the daemon ends.
-pub const FAREWELL: Duration = Duration::from_secs(8);
+/// How long sending the last events may take when the daemon ends.
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
 mod tests;

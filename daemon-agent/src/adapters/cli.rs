@@ -1,9 +1,9 @@
-//! The CLI adapter: `state/daemon.sock`, where `task` and `status` talk to a running daemon.
+//! The CLI adapter: `state/daemon.sock`, through which `task` and `status` talk to a running daemon.
 //!
-//! Two JSON lines ask, the key of this start and what is wanted; JSON lines answer. The socket is 0600 in a folder 0700,
-//! and agents' commands, which run as the same user, are told apart by [`door`].
+//! A request is two JSON lines, the key of this start and what is wanted; the answer is a series of JSON lines. The
+//! socket is 0600 in a 0700 folder. Agents' commands run as the same user, so [`auth`] tells them apart.
 
-mod door;
+mod auth;
 
 use std::{
     fs, io,
@@ -31,39 +31,39 @@ use super::CommandCenterAdapter;
 use crate::{
     adapters::board::status,
     home::Home,
-    mesh::{Cause, Mesh},
+    mesh::{Mesh, StopCause},
     outbox::Outbox,
 };
-use door::Key;
+use auth::SocketKey;
 
-/// Longest question that is read: a goal with everything around it, bytes.
-const MAX_LINE: u64 = 1024 * 1024;
-/// A visitor has said what it wants by then.
-const MAX_SILENCE: Duration = Duration::from_secs(5);
-/// Visitors at once; the next wait in the kernel's queue.
-const MAX_VISITORS: usize = 64;
-/// Between two lines in the log about visitors that were refused.
-const MIN_BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
+/// Longest request line that is read, bytes: a goal with everything that comes with it.
+const MAX_LINE_BYTES: u64 = 1024 * 1024;
+/// How long a client may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Clients that are served at the same time; further ones wait in the kernel's queue.
+const MAX_CLIENTS: usize = 64;
+/// Shortest time between two log lines about refused clients.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a command of this machine asks.
+/// A request from a command on this machine.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase")]
-pub enum Ask {
+pub enum DaemonRequest {
     Status,
-    /// Begins a task; its events follow, one a line, until its ending. Closing the connection stops it.
+    /// Begins a task; its events follow, one per line, until it ends. Closing the connection stops it.
     Task {
         goal: String,
         agent: String,
     },
 }
 
-/// A path to the socket that fits the kernel's 108 bytes, however deep the home lies: by its folder's descriptor.
-struct Near {
+/// A path to the socket that fits the kernel's 108 bytes however deep the home lies: through its folder's descriptor.
+struct SocketPath {
     path: PathBuf,
     _folder: Option<fs::File>,
 }
 
-impl Near {
+impl SocketPath {
     fn to(path: &Path) -> io::Result<Self> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -77,69 +77,65 @@ impl Near {
     }
 }
 
-/// The adapter of the commands of this machine.
-pub struct Cli {
+/// Serves the commands of this machine.
+pub struct CliAdapter {
     listener: UnixListener,
-    key: Arc<Key>,
+    key: Arc<SocketKey>,
     home: Home,
 }
 
-impl Cli {
-    /// Listens at the home's socket, with a new key. Whoever holds the home's lock may take the place of a socket that was
-    /// left behind.
+impl CliAdapter {
+    /// Listens on the home's socket with a new key. The holder of the home's lock may replace a socket that was left
+    /// behind.
     pub fn listen(home: &Home) -> io::Result<Self> {
         let path = home.socket();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Before anybody can connect: who does finds the key that is asked for.
-        let key = Arc::new(Key::lay_down(&home.socket_key())?);
-        let near = Near::to(&path)?;
+        // Before anybody can connect, so that every client finds the key it is asked for.
+        let key = Arc::new(SocketKey::lay_down(&home.socket_key())?);
+        let near = SocketPath::to(&path)?;
         let listener = UnixListener::bind(&near.path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(Self { listener, key, home: home.clone() })
     }
 
-    /// The next visitor, when there is room for one.
+    /// Accepts the next client once there is room for it.
     async fn next(&self, room: &Arc<Semaphore>) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
         let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
         Ok((self.listener.accept().await?.0, place))
     }
 }
 
-impl CommandCenterAdapter for Cli {
-    fn id(&self) -> &'static str {
-        "cli"
-    }
-
+impl CommandCenterAdapter for CliAdapter {
     async fn serve(self, mesh: Mesh, finish: CancellationToken) -> Result<(), String> {
-        let visitors = TaskTracker::new();
-        let room = Arc::new(Semaphore::new(MAX_VISITORS));
-        // One waits for the log; more need not.
+        let tasks = TaskTracker::new();
+        let room = Arc::new(Semaphore::new(MAX_CLIENTS));
+        // At most one refusal waits for the log; more are not needed.
         let (refused, refusals) = mpsc::channel(1);
-        visitors.spawn(warn(refusals));
+        tasks.spawn(warn(refusals));
         while let Some(visit) = finish.run_until_cancelled(self.next(&room)).await {
             match visit {
                 Ok((stream, place)) => {
                     let (mesh, finish, key, refused) =
                         (mesh.clone(), finish.clone(), self.key.clone(), refused.clone());
-                    visitors.spawn(async move {
+                    tasks.spawn(async move {
                         let _place = place;
                         let visit = async {
                             match listen_to(stream, &key).await? {
-                                Ok(visitor) => return answer(visitor, mesh).await,
+                                Ok(peer) => return answer(peer, mesh).await,
                                 Err(why) => drop(refused.try_send(why)),
                             }
                             io::Result::Ok(())
                         };
                         if let Some(Err(error)) = finish.run_until_cancelled(visit).await {
-                            tracing::debug!("a visitor of the socket left: {error}");
+                            tracing::debug!("a client of the socket left: {error}");
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!("the socket takes no visitor: {error}");
+                    tracing::warn!("the socket cannot accept a client: {error}");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -147,35 +143,35 @@ impl CommandCenterAdapter for Cli {
         drop(refused);
         let _ = fs::remove_file(self.home.socket());
         let _ = fs::remove_file(self.home.socket_key());
-        visitors.close();
-        visitors.wait().await;
+        tasks.close();
+        tasks.wait().await;
         Ok(())
     }
 }
 
-/// Tells the log of visitors that were refused, now and then.
+/// Logs refused clients, at a limited rate.
 async fn warn(mut refusals: mpsc::Receiver<&'static str>) {
     let mut told: Option<Instant> = None;
     while let Some(why) = refusals.recv().await {
-        if told.is_none_or(|told| told.elapsed() >= MIN_BETWEEN_WARNINGS) {
-            tracing::warn!("a visitor of the socket was refused: {why}");
+        if told.is_none_or(|told| told.elapsed() >= WARNING_INTERVAL) {
+            tracing::warn!("a client of the socket was refused: {why}");
             told = Some(Instant::now());
         }
     }
 }
 
-/// Somebody who may command, and what they want.
-struct Visitor {
-    wish: serde_json::Result<Ask>,
+/// A client that may give commands, and its request.
+struct Peer {
+    wish: serde_json::Result<DaemonRequest>,
     reader: BufReader<Take<OwnedReadHalf>>,
     writer: OwnedWriteHalf,
 }
 
-/// Hears a visitor; the reason when it may not command. What it said is told to nobody.
-async fn listen_to(stream: UnixStream, key: &Key) -> io::Result<Result<Visitor, &'static str>> {
-    let admitted = door::admit(&stream).await;
+/// Reads a client's request, or returns why the client may not give commands. What it sent is never repeated.
+async fn listen_to(stream: UnixStream, key: &SocketKey) -> io::Result<Result<Peer, &'static str>> {
+    let admitted = auth::admit(&stream).await;
     let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::new(reader.take(MAX_LINE));
+    let mut reader = BufReader::new(reader.take(MAX_LINE_BYTES));
     let why = match admitted {
         Ok(()) => {
             let heard = async {
@@ -184,32 +180,32 @@ async fn listen_to(stream: UnixStream, key: &Key) -> io::Result<Result<Visitor, 
                 reader.read_line(&mut wish).await?;
                 io::Result::Ok((shown, wish))
             };
-            let (shown, wish) = timeout(MAX_SILENCE, heard).await??;
+            let (shown, wish) = timeout(REQUEST_TIMEOUT, heard).await??;
             if serde_json::from_str(&shown).is_ok_and(|shown| key.opens(&shown)) {
-                return Ok(Ok(Visitor { wish: serde_json::from_str(&wish), reader, writer }));
+                return Ok(Ok(Peer { wish: serde_json::from_str(&wish), reader, writer }));
             }
             "it does not show the key of this start"
         }
         Err(why) => why,
     };
-    // Whether it still listens is of no interest.
+    // It does not matter whether the client still listens.
     let _ = say(&mut writer, &json!({ "error": format!("refused: {why}") })).await;
     Ok(Err(why))
 }
 
-async fn answer(visitor: Visitor, mesh: Mesh) -> io::Result<()> {
-    let Visitor { wish, mut reader, mut writer } = visitor;
+async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
+    let Peer { wish, mut reader, mut writer } = peer;
     match wish {
-        Ok(Ask::Status) => say(&mut writer, &status(&mesh)).await,
-        Ok(Ask::Task { goal, agent }) => {
+        Ok(DaemonRequest::Status) => say(&mut writer, &status(&mesh)).await,
+        Ok(DaemonRequest::Task { goal, agent }) => {
             let attempt = mesh.begin_local("cli", &agent, &goal);
             let gone = async {
-                // Nothing more is said by a visitor; the end of its input is its leaving.
+                // A client sends nothing more; the end of its input means that it left.
                 let mut rest = Vec::new();
                 let _ = reader.read_to_end(&mut rest).await;
             };
             let tell = async {
-                let mut events = Follower::new(mesh.outbox(), &attempt);
+                let mut events = EventFollower::new(mesh.outbox(), &attempt);
                 while let Some(items) = events.next().await {
                     for item in items {
                         say(&mut writer, &item).await?;
@@ -222,7 +218,7 @@ async fn answer(visitor: Visitor, mesh: Mesh) -> io::Result<()> {
                 () = gone => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
             };
             if told.is_err() {
-                mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
+                mesh.stop(&StopCause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
             }
             told
         }
@@ -230,8 +226,8 @@ async fn answer(visitor: Visitor, mesh: Mesh) -> io::Result<()> {
     }
 }
 
-/// Reads an attempt's events as they come, until its ending.
-pub struct Follower<'a> {
+/// Reads an attempt's events as they are recorded, until it ends.
+pub struct EventFollower<'a> {
     outbox: &'a Outbox,
     attempt: &'a Running,
     bell: watch::Receiver<u64>,
@@ -239,13 +235,13 @@ pub struct Follower<'a> {
     ended: bool,
 }
 
-impl<'a> Follower<'a> {
+impl<'a> EventFollower<'a> {
     /// A reader at the first event.
     pub fn new(outbox: &'a Outbox, attempt: &'a Running) -> Self {
         Self { outbox, attempt, bell: outbox.bell(), next: 1, ended: false }
     }
 
-    /// What is new; `None` after the ending.
+    /// The new events; `None` once the attempt has ended.
     pub async fn next(&mut self) -> Option<Vec<Box<RawValue>>> {
         while !self.ended {
             self.bell.mark_unchanged();
@@ -255,7 +251,7 @@ impl<'a> Follower<'a> {
                 self.ended = last.is_some_and(|event| event.body.is_terminal());
                 return Some(batch.items);
             }
-            // No log: it was sent, acknowledged and forgotten before it was read here.
+            // No log: it was sent, acknowledged and deleted before it was read here.
             self.ended = self.outbox.next(self.attempt) == 0 || self.bell.changed().await.is_err();
         }
         None
@@ -268,9 +264,10 @@ async fn say<T: Serialize + ?Sized>(writer: &mut (impl AsyncWriteExt + Unpin), v
     writer.write_all(&line).await
 }
 
-/// Asks a running daemon; `None` when none listens. Every line of the answer is handed to `take`; a refusal is an error.
-pub async fn ask(home: &Home, ask: &Ask, mut take: impl FnMut(Value)) -> io::Result<Option<()>> {
-    let near = match Near::to(&home.socket()) {
+/// Sends a request to a running daemon; `None` if none listens. Every line of the answer is passed to `take`; a refusal
+/// is an error.
+pub async fn ask(home: &Home, ask: &DaemonRequest, mut take: impl FnMut(Value)) -> io::Result<Option<()>> {
+    let near = match SocketPath::to(&home.socket()) {
         Ok(near) => near,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -282,10 +279,11 @@ pub async fn ask(home: &Home, ask: &Ask, mut take: impl FnMut(Value)) -> io::Res
         }
         Err(error) => return Err(error),
     };
-    // After connecting: the daemon that listens has laid it down before.
+    // After connecting: a daemon that listens has written its key by then.
     let path = home.socket_key();
-    let key = Key::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    // One that refuses may have hung up before it was asked; what it said is read all the same.
+    let key =
+        SocketKey::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    // A daemon that refuses may have hung up already; read what it said all the same.
     if say(&mut stream, &key).await.is_ok() {
         let _ = say(&mut stream, ask).await;
     }

@@ -1,23 +1,23 @@
-//! `doctor` and `config validate`: what is wrong on this machine, and what to do.
+//! `doctor` and `config validate`: what is wrong on this machine, and how to fix it.
 
 use std::path::Path;
 
 use protocol::ConfinedState;
 
-use super::{Failure, console::remark, enrol, open};
+use super::{CliError, console::remark, enrol, open};
 use crate::{
     adapters::{
         board::{Credential, address, credential},
-        cli::{Ask, ask},
+        cli::{DaemonRequest, ask},
     },
-    config::{Sandbox, Snapshot, Variables},
+    config::{ConfigSnapshot, SandboxConfig, Variables},
     damaged,
     home::{Home, open_to_others, user_home},
 };
 
 /// Checks config.yaml and all agents.
-pub fn validate(home: &Home) -> Result<(), Failure> {
-    let read = Snapshot::read(home, &Variables::of_process());
+pub fn validate(home: &Home) -> Result<(), CliError> {
+    let read = ConfigSnapshot::read(home, &Variables::of_process());
     for agent in read.agents.values().flatten() {
         let file = ["agents", "vibers"].map(|folder| format!("{folder}/{}.yaml", agent.id));
         let file = file.into_iter().find(|file| home.root().join(file).exists()).unwrap_or_default();
@@ -43,12 +43,12 @@ pub fn validate(home: &Home) -> Result<(), Failure> {
     }
     match errors.len() {
         0 => Ok(()),
-        1 => Err(Failure::Configuration("1 file is wrong".to_owned())),
-        several => Err(Failure::Configuration(format!("{several} files are wrong"))),
+        1 => Err(CliError::Configuration("1 file is wrong".to_owned())),
+        several => Err(CliError::Configuration(format!("{several} files are wrong"))),
     }
 }
 
-/// A list of findings; fails when one of them keeps the daemon from working.
+/// A list of findings; it fails if one of them keeps the daemon from working.
 struct Findings {
     bad: usize,
 }
@@ -69,16 +69,16 @@ impl Findings {
 }
 
 /// Looks for what is wrong on this machine.
-pub async fn doctor(home: &Home) -> Result<(), Failure> {
+pub async fn doctor(home: &Home) -> Result<(), CliError> {
     open(home)?;
     let mut found = Findings { bad: 0 };
     permissions(home, &mut found);
-    let read = Snapshot::read(home, &Variables::of_process());
+    let read = ConfigSnapshot::read(home, &Variables::of_process());
     for error in read.errors() {
         found.bad(&format!("{} line {}: {}", error.file, error.line, error.message));
     }
     if read.errors().is_empty() {
-        found.good(&format!("config.yaml and {} agent(s) are sound", read.agents.len()));
+        found.good(&format!("config.yaml and {} agent(s) are valid", read.agents.len()));
     }
     if read.agents.is_empty() {
         found.warn("there is no agent: `daemon-agent join` writes a default one");
@@ -91,11 +91,9 @@ pub async fn doctor(home: &Home) -> Result<(), Failure> {
         found.warn(&format!("{file} was found damaged at {at} ({bytes} bytes); what was sound in it was used"));
     }
     if !damage.is_empty() {
-        found.warn(
-            "look after the disk; when the originals of damaged files are deleted, they are not told of any more",
-        );
+        found.warn("check the disk; once the originals of damaged files are deleted, they are no longer reported");
     }
-    match ask(home, &Ask::Status, |_| {}).await {
+    match ask(home, &DaemonRequest::Status, |_| {}).await {
         Ok(Some(())) => found.good("a daemon runs on this home"),
         Ok(None) => found.warn("no daemon runs on this home: `daemon-agent run` or `daemon-agent service install`"),
         Err(error) => found.warn(&format!("the daemon cannot be asked: {error}")),
@@ -103,7 +101,7 @@ pub async fn doctor(home: &Home) -> Result<(), Failure> {
     board(home, &mut found).await;
     match found.bad {
         0 => Ok(()),
-        bad => Err(Failure::Failed(format!("{bad} finding(s) to mend"))),
+        bad => Err(CliError::Failed(format!("{bad} problem(s) to fix"))),
     }
 }
 
@@ -115,7 +113,7 @@ fn permissions(home: &Home, found: &mut Findings) {
         found.bad(&format!("{} can be read by others: chmod go= it", path.display()));
     }
     if open.is_empty() {
-        found.good("what is secret is readable by this user alone");
+        found.good("secrets can be read by this user only");
     }
     let config = home.config();
     if open_to_others(&config) && std::fs::read_to_string(&config).is_ok_and(|text| text.contains("apiKey")) {
@@ -123,8 +121,8 @@ fn permissions(home: &Home, found: &mut Findings) {
     }
 }
 
-/// What commands reach, what they were given, and what is hidden from them.
-fn confinement(sandbox: &Sandbox, found: &mut Findings) {
+/// What commands can reach, what they were granted, and what is hidden from them.
+fn confinement(sandbox: &SandboxConfig, found: &mut Findings) {
     let told = sandbox.confinement();
     for subject in &told.subjects {
         let text = format!("{}: {}", subject.name, subject.sentence);
@@ -149,14 +147,14 @@ fn confinement(sandbox: &Sandbox, found: &mut Findings) {
     }
 }
 
-/// Grants that reach further than they look.
-fn warnings(sandbox: &Sandbox) -> Vec<String> {
+/// Grants that reach further than they seem to.
+fn warnings(sandbox: &SandboxConfig) -> Vec<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<_> = std::env::split_paths(&path).collect();
     user_home().map_or_else(Vec::new, |home| sandbox.warnings(&home, &path))
 }
 
-fn agents(home: &Home, read: &Snapshot, found: &mut Findings) {
+fn agents(home: &Home, read: &ConfigSnapshot, found: &mut Findings) {
     for (id, provider) in read.config.providers.iter().filter(|(id, _)| read.config.shown.contains(id)) {
         match &provider.warning {
             Some(warning) => found.warn(&format!("provider {id}: {warning}")),
@@ -176,7 +174,7 @@ fn agents(home: &Home, read: &Snapshot, found: &mut Findings) {
             found.warn(&format!("agent {}: {refuses}", agent.id));
         }
         for space in agent.spaces.iter().filter(|space| !Path::is_dir(space)) {
-            found.warn(&format!("agent {}: the space {} is not there", agent.id, space.display()));
+            found.warn(&format!("agent {}: the space {} does not exist", agent.id, space.display()));
         }
         for space in agent.spaces.iter().filter(|space| enrol::holds_home(space, home)) {
             found.warn(&format!("agent {}: {}", agent.id, enrol::too_wide(space, home)));

@@ -1,4 +1,5 @@
-//! What the commands print. Names, errors and a model's words may carry control characters; a terminal obeys none of them.
+//! What the commands print. Names, errors and a model's words may contain control characters, which are made harmless
+//! before they reach a terminal.
 
 use std::{
     fmt::Arguments,
@@ -7,12 +8,12 @@ use std::{
 
 use protocol::text::printable;
 
-/// A line of the result. A reader that went away (`| head`) is no reason to fail.
+/// Prints a line of the result. A reader that went away (`| head`) is no reason to fail.
 pub fn say(line: Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{}", printable(&line.to_string()));
 }
 
-/// A remark or a complaint.
+/// Prints a remark or a complaint.
 pub fn remark(line: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
 }

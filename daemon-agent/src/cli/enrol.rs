@@ -1,15 +1,15 @@
-//! `join`: enrolment, and the files that are missing.
+//! `join`: enrols this machine and writes the files that are missing.
 
 use std::{fs, path::Path};
 
-use super::{Failure, Join, open, run, service};
+use super::{CliError, Join, open, run, service};
 use crate::{
-    adapters::board::{Credential, address, credential::Joining, hostname},
+    adapters::board::{Credential, address, credential::JoinRequest, hostname},
     home::{Home, write_private},
 };
 
-/// `config.yaml` of a new home: it says nothing yet, and how to say it.
-const CONFIG: &str = "\
+/// `config.yaml` of a new home: no settings yet, but an explanation of them.
+const CONFIG_TEMPLATE: &str = "\
 # This machine's model providers and defaults; values may name the environment as ${VAR}.
 # Without an entry here anthropic, openai, openrouter, deepseek and ollama are known by their usual variables,
 # and by `daemon-agent key set PROVIDER`.
@@ -25,12 +25,12 @@ const CONFIG: &str = "\
 ";
 
 /// Enrols this machine.
-pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
-    let board = address::parse(&join.url, join.insecure).map_err(Failure::Configuration)?;
+pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
+    let board = address::parse(&join.url, join.insecure).map_err(CliError::Configuration)?;
     open(home)?;
-    let there = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+    let there = Credential::read(home).map_err(|error| CliError::Configuration(error.to_string()))?;
     if let Some(there) = there {
-        return Err(Failure::Configuration(format!(
+        return Err(CliError::Configuration(format!(
             "this home already is {} at {}: to join another Board, use another home (OPENVIBER_HOME) or delete {}",
             there.viber_id,
             there.board_url,
@@ -39,20 +39,20 @@ pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
     }
     let mut spaces = Vec::new();
     for space in &join.space {
-        let whole =
-            fs::canonicalize(space).map_err(|error| Failure::Usage(format!("--space {}: {error}", space.display())))?;
+        let whole = fs::canonicalize(space)
+            .map_err(|error| CliError::Usage(format!("--space {}: {error}", space.display())))?;
         if !whole.is_dir() {
-            return Err(Failure::Usage(format!("--space {} is not a folder", space.display())));
+            return Err(CliError::Usage(format!("--space {} is not a folder", space.display())));
         }
         spaces.push(whole);
     }
     let name = join.name.clone().unwrap_or_else(hostname);
     let labels = join.labels.clone().unwrap_or_default();
-    let joining = Joining { token: join.token.trim(), name: &name, labels: &labels, insecure: join.insecure };
-    let credential = Credential::join(&board, &joining).await.map_err(Failure::Failed)?;
-    credential.write(home).map_err(|error| Failure::Failed(format!("the credential cannot be kept: {error}")))?;
+    let joining = JoinRequest { token: join.token.trim(), name: &name, labels: &labels, insecure: join.insecure };
+    let credential = Credential::join(&board, &joining).await.map_err(CliError::Failed)?;
+    credential.write(home).map_err(|error| CliError::Failed(format!("the credential cannot be kept: {error}")))?;
     let wrote = write_missing(home, &spaces)
-        .map_err(|error| Failure::Failed(format!("the default agent cannot be written: {error}")))?;
+        .map_err(|error| CliError::Failed(format!("the default agent cannot be written: {error}")))?;
     let team = credential.team.as_deref().map(|team| format!(" in the team {team}")).unwrap_or_default();
     say!("{name} joined {board} as {}{team}.", credential.viber_id);
     if wrote {
@@ -79,13 +79,13 @@ pub async fn join(home: &Home, join: Join) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a space holds the viber's own home.
+/// Whether a space contains the viber's own home.
 pub fn holds_home(space: &Path, home: &Home) -> bool {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     real(home.root()).starts_with(real(space))
 }
 
-/// What that means.
+/// The warning for such a space.
 pub fn too_wide(space: &Path, home: &Home) -> String {
     format!(
         "Warning: the space {} holds the viber's own home {}. Its keys and configuration stay closed to the agent, but \
@@ -97,10 +97,10 @@ pub fn too_wide(space: &Path, home: &Home) -> String {
     )
 }
 
-/// Writes `config.yaml` and the default agent where they are missing. True when the agent was written.
+/// Writes `config.yaml` and the default agent if they are missing. True if the agent was written.
 pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Result<bool> {
     if !home.config().exists() {
-        write_private(&home.config(), CONFIG.as_bytes())?;
+        write_private(&home.config(), CONFIG_TEMPLATE.as_bytes())?;
     }
     let path = home.agents().join("default.yaml");
     if path.exists() {
@@ -116,7 +116,7 @@ pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Resul
     } else {
         text.push_str("spaces:\n");
         for space in spaces {
-            // JSON strings are YAML strings, whatever is in them.
+            // Every JSON string is a valid YAML string.
             text.push_str(&format!("  - {}\n", serde_json::to_string(&space.as_ref().to_string_lossy())?));
         }
     }
@@ -127,7 +127,7 @@ pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Snapshot, Variables};
+    use crate::config::{ConfigSnapshot, Variables};
 
     #[test]
     fn the_default_agent_is_what_its_page_says() {
@@ -136,9 +136,9 @@ mod tests {
         home.open().expect("a home");
         assert!(write_missing(&home, &["/tmp/my \"code\": x"]).expect("written"));
         assert!(!write_missing(&home, &["/other"]).expect("kept"));
-        let agent = Snapshot::read(&home, &Variables::default()).agent("default").expect("there").expect("good");
+        let agent = ConfigSnapshot::read(&home, &Variables::default()).agent("default").expect("there").expect("good");
         assert_eq!((agent.max_steps, agent.model.as_str()), (25, "demo/tour"));
-        assert_eq!(agent.tools, crate::config::toolset::ALL);
+        assert_eq!(agent.tools, crate::config::toolset::ALL_TOOLS);
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
         assert!(!crate::home::open_to_others(&home.config()));
         assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use protocol::text::{is_printable, printable};
 use tracing_subscriber::EnvFilter;
 
-use super::LogForm;
+use super::LogFormat;
 
-/// A full disk or a closed pipe behind stderr is no reason to end. Control characters are for no terminal to obey.
-struct Patient;
+/// Standard error for logs: a full disk or a closed pipe behind it does not end the daemon, and control characters are
+/// made harmless for terminals.
+struct LossyStderr;
 
-impl Write for Patient {
+impl Write for LossyStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = match is_printable(bytes) {
             true => io::stderr().write_all(bytes),
@@ -24,21 +25,21 @@ impl Write for Patient {
     }
 }
 
-/// Starts logging; `RUST_LOG` chooses how much, `usual` holds without it.
-pub fn start(form: LogForm, usual: &str) {
+/// Starts logging; `RUST_LOG` sets the level, `usual` is the default.
+pub fn start(form: LogFormat, usual: &str) {
     let filter = without_secrets(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual)));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Patient).with_target(false);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LossyStderr).with_target(false);
     let started = match form {
-        LogForm::Json => lines.json().flatten_event(true).try_init(),
-        LogForm::Text => lines.with_ansi(false).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Text => lines.with_ansi(false).try_init(),
     };
     if let Err(error) = started {
         eprintln!("daemon-agent: no log: {error}");
     }
 }
 
-/// The WebSocket library tells its whole request at `trace`, the viber's credential with it: nobody gets that, whatever
-/// they ask for.
+/// Adds rules that keep secrets out of the log: at `trace` level the WebSocket library logs its whole request,
+/// including the viber's credential, so that level is off whatever `RUST_LOG` says.
 fn without_secrets(filter: EnvFilter) -> EnvFilter {
     ["tungstenite=info", "tungstenite::handshake=info", "tungstenite::handshake::client=info"]
         .into_iter()

@@ -1,31 +1,31 @@
-//! `memory search`: what an agent remembers, with or without a running daemon.
+//! `memory search`: searches what an agent remembers, with or without a running daemon.
 
 use std::sync::Arc;
 
 use protocol::{MemorySearch, Ranking, text::printable};
 use tokio::sync::watch;
 
-use super::{Failure, open};
+use super::{CliError, open};
 use crate::{
     clock::Clock,
-    config::{Snapshot, Variables},
+    config::{ConfigSnapshot, Variables},
     home::Home,
     memory::Memory,
     workspace::Workspace,
 };
 
-/// Searches and prints, best first.
-pub async fn search(home: &Home, asked: MemorySearch, json: bool) -> Result<(), Failure> {
+/// Searches and prints the results, best first.
+pub async fn search(home: &Home, asked: MemorySearch, json: bool) -> Result<(), CliError> {
     open(home)?;
-    let read = Snapshot::read(home, &Variables::of_process());
+    let read = ConfigSnapshot::read(home, &Variables::of_process());
     if !read.agents.contains_key(&asked.agent_id) {
-        return Err(Failure::Usage(format!("this viber has no agent {:?}", asked.agent_id)));
+        return Err(CliError::Usage(format!("this viber has no agent {:?}", asked.agent_id)));
     }
     let (_files, receiver) = watch::channel(Arc::new(read));
     let memory = Memory::new(home.clone(), Workspace::open(home), Clock::system(), receiver);
-    let found = memory.search(&asked).await.map_err(Failure::Failed)?;
+    let found = memory.search(&asked).await.map_err(CliError::Failed)?;
     if json {
-        say!("{}", serde_json::to_string(&found).map_err(|error| Failure::Failed(error.to_string()))?);
+        say!("{}", serde_json::to_string(&found).map_err(|error| CliError::Failed(error.to_string()))?);
         return Ok(());
     }
     for item in &found.items {

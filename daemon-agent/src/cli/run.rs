@@ -10,50 +10,50 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, open, unusable};
+use super::{CliError, open, unusable};
 use crate::{
     adapters::{
         CommandCenterAdapter,
-        board::{Board, Credential, FAREWELL, Identity, Uploads},
-        cli::Cli,
+        board::{BoardAdapter, Credential, FAREWELL_TIMEOUT, Identity, Uploads},
+        cli::CliAdapter,
     },
     clock::Clock,
-    config::{Snapshot, Variables, watch as files},
-    home::{Home, Lock},
+    config::{ConfigSnapshot, Variables, watch as files},
+    home::{Home, HomeLock},
     journal::Journal,
     leftovers,
-    mesh::{Carry, Fetch, Ground, Mesh, Unfetched},
+    mesh::{FetchAttachment, FetchError, FetchPayload, Mesh, MeshContext},
     outbox::{Outbox, Quota},
     workspace::{self, Workspace},
 };
 
-/// How long tasks may go on after the first signal.
-const DRAIN: Duration = Duration::from_secs(60);
+/// How long tasks may continue after the first signal.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long they may take to end after that: `task` gives an engine 15 s.
-const CUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Everything that a daemon of this home is made of.
+/// Everything that a daemon of this home consists of.
 pub struct Daemon {
     pub mesh: Mesh,
     pub clock: Clock,
-    _lock: Lock,
+    _lock: HomeLock,
 }
 
 impl Daemon {
     /// Takes the lock and opens the files.
-    pub async fn open(home: &Home, credential: Option<Credential>) -> Result<Self, Failure> {
+    pub async fn open(home: &Home, credential: Option<Credential>) -> Result<Self, CliError> {
         open(home)?;
         let lock = home.lock().map_err(|error| unusable("the lock", &error))?;
         let lock = lock.ok_or_else(|| {
-            Failure::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
+            CliError::Configuration(format!("another daemon uses {}: it is locked", home.root().display()))
         })?;
         leftovers::begin(home);
         let workspace = Workspace::open(home);
         let undone = workspace::recover(home, &workspace).await;
         let (clock, variables) = (Clock::system(), Variables::of_process());
-        let snapshot = Snapshot::read(home, &variables);
+        let snapshot = ConfigSnapshot::read(home, &variables);
         if let Some(error) = &snapshot.error {
-            return Err(Failure::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
+            return Err(CliError::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
         }
         let outbox = Outbox::open(home.outbox(), Quota::default(), clock.clone());
         let outbox = outbox.map_err(|error| unusable("state/outbox", &error))?;
@@ -62,25 +62,25 @@ impl Daemon {
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         tokio::spawn(files::follow(home.clone(), variables, sender));
         let carrier = credential.clone();
-        let carry: Carry = Arc::new(move |attachment, file| {
+        let carry: FetchAttachment = Arc::new(move |attachment, file| {
             let credential = carrier.clone();
             Box::pin(async move {
                 match credential {
                     Some(credential) => credential.carry(&attachment, &file).await,
-                    None => Err(Unfetched::Never("this viber has not joined a Board".to_owned())),
+                    None => Err(FetchError::Never("this viber has not joined a Board".to_owned())),
                 }
             })
         });
-        let fetch: Fetch = Arc::new(move |path| {
+        let fetch: FetchPayload = Arc::new(move |path| {
             let credential = credential.clone();
             Box::pin(async move {
                 match credential {
                     Some(credential) => credential.fetch(&path).await,
-                    None => Err(Unfetched::Never("this viber has not joined a Board".to_owned())),
+                    None => Err(FetchError::Never("this viber has not joined a Board".to_owned())),
                 }
             })
         });
-        let ground = Ground {
+        let context = MeshContext {
             home: home.clone(),
             workspace,
             clock: clock.clone(),
@@ -90,35 +90,35 @@ impl Daemon {
             fetch,
             carry,
         };
-        let mesh = Mesh::new(ground);
+        let mesh = Mesh::new(context);
         mesh.tell_of(undone);
         Ok(Self { mesh, clock, _lock: lock })
     }
 }
 
-/// Runs until a signal, or with `once` until the connection ends.
-pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
-    let credential = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+/// Runs until a signal arrives, or with `once` until the connection ends.
+pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
+    let credential = Credential::read(home).map_err(|error| CliError::Configuration(error.to_string()))?;
     let credential = credential.ok_or_else(|| {
-        Failure::Configuration(format!(
+        CliError::Configuration(format!(
             "{} has not joined a Board yet: daemon-agent join URL TOKEN",
             home.root().display()
         ))
     })?;
-    credential.board().map_err(Failure::Configuration)?;
+    credential.board().map_err(CliError::Configuration)?;
     let daemon = Daemon::open(home, Some(credential.clone())).await?;
     for error in daemon.mesh.files().borrow().errors() {
         tracing::warn!(file = error.file, line = error.line, "{}", error.message);
     }
     let finish = CancellationToken::new();
-    let local = Cli::listen(home).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
+    let local = CliAdapter::listen(home).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
     tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
     tokio::spawn(daemon.mesh.memory().clone().tend(finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
     let identity =
         Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()), uploads: Uploads::default() };
-    let board = Board { identity, once, folder: home.root().to_owned() };
+    let board = BoardAdapter { identity, once, folder: home.root().to_owned() };
     let mut board = tokio::spawn(board.serve(daemon.mesh.clone(), finish.clone()));
     let ended = tokio::select! {
         ended = &mut board => Some(ended),
@@ -128,26 +128,26 @@ pub async fn run(home: &Home, once: bool) -> Result<(), Failure> {
         }
     };
     if ended.is_some() {
-        // `--once`: nobody is there to hear of the tasks that still run.
+        // With `--once` nobody is left to hear of the tasks that still run.
         daemon.mesh.cut();
-        let _ = timeout(CUT, daemon.mesh.close()).await;
+        let _ = timeout(STOP_TIMEOUT, daemon.mesh.close()).await;
     }
     finish.cancel();
     let ended = match ended {
         Some(ended) => ended,
-        None => match timeout(FAREWELL, board).await {
+        None => match timeout(FAREWELL_TIMEOUT, board).await {
             Ok(ended) => ended,
             Err(_) => return Ok(()),
         },
     };
     let _ = timeout(Duration::from_secs(1), local).await;
     tracing::info!("the daemon ends");
-    ended.map_err(|error| Failure::Failed(error.to_string()))?.map_err(Failure::Failed)
+    ended.map_err(|error| CliError::Failed(error.to_string()))?.map_err(CliError::Failed)
 }
 
-/// Waits for a signal, then for the tasks: they may end by themselves for a while, a second signal ends them now.
-async fn drain(mesh: &Mesh) -> Result<(), Failure> {
-    let no_signals = |error: std::io::Error| Failure::Failed(format!("no signals: {error}"));
+/// Waits for a signal, then for the tasks: they may finish within a limit, and a second signal ends them at once.
+async fn drain(mesh: &Mesh) -> Result<(), CliError> {
+    let no_signals = |error: std::io::Error| CliError::Failed(format!("signals cannot be received: {error}"));
     let mut term = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut int = signal(SignalKind::interrupt()).map_err(no_signals)?;
     tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
@@ -156,17 +156,17 @@ async fn drain(mesh: &Mesh) -> Result<(), Failure> {
         tracing::info!(
             running,
             "ending: waiting up to {} s for the tasks; signal again to end them now",
-            DRAIN.as_secs()
+            DRAIN_TIMEOUT.as_secs()
         );
     }
     tokio::select! {
         () = mesh.close() => return Ok(()),
-        () = tokio::time::sleep(DRAIN) => {}
+        () = tokio::time::sleep(DRAIN_TIMEOUT) => {}
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
     mesh.cut();
-    if timeout(CUT, mesh.close()).await.is_err() {
+    if timeout(STOP_TIMEOUT, mesh.close()).await.is_err() {
         tracing::error!("some tasks did not end in time");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `service install`: a background service of this user, by systemd or launchd.
+//! `service install`: a background service for this user, managed by systemd or launchd.
 
 use std::{
     fs,
@@ -6,83 +6,83 @@ use std::{
     process::Command,
 };
 
-use super::{Failure, open};
+use super::{CliError, open};
 use crate::{
     adapters::board::Credential,
     home::{Home, user_home},
 };
 
-/// The service's name at systemd, and the last part of it at launchd.
-const NAME: &str = "openviber-daemon";
+/// The service's name in systemd, and the last part of its name in launchd.
+const SERVICE_NAME: &str = "openviber-daemon";
 
 /// Installs and starts the service, and prints what was done.
-pub async fn install(home: &Home) -> Result<(), Failure> {
+pub async fn install(home: &Home) -> Result<(), CliError> {
     open(home)?;
-    let joined = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+    let joined = Credential::read(home).map_err(|error| CliError::Configuration(error.to_string()))?;
     if joined.is_none() {
-        return Err(Failure::Configuration(
+        return Err(CliError::Configuration(
             "this home has not joined a Board yet: daemon-agent join URL TOKEN".to_owned(),
         ));
     }
-    let program =
-        std::env::current_exe().map_err(|error| Failure::Failed(format!("this program's path is unknown: {error}")))?;
-    let user = user_home().ok_or_else(|| Failure::Configuration("HOME is not set".to_owned()))?;
-    // What the agent's commands find on this person's PATH they should find from the service too.
+    let program = std::env::current_exe()
+        .map_err(|error| CliError::Failed(format!("this program's path is unknown: {error}")))?;
+    let user = user_home().ok_or_else(|| CliError::Configuration("HOME is not set".to_owned()))?;
+    // The service should find the same programs on the PATH as this person's shell does.
     let path = std::env::var("PATH").unwrap_or_default();
     let service = Service { program: &program, home: home.root(), path: &path };
     if cfg!(target_os = "macos") { launchd(home, &service, &user) } else { systemd(&service, &user) }
 }
 
-/// What a service is made of.
+/// What a service definition contains.
 struct Service<'a> {
     program: &'a Path,
     home: &'a Path,
     path: &'a str,
 }
 
-fn systemd(service: &Service<'_>, user: &Path) -> Result<(), Failure> {
+fn systemd(service: &Service<'_>, user: &Path) -> Result<(), CliError> {
     let config = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| user.join(".config"), PathBuf::from);
-    let path = config.join("systemd/user").join(format!("{NAME}.service"));
+    let path = config.join("systemd/user").join(format!("{SERVICE_NAME}.service"));
     write(&path, &unit(service))?;
     run("systemctl", &["--user", "daemon-reload"])?;
-    run("systemctl", &["--user", "enable", NAME])?;
-    run("systemctl", &["--user", "restart", NAME])?;
-    // Without lingering the service would end with the user's last login.
+    run("systemctl", &["--user", "enable", SERVICE_NAME])?;
+    run("systemctl", &["--user", "restart", SERVICE_NAME])?;
+    // Without lingering, the service would end with the user's last login.
     let lingers = std::env::var("USER").map(|user| run("loginctl", &["enable-linger", &user]));
     if !matches!(lingers, Ok(Ok(()))) {
         say!("It runs while you are signed in; `sudo loginctl enable-linger $USER` keeps it running after that.");
     }
-    say!("Its log: journalctl --user -u {NAME} -f");
+    say!("Its log: journalctl --user -u {SERVICE_NAME} -f");
     Ok(())
 }
 
-fn launchd(home: &Home, service: &Service<'_>, user: &Path) -> Result<(), Failure> {
-    let label = format!("org.openviber.{NAME}");
+fn launchd(home: &Home, service: &Service<'_>, user: &Path) -> Result<(), CliError> {
+    let label = format!("org.openviber.{SERVICE_NAME}");
     let path = user.join("Library/LaunchAgents").join(format!("{label}.plist"));
     write(&path, &plist(&label, service))?;
     let file = path.display().to_string();
-    // It may be there from before.
+    // An earlier installation may still be loaded.
     let _ = Command::new("launchctl").args(["unload", &file]).output();
     run("launchctl", &["load", "-w", &file])?;
     say!("Its log: {}", home.state().join("daemon.log").display());
     Ok(())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::Failed(format!("{}: {error}", path.display()));
     fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
     fs::write(path, text).map_err(failed)?;
     say!("Wrote {}.", path.display());
     Ok(())
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
+fn run(program: &str, arguments: &[&str]) -> Result<(), CliError> {
     let line = format!("{program} {}", arguments.join(" "));
     let done = Command::new(program).args(arguments).output();
-    let done = done.map_err(|error| Failure::Failed(format!("{line}: {error}")))?;
+    let done = done.map_err(|error| CliError::Failed(format!("{line}: {error}")))?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
-        return Err(Failure::Failed(format!("{line}: {}", said.trim())));
+        return Err(CliError::Failed(format!("{line}: {}", said.trim())));
     }
     say!("Ran {line}.");
     Ok(())
@@ -112,14 +112,14 @@ NoNewPrivileges=yes
 [Install]
 WantedBy=default.target
 ",
-        // Only here `$` would name a variable.
+        // Only here would `$` name a variable.
         quoted(&service.program.display().to_string()).replace('$', "$$"),
         variable("OPENVIBER_HOME", &service.home.display()),
         variable("PATH", &service.path),
     )
 }
 
-/// A word of a unit file: quotes, and `%` that systemd would replace.
+/// Quotes a word of a unit file, and escapes `%`, which systemd would replace.
 fn quoted(word: &str) -> String {
     let text = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     format!("\"{text}\"")

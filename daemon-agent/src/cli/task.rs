@@ -1,57 +1,57 @@
-//! `task`: one task on this machine, through the running daemon or alone.
+//! `task`: runs one task on this machine, through the running daemon or without one.
 
 use std::io::{self, Write};
 
 use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL, text::printable};
 use serde_json::Value;
 
-use super::{Failure, Task, enrol, open, run::Daemon, unusable};
+use super::{CliError, Task, enrol, open, run::Daemon, unusable};
 use crate::{
     adapters::{
         board::Credential,
-        cli::{Ask, Follower, ask},
+        cli::{DaemonRequest, EventFollower, ask},
     },
     home::Home,
-    task::Cause,
+    task::StopCause,
 };
 
-/// Runs the task and shows what it does; fails when it does not complete.
-pub async fn task(home: &Home, task: Task) -> Result<(), Failure> {
+/// Runs the task and shows what it does; fails if it does not complete.
+pub async fn task(home: &Home, task: Task) -> Result<(), CliError> {
     if task.goal.trim().is_empty() || task.goal.len() > MAX_GOAL {
-        return Err(Failure::Usage(format!("a goal has 1 to {MAX_GOAL} bytes")));
+        return Err(CliError::Usage(format!("a goal has 1 to {MAX_GOAL} bytes")));
     }
-    let mut show = Show { json: task.json, ending: None };
-    let asked = Ask::Task { goal: task.goal.clone(), agent: task.agent.clone() };
+    let mut show = EventPrinter { json: task.json, ending: None };
+    let asked = DaemonRequest::Task { goal: task.goal.clone(), agent: task.agent.clone() };
     let answered = tokio::select! {
         answered = ask(home, &asked, |line| show.line(&line)) => answered,
-        _ = tokio::signal::ctrl_c() => return Err(Failure::Failed("interrupted; the daemon stops the task".to_owned())),
+        _ = tokio::signal::ctrl_c() => return Err(CliError::Failed("interrupted; the daemon stops the task".to_owned())),
     };
     match answered {
         Ok(Some(())) => {}
         Ok(None) => alone(home, &task, &mut show).await?,
-        Err(error) => return Err(Failure::Failed(format!("the daemon cannot be asked: {error}"))),
+        Err(error) => return Err(CliError::Failed(format!("the daemon cannot be asked: {error}"))),
     }
     match show.ending {
         Some(EventBody::Completed { .. }) => Ok(()),
         Some(EventBody::Error { error }) => {
             let suggestion = error.suggestion.map(|text| format!("\n{text}")).unwrap_or_default();
-            Err(Failure::Failed(format!("{}: {}{suggestion}", error.code.as_str(), error.message)))
+            Err(CliError::Failed(format!("{}: {}{suggestion}", error.code.as_str(), error.message)))
         }
-        Some(EventBody::Stopped { reason, .. }) => Err(Failure::Failed(format!("stopped: {reason}"))),
-        _ => Err(Failure::Failed("the daemon went away before the task ended".to_owned())),
+        Some(EventBody::Stopped { reason, .. }) => Err(CliError::Failed(format!("stopped: {reason}"))),
+        _ => Err(CliError::Failed("the daemon went away before the task ended".to_owned())),
     }
 }
 
-/// Without a daemon: takes the lock, runs, and leaves the events for the Board in the outbox.
-async fn alone(home: &Home, task: &Task, show: &mut Show) -> Result<(), Failure> {
-    let credential = Credential::read(home).map_err(|error| Failure::Configuration(error.to_string()))?;
+/// Without a daemon: takes the lock, runs the task, and leaves its events in the outbox for the Board.
+async fn alone(home: &Home, task: &Task, show: &mut EventPrinter) -> Result<(), CliError> {
+    let credential = Credential::read(home).map_err(|error| CliError::Configuration(error.to_string()))?;
     open(home)?;
     enrol::write_missing(home, &[] as &[&str]).map_err(|error| unusable("the home", &error))?;
     let daemon = Daemon::open(home, credential.clone()).await?;
     let mesh = &daemon.mesh;
     let attempt = mesh.begin_local("cli", &task.agent, &task.goal);
     let tell = async {
-        let mut events = Follower::new(mesh.outbox(), &attempt);
+        let mut events = EventFollower::new(mesh.outbox(), &attempt);
         while let Some(items) = events.next().await {
             for item in items {
                 show.line(&serde_json::from_str(item.get()).unwrap_or_default());
@@ -61,25 +61,25 @@ async fn alone(home: &Home, task: &Task, show: &mut Show) -> Result<(), Failure>
     tokio::select! {
         () = tell => {}
         _ = tokio::signal::ctrl_c() => {
-            mesh.stop(&Cause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
+            mesh.stop(&StopCause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
             mesh.close().await;
-            return Err(Failure::Failed("interrupted; everything that the task had begun is dead".to_owned()));
+            return Err(CliError::Failed("interrupted; everything that the task had begun is dead".to_owned()));
         }
     }
     mesh.close().await;
     if credential.is_none() {
-        // Nobody will ever ask for it.
+        // No Board will ever ask for it.
         mesh.outbox().forget(&attempt);
     }
     Ok(())
 }
 
-struct Show {
+struct EventPrinter {
     json: bool,
     ending: Option<EventBody>,
 }
 
-impl Show {
+impl EventPrinter {
     fn line(&mut self, line: &Value) {
         if self.json {
             self.print(&format!("{line}\n"));
@@ -94,7 +94,7 @@ impl Show {
         }
     }
 
-    /// A reader that went away (`| head`) is no reason to end the task.
+    /// Prints text. A reader that went away (`| head`) is no reason to end the task.
     fn print(&self, text: &str) {
         let mut out = io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

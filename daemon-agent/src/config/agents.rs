@@ -1,4 +1,4 @@
-//! `agents/{id}.yaml`, and `vibers/{id}.yaml` of the predecessor: one agent each.
+//! `agents/{id}.yaml`, and the predecessor's `vibers/{id}.yaml`: one agent each.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -6,16 +6,16 @@ use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
-use super::{Agent, Agents, Config, Timeouts, machine::check_model, toolset, variables::Variables, yaml::Source};
+use super::{Agent, Agents, Config, Timeouts, machine::check_model, toolset, variables::Variables, yaml::YamlFile};
 use crate::home::Home;
 
-/// Model calls a task may take when the file names no number.
-const MAX_STEPS: u32 = 10;
-/// More files than anyone has agents.
+/// Model calls that a task may make if the file sets no limit.
+const DEFAULT_MAX_STEPS: u32 = 10;
+/// Most files that are read: more than anyone has agents.
 const MAX_AGENTS: usize = 200;
 
-/// The keys of an agent's file, once strict and once forgiving.
-macro_rules! written {
+/// The keys of an agent's file, as a strict and as a forgiving struct.
+macro_rules! agent_files {
     ($($(#[$rule:meta])* $name:ident;)*) => {$(
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -37,19 +37,19 @@ macro_rules! written {
             env: Vec<Spanned<String>>,
             system_prompt: Option<Spanned<String>>,
             limits: Option<Spanned<Limits>>,
-            timeouts: Option<WrittenTimeouts>,
+            timeouts: Option<TimeoutsSection>,
             stream: Option<Spanned<Stream>>,
         }
     )*};
 }
 
-written! {
+agent_files! {
     #[serde(deny_unknown_fields)]
-    Written;
-    Forgiving;
+    StrictAgentFile;
+    ForgivingAgentFile;
 }
 
-const KEYS: &[&str] = &[
+const AGENT_KEYS: &[&str] = &[
     "name",
     "description",
     "model",
@@ -72,13 +72,13 @@ const KEYS: &[&str] = &[
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct WrittenTimeouts {
+struct TimeoutsSection {
     shell: Option<Spanned<u64>>,
     default: Option<Spanned<u64>>,
 }
 
-impl From<Forgiving> for Written {
-    fn from(from: Forgiving) -> Self {
+impl From<ForgivingAgentFile> for StrictAgentFile {
+    fn from(from: ForgivingAgentFile) -> Self {
         Self {
             name: from.name,
             description: from.description,
@@ -102,7 +102,7 @@ impl From<Forgiving> for Written {
     }
 }
 
-/// Reads all agents; a file in `agents/` wins over one of the same name in `vibers/`.
+/// Reads all agents; a file in `agents/` takes precedence over one of the same name in `vibers/`.
 pub fn read_all(home: &Home, variables: &Variables, config: &Config) -> Agents {
     let mut all = Agents::new();
     for (folder, name, old) in [(home.vibers(), "vibers", true), (home.agents(), "agents", false)] {
@@ -117,7 +117,7 @@ pub fn read_all(home: &Home, variables: &Variables, config: &Config) -> Agents {
     all
 }
 
-/// What can be said of an agent whose file is wrong.
+/// What is still known of an agent whose file is invalid.
 fn glimpse(folder: &Path, file: &str, id: &str) -> AgentInfo {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -126,7 +126,7 @@ fn glimpse(folder: &Path, file: &str, id: &str) -> AgentInfo {
         description: String,
         model: String,
     }
-    let source = Source::read(&folder.join(format!("{id}.yaml")), file).ok().flatten();
+    let source = YamlFile::read(&folder.join(format!("{id}.yaml")), file).ok().flatten();
     let Glimpse { name, description, model } = source.and_then(|source| source.parse().ok()).unwrap_or_default();
     let name = name.unwrap_or_else(|| id.to_owned());
     AgentInfo { id: id.to_owned(), name, description, model, ..AgentInfo::default() }
@@ -155,21 +155,21 @@ fn read(
     if !protocol::agent::is_id(id) {
         return Err(whole("an agent's name has letters, digits, - and _, at most 64"));
     }
-    let source = Source::read(path, file)?.ok_or_else(|| whole("was removed"))?;
+    let source = YamlFile::read(path, file)?.ok_or_else(|| whole("was removed"))?;
     if !old {
         return check(id, source.parse()?, Vec::new(), &source, variables, config);
     }
-    let written: Forgiving = source.parse()?;
+    let written: ForgivingAgentFile = source.parse()?;
     let keys: BTreeMap<String, IgnoredAny> = source.parse()?;
-    let unknown = keys.into_keys().filter(|key| !KEYS.contains(&key.as_str())).collect();
+    let unknown = keys.into_keys().filter(|key| !AGENT_KEYS.contains(&key.as_str())).collect();
     check(id, written.into(), unknown, &source, variables, config)
 }
 
 fn check(
     id: &str,
-    written: Written,
+    written: StrictAgentFile,
     mut not_in_effect: Vec<String>,
-    source: &Source,
+    source: &YamlFile,
     variables: &Variables,
     config: &Config,
 ) -> Result<Agent, ConfigError> {
@@ -195,10 +195,10 @@ fn check(
         }
     }
     let temperature = source.within("temperature", written.temperature.as_ref(), (0.0, 2.0))?;
-    // A file that says nothing of tools has all of them; `tools: []` has none.
+    // A file without `tools` means all of them; `tools: []` means none.
     let tools = match &written.tools {
         Some(words) => open_groups(words, source, &mut not_in_effect)?,
-        None => toolset::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+        None => toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
     };
     for (key, present) in [("fallbackModel", written.fallback_model.is_some()), ("skills", !written.skills.is_empty())]
     {
@@ -217,7 +217,7 @@ fn check(
         name: text(written.name).filter(|name| !name.trim().is_empty()).unwrap_or_else(|| id.to_owned()),
         description: text(written.description).unwrap_or_default(),
         model,
-        max_steps: source.within("maxSteps", written.max_steps.as_ref(), (1, 1000))?.unwrap_or(MAX_STEPS),
+        max_steps: source.within("maxSteps", written.max_steps.as_ref(), (1, 1000))?.unwrap_or(DEFAULT_MAX_STEPS),
         temperature,
         max_tokens: source.within("maxTokens", written.max_tokens.as_ref(), (1, 1_000_000))?,
         context_window: source.within("contextWindow", written.context_window.as_ref(), (1024, 100_000_000))?,
@@ -235,10 +235,10 @@ fn check(
     })
 }
 
-/// Tool names in the order they are offered.
+/// Names of tools in the order in which they are offered.
 fn open_groups(
     written: &[Spanned<String>],
-    source: &Source,
+    source: &YamlFile,
     not_in_effect: &mut Vec<String>,
 ) -> Result<Vec<String>, ConfigError> {
     let mut named = Vec::new();
@@ -247,7 +247,7 @@ fn open_groups(
         not_in_effect.extend(opened.not_in_effect.iter().map(|name| format!("tools: {name}")));
         named.extend(opened.tools);
     }
-    let offered = toolset::ALL.iter().map(|tool| (*tool).to_owned());
+    let offered = toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned());
     Ok(offered.filter(|tool| named.contains(tool)).collect())
 }
 
@@ -256,7 +256,7 @@ fn has_zero(limits: &Limits) -> bool {
     whole || limits.tokens == Some(0) || limits.cost_usd.is_some_and(|cost| cost.is_nan() || cost <= 0.0)
 }
 
-fn timeouts(written: Option<&WrittenTimeouts>, source: &Source) -> Result<Timeouts, ConfigError> {
+fn timeouts(written: Option<&TimeoutsSection>, source: &YamlFile) -> Result<Timeouts, ConfigError> {
     let usual = Timeouts::default();
     let Some(written) = written else { return Ok(usual) };
     Ok(Timeouts {
@@ -265,7 +265,8 @@ fn timeouts(written: Option<&WrittenTimeouts>, source: &Source) -> Result<Timeou
     })
 }
 
-/// A key that would hold the agent back cannot be ignored: until it is built the agent takes no task.
+/// Why an agent accepts no tasks: a key that is meant to restrict it must not be ignored, so until the key is supported
+/// the agent is refused.
 fn refuses(mode: Mode, approval: bool, limits: &Limits) -> Option<String> {
     let key = match mode {
         Mode::AlwaysAsk | Mode::ViberDecides => format!("mode: {}", mode.as_str()),
@@ -274,6 +275,6 @@ fn refuses(mode: Mode, approval: bool, limits: &Limits) -> Option<String> {
         Mode::AlwaysExecute => return None,
     };
     Some(format!(
-        "`{key}` is not built yet, so this agent takes no tasks: remove the key to let it work without that bound"
+        "`{key}` is not supported yet, so this agent accepts no tasks: remove the key to let it work without that limit"
     ))
 }

@@ -7,38 +7,38 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    Api, Config, OnDisconnect, Provider,
+    Config, OnDisconnect, Provider, ProviderApi,
     providers::{listens, take_key, usual, well_known},
     sandbox,
     variables::Variables,
-    yaml::Source,
+    yaml::YamlFile,
 };
 use crate::home::{Home, open_to_others};
 
-/// Tasks at once when the file names no number.
-const MAX_TASKS: usize = 4;
+/// Tasks that run at the same time if the file sets no limit.
+const DEFAULT_MAX_TASKS: usize = 4;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Written {
-    providers: BTreeMap<String, Spanned<WrittenProvider>>,
-    defaults: Defaults,
+struct ConfigFile {
+    providers: BTreeMap<String, Spanned<ProviderSection>>,
+    defaults: DefaultsSection,
     max_tasks: Option<Spanned<u32>>,
     on_disconnect: Option<Spanned<String>>,
-    sandbox: sandbox::Written,
+    sandbox: sandbox::SandboxSection,
     daily_log: Option<bool>,
-    memory: WrittenMemory,
+    memory: MemorySection,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct WrittenMemory {
+struct MemorySection {
     embeddings: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WrittenProvider {
+struct ProviderSection {
     api: Option<Spanned<String>>,
     base_url: Option<Spanned<String>>,
     api_key: Option<Spanned<String>>,
@@ -46,15 +46,15 @@ struct WrittenProvider {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Defaults {
+struct DefaultsSection {
     model: Option<Spanned<String>>,
 }
 
-/// What holds without a file.
+/// The configuration without a file.
 pub fn defaults(home: &Home, variables: &Variables) -> Config {
     let variables = variables.with_file(home);
     let providers = well_known(home, &variables);
-    let mut config = Config { providers, max_tasks: MAX_TASKS, daily_log: true, ..Config::default() };
+    let mut config = Config { providers, max_tasks: DEFAULT_MAX_TASKS, daily_log: true, ..Config::default() };
     show(&mut config, &[]);
     config
 }
@@ -62,9 +62,9 @@ pub fn defaults(home: &Home, variables: &Variables) -> Config {
 /// Reads `config.yaml`.
 pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
     let mut config = defaults(home, variables);
-    let Some(source) = Source::read(&home.config(), "config.yaml")? else { return Ok(config) };
+    let Some(source) = YamlFile::read(&home.config(), "config.yaml")? else { return Ok(config) };
     let variables = &variables.with_file(home);
-    let written: Written = source.parse()?;
+    let written: ConfigFile = source.parse()?;
     let open = open_to_others(&home.config());
     for (id, found) in &written.providers {
         if id == "demo" || id.is_empty() || id.contains(['/', '\0']) || id.starts_with('.') {
@@ -78,8 +78,9 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         check_model(&source, &model, &config)?;
         config.default_model = Some(model.value);
     }
-    config.max_tasks =
-        source.within("maxTasks", written.max_tasks.as_ref(), (1, 64))?.map_or(MAX_TASKS, |tasks| tasks as usize);
+    config.max_tasks = source
+        .within("maxTasks", written.max_tasks.as_ref(), (1, 64))?
+        .map_or(DEFAULT_MAX_TASKS, |tasks| tasks as usize);
     if let Some(policy) = written.on_disconnect {
         config.on_disconnect = on_disconnect(&policy.value)
             .ok_or_else(|| source.wrong(&policy, "expected `continue` or `stop_after SECONDS`"))?;
@@ -94,8 +95,8 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// Refuses a model that no provider of this machine can be asked for.
-pub fn check_model(source: &Source, model: &Spanned<String>, config: &Config) -> Result<(), ConfigError> {
+/// Refuses a model whose provider this machine does not know.
+pub fn check_model(source: &YamlFile, model: &Spanned<String>, config: &Config) -> Result<(), ConfigError> {
     let Some((provider, name)) = model.value.split_once('/').filter(|(_, name)| !name.is_empty()) else {
         return Err(source.wrong(model, format!("the model {:?} should be provider/model", model.value)));
     };
@@ -106,14 +107,14 @@ pub fn check_model(source: &Source, model: &Spanned<String>, config: &Config) ->
     Err(source.wrong(model, format!("no provider {provider:?} for the model {name:?}; known: {known}")))
 }
 
-/// Refuses a model for vectors that no provider of this machine can be asked for.
-fn check_embeddings(source: &Source, model: &Spanned<String>, config: &Config) -> Result<(), ConfigError> {
+/// Refuses an embeddings model whose provider this machine does not know.
+fn check_embeddings(source: &YamlFile, model: &Spanned<String>, config: &Config) -> Result<(), ConfigError> {
     let provider = model.value.split_once('/').map_or("", |(provider, _)| provider);
     if provider != "echo" {
         check_model(source, model, config)?;
     }
     match config.providers.get(provider).map(|provider| provider.api) {
-        Some(Api::OpenAi | Api::Ollama) => Ok(()),
+        Some(ProviderApi::OpenAi | ProviderApi::Ollama) => Ok(()),
         _ => Err(source.wrong(
             model,
             format!(
@@ -125,22 +126,23 @@ fn check_embeddings(source: &Source, model: &Spanned<String>, config: &Config) -
 
 fn provider(
     id: &str,
-    written: &WrittenProvider,
-    source: &Source,
+    written: &ProviderSection,
+    source: &YamlFile,
     variables: &Variables,
     home: &Home,
     open: bool,
 ) -> Result<Provider, ConfigError> {
     let api = match &written.api {
-        Some(word) => {
-            [Api::OpenAi, Api::Anthropic, Api::Ollama].into_iter().find(|api| api.as_str() == word.value).ok_or_else(
-                || source.wrong(word, format!("the api {:?} is none of openai, anthropic, ollama", word.value)),
-            )?
-        }
+        Some(word) => [ProviderApi::OpenAi, ProviderApi::Anthropic, ProviderApi::Ollama]
+            .into_iter()
+            .find(|api| api.as_str() == word.value)
+            .ok_or_else(|| {
+                source.wrong(word, format!("the api {:?} is not one of openai, anthropic, ollama", word.value))
+            })?,
         None => match id {
-            "anthropic" => Api::Anthropic,
-            "ollama" => Api::Ollama,
-            "openai" | "openrouter" | "deepseek" => Api::OpenAi,
+            "anthropic" => ProviderApi::Anthropic,
+            "ollama" => ProviderApi::Ollama,
+            "openai" | "openrouter" | "deepseek" => ProviderApi::OpenAi,
             _ => {
                 let message = format!("the provider {id} needs an api: openai, anthropic or ollama");
                 return Err(ConfigError { message, ..ConfigError::default() });
@@ -173,7 +175,7 @@ fn provider(
                 }
             }
             Ok(_) => {}
-            // A key that is not there is the normal state of a file that is shared between machines.
+            // A missing key is normal in a file that is shared between machines.
             Err(name) if provider.api_key.is_none() => {
                 provider.warning = Some(format!("the variable {name} is not set"))
             }
@@ -187,7 +189,7 @@ fn provider(
     Ok(provider)
 }
 
-fn not_set<T>(source: &Source, at: &Spanned<T>, name: &str) -> ConfigError {
+fn not_set<T>(source: &YamlFile, at: &Spanned<T>, name: &str) -> ConfigError {
     source.wrong(at, format!("the variable {name} is not set"))
 }
 
@@ -204,9 +206,9 @@ fn show(config: &mut Config, named: &[String]) {
         provider.api_key.is_some()
             || named.contains(id)
             || match provider.api {
-                Api::Demo => true,
-                Api::Ollama => listens(&provider.base_url),
-                Api::OpenAi | Api::Anthropic => provider.warning.is_some(),
+                ProviderApi::Demo => true,
+                ProviderApi::Ollama => listens(&provider.base_url),
+                ProviderApi::OpenAi | ProviderApi::Anthropic => provider.warning.is_some(),
             }
     });
     config.shown = shown.map(|(id, _)| id.clone()).collect();

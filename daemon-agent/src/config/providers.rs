@@ -7,22 +7,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Api, Provider, variables::Variables};
+use super::{Provider, ProviderApi, variables::Variables};
 use crate::home::{Home, open_to_others, read_plain};
 
-/// Known without being named: name, wire format, address, variable of the key, variable of another address.
-const WELL_KNOWN: &[(&str, Api, &str, &str, &str)] = &[
-    ("anthropic", Api::Anthropic, "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", ""),
-    ("openai", Api::OpenAi, "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    ("openrouter", Api::OpenAi, "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", ""),
-    ("deepseek", Api::OpenAi, "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", ""),
-    ("ollama", Api::Ollama, "http://127.0.0.1:11434", "OLLAMA_API_KEY", "OLLAMA_HOST"),
+/// Providers that need no entry in the file: name, wire format, address, variable with the key, variable with another
+/// address.
+const WELL_KNOWN_PROVIDERS: &[(&str, ProviderApi, &str, &str, &str)] = &[
+    ("anthropic", ProviderApi::Anthropic, "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", ""),
+    ("openai", ProviderApi::OpenAi, "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    ("openrouter", ProviderApi::OpenAi, "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", ""),
+    ("deepseek", ProviderApi::OpenAi, "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", ""),
+    ("ollama", ProviderApi::Ollama, "http://127.0.0.1:11434", "OLLAMA_API_KEY", "OLLAMA_HOST"),
 ];
 
-/// The well-known providers with the keys of the environment and of `secrets/`, and the built-in demo.
+/// The well-known providers with the keys from the environment and `secrets/`, and the built-in demo.
 pub fn well_known(home: &Home, variables: &Variables) -> BTreeMap<String, Provider> {
     let mut all = BTreeMap::new();
-    for (id, api, usual, key, address) in WELL_KNOWN {
+    for (id, api, usual, key, address) in WELL_KNOWN_PROVIDERS {
         let named = variables
             .value(address)
             .map(|address| if address.contains("://") { address.to_owned() } else { format!("http://{address}") });
@@ -32,15 +33,15 @@ pub fn well_known(home: &Home, variables: &Variables) -> BTreeMap<String, Provid
         provider.api_key = provider.api_key.or_else(|| variables.value(key).map(str::to_owned));
         all.insert((*id).to_owned(), provider);
     }
-    let demo = Provider { api: Api::Demo, base_url: String::new(), api_key: None, warning: None };
+    let demo = Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, warning: None };
     all.insert("demo".to_owned(), demo);
     all
 }
 
-/// The address and variable of a well-known name, the usual address of a wire format otherwise.
-pub fn usual(id: &str, api: Api) -> (&'static str, Option<&'static str>) {
-    let by_name = WELL_KNOWN.iter().find(|(name, known, ..)| *name == id && *known == api);
-    let by_api = || WELL_KNOWN.iter().find(|(_, known, ..)| *known == api);
+/// Default address and key variable for a well-known name, otherwise for the wire format.
+pub fn usual(id: &str, api: ProviderApi) -> (&'static str, Option<&'static str>) {
+    let by_name = WELL_KNOWN_PROVIDERS.iter().find(|(name, known, ..)| *name == id && *known == api);
+    let by_api = || WELL_KNOWN_PROVIDERS.iter().find(|(_, known, ..)| *known == api);
     match (by_name, by_api()) {
         (Some((.., address, key, _)), _) => (address, Some(key)),
         (None, Some((.., address, _, _))) => (address, None),
@@ -48,7 +49,7 @@ pub fn usual(id: &str, api: Api) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// Takes the key that `key set` wrote.
+/// Uses the key that `key set` wrote.
 pub fn take_key(provider: &mut Provider, id: &str, home: &Home) {
     let path = home.secrets().join(id);
     if let Ok(key) = read_plain(&path) {
@@ -59,10 +60,11 @@ pub fn take_key(provider: &mut Provider, id: &str, home: &Home) {
     }
 }
 
-/// Whether something listens at an Ollama's address. Asked at most every 30 s an address: snapshots are read often.
+/// Whether a server listens at an Ollama address. Checked at most every 30 s per address, because snapshots are read
+/// often.
 pub fn listens(base_url: &str) -> bool {
-    static SEEN: Mutex<BTreeMap<String, (Instant, bool)>> = Mutex::new(BTreeMap::new());
-    let mut seen = SEEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    static CHECKED_ADDRESSES: Mutex<BTreeMap<String, (Instant, bool)>> = Mutex::new(BTreeMap::new());
+    let mut seen = CHECKED_ADDRESSES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let now = Instant::now();
     if let Some((at, answer)) = seen.get(base_url)
         && now.duration_since(*at) < Duration::from_secs(30)
@@ -70,7 +72,7 @@ pub fn listens(base_url: &str) -> bool {
         return *answer;
     }
     let authority = base_url.split("://").nth(1).unwrap_or_default().split('/').next().unwrap_or_default();
-    // Only a loopback is tried: asking a name server may take long.
+    // Only loopback addresses are checked: a name lookup may take long.
     let local = ["127.0.0.1:", "localhost:", "[::1]:"].iter().any(|host| authority.starts_with(host));
     let answer = local
         && authority

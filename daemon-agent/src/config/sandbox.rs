@@ -1,4 +1,4 @@
-//! `sandbox:` of `config.yaml`: what commands reach beside where their agent works.
+//! The section `sandbox:` of `config.yaml`: what commands may reach outside their agent's working folders.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +6,16 @@ use protocol::{ConfigError, Confinement, Granted, HiddenSecret};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::{variables::Variables, yaml::Source};
+use super::{variables::Variables, yaml::YamlFile};
 use crate::{
     confinement,
     sandbox::{Network, secrets},
 };
 
-/// The section as it is written.
+/// The section as written.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Written {
+pub struct SandboxSection {
     write: Vec<Spanned<String>>,
     read: Vec<Spanned<String>>,
     sockets: Vec<Spanned<String>>,
@@ -25,28 +25,30 @@ pub struct Written {
 
 /// The section, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sandbox {
-    /// Extra folders that commands may write to.
+pub struct SandboxConfig {
+    /// Additional folders that commands may write to.
     pub write: Vec<PathBuf>,
-    /// Hidden places that are shown to commands.
+    /// Hidden places that commands may read.
     pub read: Vec<PathBuf>,
-    /// Sockets of the user.
+    /// Sockets of the user that commands may connect to.
     pub sockets: Vec<PathBuf>,
     pub network: Network,
-    /// The most memory of all processes of a command, bytes; `None` means three quarters of the machine's.
+    /// Most memory that all processes of a command may use together, bytes; `None` means three quarters of the
+    /// machine's memory.
     pub memory: Option<u64>,
 }
 
-/// Memory below this is a slip of the pen, bytes.
-const MIN_MEMORY: u64 = 16 << 20;
+/// A smaller memory limit is a typing error, bytes.
+const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
-/// The Board is told of so many paths of a kind, and so much of each: it has to fit a frame.
-const MAX_TOLD: usize = 24;
-const MAX_TOLD_PATH: usize = 120;
+/// Most paths of a kind that are reported to the Board, so that the report fits a frame.
+const MAX_REPORTED_PATHS: usize = 24;
+/// Longest path in that report, bytes.
+const MAX_REPORTED_PATH_BYTES: usize = 120;
 
-/// Files and folders below the user's home that decide what programs do: who may write there acts outside of the sandbox
-/// soon.
-const DECISIVE: &[(&str, &str)] = &[
+/// Files and folders below the user's home that decide which programs run: whoever may write there can soon act outside
+/// the sandbox.
+const SENSITIVE_PATHS: &[(&str, &str)] = &[
     (".bashrc", "what shells run"),
     (".bash_profile", "what shells run"),
     (".bash_login", "what shells run"),
@@ -73,9 +75,9 @@ const DECISIVE: &[(&str, &str)] = &[
     (".emacs.d", "what editors run"),
 ];
 
-impl Written {
-    /// The section, or what is wrong with it.
-    pub fn check(&self, source: &Source, variables: &Variables) -> Result<Sandbox, ConfigError> {
+impl SandboxSection {
+    /// Returns the checked section, or what is wrong with it.
+    pub fn check(&self, source: &YamlFile, variables: &Variables) -> Result<SandboxConfig, ConfigError> {
         let paths = |written: &[Spanned<String>]| -> Result<Vec<PathBuf>, ConfigError> {
             let path = |path: &Spanned<String>| variables.path(&path.value).map_err(|why| source.wrong(path, why));
             written.iter().map(path).collect()
@@ -103,16 +105,16 @@ impl Written {
         };
         let memory = match &self.memory {
             None => None,
-            Some(text) => Some(bytes(&text.value).filter(|bytes| *bytes >= MIN_MEMORY).ok_or_else(|| {
+            Some(text) => Some(bytes(&text.value).filter(|bytes| *bytes >= MIN_MEMORY_BYTES).ok_or_else(|| {
                 source.wrong(text, "expected an amount of memory such as 4GiB or 512MiB, at least 16MiB")
             })?),
         };
-        Ok(Sandbox { write: paths(&self.write)?, read, sockets: paths(&self.sockets)?, network, memory })
+        Ok(SandboxConfig { write: paths(&self.write)?, read, sockets: paths(&self.sockets)?, network, memory })
     }
 }
 
 fn told(path: &Path) -> String {
-    protocol::text::head(&secrets::short(path), MAX_TOLD_PATH).to_owned()
+    protocol::text::head(&secrets::short(path), MAX_REPORTED_PATH_BYTES).to_owned()
 }
 
 /// `4GiB`, `512 MiB`, `4G`, or plain bytes.
@@ -131,17 +133,18 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-impl Sandbox {
-    /// The most memory of all processes of a command together, bytes.
+impl SandboxConfig {
+    /// Most memory that all processes of a command may use together, bytes.
     pub fn memory_bytes(&self) -> u64 {
         let machine = rustix::system::sysinfo();
         self.memory.unwrap_or(machine.totalram as u64 * u64::from(machine.mem_unit) / 4 * 3)
     }
 
-    /// What the Board is told: what is kept on this machine, what was given, what is hidden.
+    /// What is reported to the Board: what is confined on this machine, what was granted, and what is hidden.
     pub fn confinement(&self) -> Confinement {
         let found = confinement::found();
-        let short = |paths: &[PathBuf]| paths.iter().take(MAX_TOLD).map(|path| told(path)).collect::<Vec<_>>();
+        let short =
+            |paths: &[PathBuf]| paths.iter().take(MAX_REPORTED_PATHS).map(|path| told(path)).collect::<Vec<_>>();
         let hidden = |secret: &secrets::Secret| {
             let there = secrets::user_homes().iter().flat_map(|home| secret.found(home)).collect::<Vec<_>>();
             let there: Vec<_> = there.into_iter().filter(|place| !self.read.contains(place)).collect();
@@ -149,7 +152,7 @@ impl Sandbox {
         };
         Confinement {
             layers: found.layers.names().map(str::to_owned).collect(),
-            subjects: confinement::told::subjects(found, self.network, self.memory_bytes()),
+            subjects: confinement::description::subjects(found, self.network, self.memory_bytes()),
             granted: Granted {
                 write: short(&self.write),
                 read: short(&self.read),
@@ -161,7 +164,7 @@ impl Sandbox {
         }
     }
 
-    /// Grants that reach further than they look, in words.
+    /// Warnings about grants that reach further than they seem to.
     pub fn warnings(&self, user_home: &Path, path: &[PathBuf]) -> Vec<String> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let overlaps = |grant: &Path, other: &Path| {
@@ -170,7 +173,7 @@ impl Sandbox {
         };
         let mut warnings = Vec::new();
         for grant in &self.write {
-            let decisive = DECISIVE.iter().find(|(place, _)| overlaps(grant, &user_home.join(place)));
+            let decisive = SENSITIVE_PATHS.iter().find(|(place, _)| overlaps(grant, &user_home.join(place)));
             let on_path = path.iter().find(|folder| folder.is_absolute() && overlaps(grant, folder));
             let why = match (on_path, decisive) {
                 (Some(folder), _) => format!("{} is on the PATH", folder.display()),
@@ -213,7 +216,7 @@ mod tests {
             std::fs::create_dir_all(at(folder)).expect("a folder");
         }
         let told = |grant: &str| {
-            let sandbox = Sandbox { write: vec![at(grant)], ..Sandbox::default() };
+            let sandbox = SandboxConfig { write: vec![at(grant)], ..SandboxConfig::default() };
             sandbox.warnings(home.path(), &[at("tools"), "relative".into()])
         };
         for grant in [".cargo", ".cargo/bin", ".config", "tools", "tools/deep", ".bashrc", ".config/systemd/user"] {

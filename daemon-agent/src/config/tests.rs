@@ -1,15 +1,15 @@
-//! What files mean, and what is said about wrong ones.
+//! What configuration files mean, and what is reported about invalid ones.
 
 use std::{fs, time::Instant};
 
 use super::*;
 
-struct Desk {
+struct Fixture {
     folder: tempfile::TempDir,
     variables: Variables,
 }
 
-impl Desk {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Home::at(folder.path()).open().expect("a home");
@@ -25,8 +25,8 @@ impl Desk {
         self
     }
 
-    fn read(&self) -> Snapshot {
-        Snapshot::read(&Home::at(self.folder.path()), &self.variables)
+    fn read(&self) -> ConfigSnapshot {
+        ConfigSnapshot::read(&Home::at(self.folder.path()), &self.variables)
     }
 
     fn agent(&self, text: &str) -> Result<Arc<Agent>, ConfigError> {
@@ -36,8 +36,8 @@ impl Desk {
 
 #[test]
 fn an_empty_home_has_the_demo_and_keys_of_the_environment() {
-    let desk = Desk::new();
-    let read = desk.file("agents/a.yaml", "").read();
+    let fixture = Fixture::new();
+    let read = fixture.file("agents/a.yaml", "").read();
     assert_eq!(read.agent("a").expect("there").expect("good").model, "demo/tour");
     assert_eq!(read.config.providers["openai"].api_key.as_deref(), Some("sk-env"));
     assert!(read.config.providers["anthropic"].api_key.is_none());
@@ -47,12 +47,12 @@ fn an_empty_home_has_the_demo_and_keys_of_the_environment() {
 
 #[test]
 fn the_files_of_the_documentation_are_read() {
-    let desk = Desk::new();
-    desk.file(
+    let fixture = Fixture::new();
+    fixture.file(
         "config.yaml",
         "providers:\n  anthropic: { api: anthropic, apiKey: \"${ANTHROPIC_API_KEY}\" }\n  local: { api: ollama, baseUrl: \"http://127.0.0.1:${PORT}/\" }\ndefaults: { model: anthropic/claude-sonnet-4-5 }\nmaxTasks: 2\nonDisconnect: stop_after 60\nsandbox: { write: [~/.cargo] }\n",
     );
-    let agent = desk
+    let agent = fixture
         .agent("name: Default\nmodel: local/qwen3\nfallbackModel: openai/gpt-5-mini\nmaxSteps: 25\ntemperature: 0.2\nmode: always_execute\ntools: [search, shell, plan, read_file]\nskills: [github]\nspaces: [~/code/my-webapp]\nenv: [CARGO_HOME]\nsystemPrompt: |\n  Be kind.\nlimits: { steps: 50, minutes: 60 }\ntimeouts: { shell: 60 }\nstream: full\n")
         .expect("good");
     assert_eq!(agent.tools, ["read_file", "glob", "grep", "shell", "update_plan"]);
@@ -60,7 +60,7 @@ fn the_files_of_the_documentation_are_read() {
     assert_eq!(agent.spaces, [PathBuf::from("/home/mia/code/my-webapp")]);
     assert_eq!((agent.max_steps, agent.timeouts.shell, agent.timeouts.default), (25, 60, 30));
     assert_eq!(agent.refuses, None);
-    let config = desk.read().config;
+    let config = fixture.read().config;
     assert_eq!((config.max_tasks, config.on_disconnect), (2, OnDisconnect::StopAfter(60)));
     assert_eq!(config.providers["local"].base_url, "http://127.0.0.1:9000");
     let anthropic = &config.providers["anthropic"];
@@ -69,7 +69,7 @@ fn the_files_of_the_documentation_are_read() {
 
 #[test]
 fn a_mistake_names_file_line_and_what_was_expected() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     for (text, line, word) in [
         ("name: A\nmodle: x/y\n", 2, "modle"),
         ("model: gpt\n", 1, "provider/model"),
@@ -87,7 +87,7 @@ fn a_mistake_names_file_line_and_what_was_expected() {
         ("name: !!python/object x\n", 1, ""),
         ("temperature: .nan\n", 1, "temperature"),
     ] {
-        let error = desk.agent(text).expect_err(text);
+        let error = fixture.agent(text).expect_err(text);
         assert_eq!(error.file, "agents/a.yaml");
         assert!(line == 0 || error.line == line, "{text}: {error:?}");
         assert!(error.message.contains(word), "{text}: {error:?}");
@@ -96,11 +96,11 @@ fn a_mistake_names_file_line_and_what_was_expected() {
 
 #[test]
 fn memory_is_configured_or_refused_by_name() {
-    let desk = Desk::new();
-    let usual = desk.file("config.yaml", "").read();
+    let fixture = Fixture::new();
+    let usual = fixture.file("config.yaml", "").read();
     assert!(usual.config.daily_log && usual.config.embeddings.is_none());
     let text = "providers: { lab: { api: openai, baseUrl: \"http://127.0.0.1:1/v1\" } }\ndailyLog: false\n";
-    let read = desk.file("config.yaml", &format!("{text}memory: {{ embeddings: lab/small }}\n")).read();
+    let read = fixture.file("config.yaml", &format!("{text}memory: {{ embeddings: lab/small }}\n")).read();
     assert!(read.error.is_none() && !read.config.daily_log, "{:?}", read.error);
     assert_eq!(read.config.embeddings.as_deref(), Some("lab/small"));
     for (model, word) in [
@@ -109,61 +109,61 @@ fn memory_is_configured_or_refused_by_name() {
         ("anthropic/x", "\"anthropic\""),
         ("echo/x", "\"echo\""),
     ] {
-        let error = desk.file("config.yaml", &format!("{text}memory:\n  embeddings: {model}\n")).read().error;
+        let error = fixture.file("config.yaml", &format!("{text}memory:\n  embeddings: {model}\n")).read().error;
         let error = error.expect(model);
         assert!(error.line == 4 && error.message.contains(word), "{model}: {error:?}");
     }
-    let error = desk.file("config.yaml", "memory: { embedings: x/y }\n").read().error.expect("a typing error");
+    let error = fixture.file("config.yaml", "memory: { embedings: x/y }\n").read().error.expect("a typing error");
     assert!(error.message.contains("embedings"), "{error:?}");
 }
 
 #[test]
 fn without_a_word_on_tools_an_agent_has_all() {
-    let desk = Desk::new();
-    assert_eq!(desk.agent("name: A\n").expect("good").tools, toolset::ALL);
-    assert!(desk.agent("tools: []\n").expect("good").tools.is_empty());
+    let fixture = Fixture::new();
+    assert_eq!(fixture.agent("name: A\n").expect("good").tools, toolset::ALL_TOOLS);
+    assert!(fixture.agent("tools: []\n").expect("good").tools.is_empty());
 }
 
 #[test]
 fn a_wrong_file_still_says_whose_it_is() {
-    let desk = Desk::new();
-    desk.agent("name: Ada\nmodel: elsewhere/gone\n").expect_err("no such provider");
-    let info = desk.read().state().agents.expect("agents").remove(0);
+    let fixture = Fixture::new();
+    fixture.agent("name: Ada\nmodel: elsewhere/gone\n").expect_err("no such provider");
+    let info = fixture.read().state().agents.expect("agents").remove(0);
     assert_eq!((info.name.as_str(), info.model.as_str()), ("Ada", "elsewhere/gone"));
     assert_eq!(info.error.map(|error| error.line), Some(2));
 }
 
 #[test]
 fn a_bound_that_is_not_built_refuses_tasks() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     for (text, key) in [
         ("mode: always_ask", "mode: always_ask"),
         ("mode: viber_decides", "mode: viber_decides"),
         ("requireApproval: [shell]", "requireApproval"),
         ("limits: { costUsd: 5 }", "limits.costUsd"),
     ] {
-        let refuses = desk.agent(text).expect("readable").refuses.clone().expect("refuses");
+        let refuses = fixture.agent(text).expect("readable").refuses.clone().expect("refuses");
         assert!(refuses.contains(key), "{refuses}");
     }
 }
 
 #[test]
 fn files_of_the_predecessor_are_forgiven() {
-    let desk = Desk::new();
-    desk.file("vibers/old.yaml", "name: Old\nworkingMode: fast\n").file("vibers/a.yaml", "name: Hidden\n");
-    let read = desk.file("agents/a.yaml", "name: Shown\n").read();
+    let fixture = Fixture::new();
+    fixture.file("vibers/old.yaml", "name: Old\nworkingMode: fast\n").file("vibers/a.yaml", "name: Hidden\n");
+    let read = fixture.file("agents/a.yaml", "name: Shown\n").read();
     assert_eq!(read.agent("old").expect("there").expect("good").not_in_effect, ["workingMode"]);
     assert_eq!(read.agent("a").expect("there").expect("good").name, "Shown");
 }
 
 #[test]
 fn a_wrong_config_stops_every_agent_and_keeps_the_last_good_one() {
-    let desk = Desk::new();
-    let before = desk.file("agents/a.yaml", "").file("config.yaml", "maxTasks: 7\n").read();
-    let after = desk
+    let fixture = Fixture::new();
+    let before = fixture.file("agents/a.yaml", "").file("config.yaml", "maxTasks: 7\n").read();
+    let after = fixture
         .file("config.yaml", "maxTasks: 7\nmaxTask: 8\n")
         .read()
-        .or_last_good(&before, &Home::at(desk.folder.path()));
+        .or_last_good(&before, &Home::at(fixture.folder.path()));
     assert_eq!(after.config.max_tasks, 7);
     let error = after.agent("a").expect("there").expect_err("stopped");
     assert_eq!((error.file.as_str(), error.line), ("config.yaml", 2));
@@ -172,33 +172,33 @@ fn a_wrong_config_stops_every_agent_and_keeps_the_last_good_one() {
 
 #[test]
 fn hostile_files_are_refused_fast() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
     for n in 1..12 {
         bomb.push_str(&format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(", ")));
     }
     let started = Instant::now();
     for text in [bomb, format!("name: {}", "x".repeat(1024 * 1024)), format!("tools: {}", "[".repeat(10_000))] {
-        assert!(desk.agent(&text).is_err());
-        assert!(desk.file("vibers/b.yaml", &text).read().agent("b").expect("there").is_err());
+        assert!(fixture.agent(&text).is_err());
+        assert!(fixture.file("vibers/b.yaml", &text).read().agent("b").expect("there").is_err());
     }
     assert!(started.elapsed().as_secs() < 5);
 }
 
 #[test]
 fn names_of_files_are_ids_or_refused() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     for name in ["a b", "x.", "ü", &"n".repeat(80)] {
         let error =
-            desk.file(&format!("agents/{name}.yaml"), "").read().agent(name).expect("shown").expect_err("refused");
+            fixture.file(&format!("agents/{name}.yaml"), "").read().agent(name).expect("shown").expect_err("refused");
         assert!(error.message.contains("name"), "{error:?}");
     }
 }
 
 #[test]
 fn keys_of_files_win_and_open_files_are_told() {
-    let desk = Desk::new();
-    let read = desk.file("secrets/openai", "sk-file\n").read();
+    let fixture = Fixture::new();
+    let read = fixture.file("secrets/openai", "sk-file\n").read();
     let openai = &read.config.providers["openai"];
     assert_eq!(openai.api_key.as_deref(), Some("sk-file"));
     assert!(openai.warning.is_some(), "the file was written open to others");

@@ -1,7 +1,7 @@
-//! The names that an agent's `tools:` may hold: single tools and groups of them.
+//! The names that an agent's `tools:` may contain: single tools and groups of them.
 
-/// Every tool that is built, in the order it is offered.
-pub const ALL: &[&str] = &[
+/// Every available tool, in the order in which they are offered.
+pub const ALL_TOOLS: &[&str] = &[
     "read_file",
     "write_file",
     "edit_file",
@@ -15,8 +15,8 @@ pub const ALL: &[&str] = &[
     "search_memory",
 ];
 
-/// Groups by name; the ones whose tools come later are known, so that a file that names them stays valid.
-const GROUPS: &[(&str, &[&str])] = &[
+/// Groups by name. Groups whose tools do not exist yet are known too, so that a file that names them stays valid.
+const TOOL_GROUPS: &[(&str, &[&str])] = &[
     ("file", &["read_file", "write_file", "edit_file", "list_files"]),
     ("search", &["glob", "grep"]),
     ("shell", &["shell"]),
@@ -28,42 +28,46 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("notify", &["notify"]),
 ];
 
-/// Tools that belong to no group and are not built yet.
-const LATER: &[&str] = &["read_output"];
+/// Tools that belong to no group and do not exist yet.
+const PLANNED_TOOLS: &[&str] = &["read_output"];
 
 /// What a `tools:` list means today.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// Single tools that are built, each once, in the order of [`ALL`].
+pub struct ExpandedTools {
+    /// Available tools, each once, in the order of [`ALL_TOOLS`].
     pub tools: Vec<String>,
-    /// Entries of the list, as written, that name only tools which are not built yet.
+    /// Entries of the list, as written, that name only tools which do not exist yet.
     pub not_in_effect: Vec<String>,
 }
 
-/// Opens the groups in `names`. An unknown name is an error: one sentence that names it and what is known.
-pub fn open_groups(names: &[String]) -> Result<Opened, String> {
+/// Expands the groups in `names`. An unknown name is an error: one sentence with the name and the known ones.
+pub fn open_groups(names: &[String]) -> Result<ExpandedTools, String> {
     let mut wanted: Vec<&str> = Vec::new();
     let mut not_in_effect = Vec::new();
     for name in names {
         let tools = tools_of(name).ok_or_else(|| {
-            let groups: Vec<_> = GROUPS.iter().map(|(group, _)| *group).collect();
-            format!("no tool or group is called {name:?}; groups: {}; tools: {}", groups.join(", "), ALL.join(", "))
+            let groups: Vec<_> = TOOL_GROUPS.iter().map(|(group, _)| *group).collect();
+            format!(
+                "no tool or group is called {name:?}; groups: {}; tools: {}",
+                groups.join(", "),
+                ALL_TOOLS.join(", ")
+            )
         })?;
-        let built: Vec<_> = tools.into_iter().filter(|tool| ALL.contains(tool)).collect();
+        let built: Vec<_> = tools.into_iter().filter(|tool| ALL_TOOLS.contains(tool)).collect();
         if built.is_empty() && !not_in_effect.contains(name) {
             not_in_effect.push(name.clone());
         }
         wanted.extend(built);
     }
-    let tools = ALL.iter().filter(|tool| wanted.contains(tool)).map(|tool| (*tool).to_owned()).collect();
-    Ok(Opened { tools, not_in_effect })
+    let tools = ALL_TOOLS.iter().filter(|tool| wanted.contains(tool)).map(|tool| (*tool).to_owned()).collect();
+    Ok(ExpandedTools { tools, not_in_effect })
 }
 
 fn tools_of(name: &str) -> Option<Vec<&str>> {
-    if let Some((_, tools)) = GROUPS.iter().find(|(group, _)| *group == name) {
+    if let Some((_, tools)) = TOOL_GROUPS.iter().find(|(group, _)| *group == name) {
         return Some(tools.to_vec());
     }
-    let single = LATER.contains(&name) || GROUPS.iter().any(|(_, tools)| tools.contains(&name));
+    let single = PLANNED_TOOLS.contains(&name) || TOOL_GROUPS.iter().any(|(_, tools)| tools.contains(&name));
     single.then(|| vec![name])
 }
 
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn every_built_tool_is_reached_by_a_group() {
-        let groups: Vec<_> = GROUPS.iter().map(|(group, _)| (*group).to_owned()).collect();
-        assert_eq!(open_groups(&groups).expect("groups").tools, ALL);
+        let groups: Vec<_> = TOOL_GROUPS.iter().map(|(group, _)| (*group).to_owned()).collect();
+        assert_eq!(open_groups(&groups).expect("groups").tools, ALL_TOOLS);
     }
 }

@@ -1,25 +1,25 @@
-//! The environment that configuration may name: the process's, then the home's `.env`.
+//! The environment that configuration may refer to: the process's own, then the home's `.env`.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::home::{Home, read_plain};
 
-/// Names and values, taken once: reading files later does not depend on what the process's environment has become.
+/// Names and values, captured once: reading files later does not depend on changes of the process's environment.
 #[derive(Clone, Default)]
 pub struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// The process's environment; what `.env` adds is read with each snapshot.
+    /// The process's environment; `.env` is added with each snapshot.
     pub fn of_process() -> Self {
         Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
     }
 
-    /// Exactly these.
+    /// Exactly these variables.
     pub fn of<const N: usize>(pairs: [(&str, &str); N]) -> Self {
         Self(pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// With the lines of the home's `.env` for names that are not set.
+    /// These variables, with those of the home's `.env` for names that are not set.
     pub fn with_file(&self, home: &Home) -> Self {
         let mut all = self.clone();
         let text = read_plain(&home.root().join(".env")).unwrap_or_default();
@@ -35,12 +35,12 @@ impl Variables {
         all
     }
 
-    /// A variable that is set to something.
+    /// The value of a variable that is set and not empty.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// `text` with every `${NAME}` replaced, or the first name that is not set.
+    /// Replaces every `${NAME}` in `text`, or returns the first name that is not set.
     pub fn fill(&self, text: &str) -> Result<String, String> {
         let (mut filled, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(start) = rest.find("${") {
@@ -54,7 +54,7 @@ impl Variables {
         Ok(filled)
     }
 
-    /// An absolute path, `~` and `${NAME}` replaced, or what is wrong with it.
+    /// An absolute path with `~` and `${NAME}` replaced, or what is wrong with it.
     pub fn path(&self, text: &str) -> Result<PathBuf, String> {
         let filled = self.fill(text).map_err(|name| format!("the variable {name} is not set"))?;
         if filled.contains('\0') {

@@ -1,21 +1,21 @@
-//! Changed files without a restart.
+//! Picks up changed files without a restart.
 
 use std::{sync::Arc, time::Duration};
 
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::{mpsc, watch};
 
-use super::{Snapshot, Variables};
+use super::{ConfigSnapshot, Variables};
 use crate::home::Home;
 
-/// Editors write a file in several steps; what comes within this time is one change.
-const SETTLE: Duration = Duration::from_millis(200);
-/// Where the system cannot tell of changes (no watches left, network folders), files are read again this often.
-/// It also notices a model server that was started later.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Editors write a file in several steps; events within this time count as one change.
+const DEBOUNCE_TIME: Duration = Duration::from_millis(200);
+/// How often files are read again where the system cannot report changes (no watches left, network folders). This also
+/// notices a model server that was started later.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Keeps `files` as the files of `home` are, until every reader is gone.
-pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<Snapshot>>) {
+/// Keeps `files` up to date with the files of `home` until every reader is gone.
+pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<ConfigSnapshot>>) {
     let (rang, mut rings) = mpsc::channel::<()>(1);
     let _watcher = start(&home, rang);
     loop {
@@ -23,16 +23,16 @@ pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<S
             () = files.closed() => return,
             ring = rings.recv() => {
                 if ring.is_none() {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 } else {
-                    tokio::time::sleep(SETTLE).await;
+                    tokio::time::sleep(DEBOUNCE_TIME).await;
                     while rings.try_recv().is_ok() {}
                 }
             }
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         let (read_home, variables) = (home.clone(), variables.clone());
-        let Ok(read) = tokio::task::spawn_blocking(move || Snapshot::read(&read_home, &variables)).await else {
+        let Ok(read) = tokio::task::spawn_blocking(move || ConfigSnapshot::read(&read_home, &variables)).await else {
             continue;
         };
         files.send_if_modified(|now| {
@@ -50,10 +50,10 @@ pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<S
     }
 }
 
-/// Keys are left out of `Debug`, so they are compared by themselves.
-fn keys_differ(a: &Snapshot, b: &Snapshot) -> bool {
+/// Compares keys separately, because `Debug` leaves them out.
+fn keys_differ(a: &ConfigSnapshot, b: &ConfigSnapshot) -> bool {
     let keys =
-        |of: &Snapshot| of.config.providers.values().map(|provider| provider.api_key.clone()).collect::<Vec<_>>();
+        |of: &ConfigSnapshot| of.config.providers.values().map(|provider| provider.api_key.clone()).collect::<Vec<_>>();
     keys(a) != keys(b)
 }
 
@@ -66,7 +66,7 @@ fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatch
                 folder != ours.root() || path.file_name().is_some_and(|name| name == "config.yaml" || name == ".env")
             })
         };
-        // Reading is no change; the root also holds what is none of ours.
+        // Reads are not changes, and the root also holds files that do not matter here.
         if !event.kind.is_access() && event.paths.iter().any(of_config) {
             let _ = rang.try_send(());
         }
@@ -74,7 +74,7 @@ fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatch
     let mut watcher = match notify::recommended_watcher(told) {
         Ok(watcher) => watcher,
         Err(error) => {
-            tracing::warn!("changed files are noticed only every {} s: {error}", LOOK_AGAIN.as_secs());
+            tracing::warn!("changed files are noticed only every {} s: {error}", POLL_INTERVAL.as_secs());
             return None;
         }
     };
@@ -82,7 +82,7 @@ fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatch
         if folder.is_dir()
             && let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive)
         {
-            tracing::warn!("{} is looked at only every {} s: {error}", folder.display(), LOOK_AGAIN.as_secs());
+            tracing::warn!("{} is looked at only every {} s: {error}", folder.display(), POLL_INTERVAL.as_secs());
         }
     }
     Some(watcher)

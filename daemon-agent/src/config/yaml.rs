@@ -12,17 +12,17 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::home::open_plain;
 
-/// Larger files are refused unread: nobody writes them by hand.
-const MAX_FILE: u64 = 256 * 1024;
+/// Largest file that is read, bytes: nobody writes larger ones by hand.
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// A file's text and its name below the home.
-pub struct Source {
+/// A file's text, and its name below the home.
+pub struct YamlFile {
     name: String,
     text: String,
 }
 
-impl Source {
-    /// Reads `path`, called `name` in errors; `None` when there is no such file.
+impl YamlFile {
+    /// Reads `path`, which errors call `name`; `None` if there is no such file.
     pub fn read(path: &Path, name: &str) -> Result<Option<Self>, ConfigError> {
         let whole = |message: String| ConfigError { file: name.to_owned(), line: 0, message };
         let file = match open_plain(path, OFlags::empty()) {
@@ -32,9 +32,11 @@ impl Source {
             Err(error) => return Err(whole(format!("cannot be read: {error}"))),
         };
         let mut bytes = Vec::new();
-        file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| whole(format!("cannot be read: {error}")))?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(whole(format!("is larger than {} KiB", MAX_FILE / 1024)));
+        file.take(MAX_FILE_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| whole(format!("cannot be read: {error}")))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(whole(format!("is larger than {} KiB", MAX_FILE_BYTES / 1024)));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -44,7 +46,7 @@ impl Source {
         Ok(Some(Self { name: name.to_owned(), text }))
     }
 
-    /// The file as `T`; an empty one is an empty mapping.
+    /// Parses the file as `T`; an empty file is an empty mapping.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         let budget = serde_saphyr::budget! {
             max_events: 20_000,
@@ -73,7 +75,7 @@ impl Source {
         })
     }
 
-    /// A mistake at `at` with the line it stands on.
+    /// An error at `at`, with the line it stands on.
     pub fn fault(&self, at: Location, message: impl Into<String>) -> ConfigError {
         let (line, mut message) = (at.line() as usize, message.into());
         if let Some(text) = line.checked_sub(1).and_then(|index| self.text.lines().nth(index)) {
@@ -83,12 +85,12 @@ impl Source {
         ConfigError { file: self.name.clone(), line: line as u32, message }
     }
 
-    /// `fault` at a value.
+    /// An error at a value.
     pub fn wrong<T>(&self, value: &Spanned<T>, message: impl Into<String>) -> ConfigError {
         self.fault(value.referenced, message)
     }
 
-    /// A number within `from..=to`.
+    /// A number that must lie within `from..=to`.
     pub fn within<N: Copy + PartialOrd + std::fmt::Display>(
         &self,
         key: &str,
@@ -104,7 +106,7 @@ impl Source {
     }
 }
 
-/// The parser's words without what is said beside them: the file and the line.
+/// The parser's message without the file and line, which are reported separately.
 fn plain(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let told = text.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
@@ -115,7 +117,7 @@ fn plain(text: &str) -> String {
     let mut kept = text.lines().filter(|line| !line.trim_start().starts_with("--> ") && line.trim() != "|");
     let first = kept.next().unwrap_or_default().to_owned();
     kept.map(|line| match line.trim_start().strip_prefix("| ").filter(|marked| marked.trim_start().starts_with('^')) {
-        // The mark again has all the words.
+        // The marker line repeats the whole message.
         Some(marked) => marked.chars().take_while(|c| " ^".contains(*c)).collect::<String>(),
         None => line.to_owned(),
     })

@@ -1,7 +1,7 @@
-//! The built-in agent loop: model → tool calls → results → … until an answer calls nothing.
+//! The built-in agent loop: model → tool calls → results → … until an answer contains no call.
 //!
-//! Owns the order of things, retries and limits. Refuses wire formats (`model`), what tools do (`tools`) and how an
-//! attempt's end is recorded (`task`). There are no hidden model calls: every one is a `step` that people see.
+//! Owns the order of steps, retries and limits. Does not know wire formats (`model`), what tools do (`tools`), or how
+//! an attempt's end is recorded (`task`). There are no hidden model calls: every one is a `step` that people see.
 
 use std::collections::HashSet;
 
@@ -10,17 +10,17 @@ use protocol::{
 };
 use serde_json::json;
 
-mod ask;
 mod budget;
-mod calls;
-mod planned;
+mod model_call;
+mod planning;
+mod tool_calls;
 
-use super::{Outcome, Run};
+use super::{EngineOutcome, EngineRun};
 use crate::{
     clock::Clock,
     confinement,
     memory::Recall,
-    model::{Answer, Finish, Message, Model, Request},
+    model::{Answer, FinishReason, Message, Model, ModelRequest},
     prompt,
     report::{memory::MemoryEditor, plan::PlanEditor},
     session_log::SessionLog,
@@ -36,7 +36,7 @@ enum Halt {
 }
 
 /// Runs one attempt with the agent's model and tools.
-pub async fn run(run: Run) -> Outcome {
+pub async fn run(run: EngineRun) -> EngineOutcome {
     let context = ToolContext {
         home: run.home.clone(),
         workspace: run.memory.workspace(),
@@ -45,14 +45,14 @@ pub async fn run(run: Run) -> Outcome {
         task_id: run.submit.task_id.clone(),
         attempt: run.submit.attempt,
         sink: run.sink.clone(),
-        shelf: run.shelf.clone(),
+        collector: run.collector.clone(),
         stop: run.stop.clone(),
     };
     run_with(run, Toolbox::new(context)).await
 }
 
-/// The same with tools that the caller made.
-pub async fn run_with(run: Run, tools: Toolbox) -> Outcome {
+/// Like [`run`], with tools that the caller provides.
+pub async fn run_with(run: EngineRun, tools: Toolbox) -> EngineOutcome {
     let clock = Clock::system();
     let mut log = SessionLog::of(&run.submit, &run.home, clock.clone());
     log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
@@ -60,60 +60,60 @@ pub async fn run_with(run: Run, tools: Toolbox) -> Outcome {
         Ok(model) => model,
         Err(error) => return failed(error, &mut log).await,
     };
-    let mut work = Work::begin(run, model, tools, log, &clock).await;
-    let ended = work.until_answered().await;
-    work.state(ActivityState::Idle, None).await;
+    let mut agent_loop = AgentLoop::begin(run, model, tools, log, &clock).await;
+    let ended = agent_loop.until_answered().await;
+    agent_loop.state(ActivityState::Idle, None).await;
     match ended {
         Ok(result) => {
-            work.log.part("completed", json!({ "summary": result.summary, "usage": result.usage })).await;
-            Outcome::Completed(result)
+            agent_loop.log.part("completed", json!({ "summary": result.summary, "usage": result.usage })).await;
+            EngineOutcome::Completed(result)
         }
         Err(Halt::Stopped) => {
-            work.log.part("stopped", json!({ "killed": work.killed })).await;
-            Outcome::Stopped { killed: work.killed }
+            agent_loop.log.part("stopped", json!({ "killed": agent_loop.killed })).await;
+            EngineOutcome::Stopped { killed: agent_loop.killed }
         }
-        Err(Halt::Failed(error)) => failed(error, &mut work.log).await,
+        Err(Halt::Failed(error)) => failed(error, &mut agent_loop.log).await,
     }
 }
 
-async fn failed(error: TaskError, log: &mut SessionLog) -> Outcome {
+async fn failed(error: TaskError, log: &mut SessionLog) -> EngineOutcome {
     log.part("error", json!({ "error": error })).await;
-    Outcome::Failed(error)
+    EngineOutcome::Failed(error)
 }
 
 /// One attempt under way.
-struct Work {
-    run: Run,
+struct AgentLoop {
+    run: EngineRun,
     model: Model,
     tools: Toolbox,
     clock: Clock,
     log: SessionLog,
-    /// What the next model call sends; the conversation grows at its end.
-    request: Request,
+    /// The next model call's request; the conversation grows at its end.
+    request: ModelRequest,
     budget: Budget,
     usage: Usage,
-    /// Number of the last model call, withdrawn ones included.
+    /// Number of the last model call, including withdrawn ones.
     step: u32,
-    /// Ids of calls in the conversation: providers refuse a second one.
+    /// Ids of calls in the conversation: providers refuse an id that occurs twice.
     ids: HashSet<String>,
     killed: u32,
     /// The session's plan.
     plan: PlanEditor,
     memory: MemoryEditor,
-    /// What of the memory goes with every request.
+    /// The excerpts of the memory that go with every request.
     recall: Recall,
-    /// Nothing is approved yet: it looks and plans.
+    /// While nothing is approved yet, the agent may only look around and plan.
     planning: bool,
 }
 
-impl Work {
-    async fn begin(mut run: Run, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
+impl AgentLoop {
+    async fn begin(mut run: EngineRun, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
         let plan = PlanEditor::open(&run.submit, run.memory.workspace(), run.sink.clone(), run.local).await;
         let memory = MemoryEditor::open(&run.submit, run.memory.clone(), run.sink.clone());
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
-        // The machine's file goes before what the Board knew when it sent the task.
+        // The file on this machine takes precedence over what the Board knew when it sent the task.
         run.submit.plan = plan.shown().await;
-        let place = prompt::Place::here(confinement::found().layers.confine(), clock);
+        let place = prompt::PromptEnvironment::here(confinement::found().layers.confine(), clock);
         let recall = run.memory.recall(&run.submit).await;
         let messages = prompt::messages(&run.submit, &run.home, &recall);
         let ids = messages.iter().filter_map(|message| match message {
@@ -122,10 +122,10 @@ impl Work {
         });
         let ids = ids.collect();
         let system = prompt::system(&run.agent, &run.home, &place).await;
-        let asked = prompt::Asked { system: &system, submit: &run.submit, recall: &recall, plan: plan.path() };
+        let asked = prompt::PromptParts { system: &system, submit: &run.submit, recall: &recall, plan: plan.path() };
         let layers = prompt::context(&asked, &run.home, &tools.specs(), model.window());
         run.sink.emit(AgentStreamEvent::Context(layers)).await;
-        let request = Request {
+        let request = ModelRequest {
             model: model.name().to_owned(),
             system: system.text,
             messages,
@@ -174,7 +174,7 @@ impl Work {
         loop {
             self.budget.take_step().map_err(Halt::Failed)?;
             let answer = self.ask().await?;
-            if answer.finish == Finish::ContentFilter {
+            if answer.finish == FinishReason::ContentFilter {
                 return Err(Halt::Failed(filtered()));
             }
             if answer.message.calls.is_empty() {
@@ -188,14 +188,14 @@ impl Work {
     }
 
     async fn result(&mut self, answer: Answer) -> TaskResult {
-        if answer.finish == Finish::Length {
+        if answer.finish == FinishReason::Length {
             let text =
                 "The answer was cut: it reached the model's output limit (`maxTokens` in the agent's file).".to_owned();
             self.notice(NoticeLevel::Warning, text).await;
         } else if answer.message.text.trim().is_empty() {
             self.notice(NoticeLevel::Info, "The model ended without a closing word.".to_owned()).await;
         }
-        // All of it: whoever reports it cuts it to size and keeps the whole beside.
+        // The whole text: the reporter shortens it to size and keeps the full text in a file.
         let text = answer.message.text;
         self.take_plan(&text).await;
         for why in self.memory.take_suggestions(&text).await {

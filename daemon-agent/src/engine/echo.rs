@@ -1,9 +1,9 @@
-//! The echo: an engine without a model, for tests and for trying a Board.
+//! The echo: an engine without a model, for tests and for trying out a Board.
 //!
-//! Each line of the goal is an instruction; whatever is none is said back word by word:
-//! `stream N every MS` says N numbers, one every MS milliseconds · `fail CODE` ends with that error ·
-//! `wait` works until it is stopped · `panic` breaks the engine · `text BYTES` answers with so many bytes ·
-//! `shell COMMAND` runs it with the agent's own tool.
+//! Each line of the goal is an instruction; any other line is repeated word by word: `stream N every MS` says N
+//! numbers, one every MS milliseconds · `fail CODE` ends with that error · `wait` works until it is stopped · `panic`
+//! breaks the engine · `text BYTES` answers with that many bytes · `shell COMMAND` runs the command with the agent's
+//! own tool.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use protocol::{AgentStreamEvent, ErrorCode, StepState, TaskError, TaskResult, te
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{Outcome, Run};
+use super::{EngineOutcome, EngineRun};
 use crate::{
     clock::Clock,
     session_log::SessionLog,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Follows the goal's lines, then completes with everything that was said.
-pub async fn run(run: Run) -> Outcome {
+pub async fn run(run: EngineRun) -> EngineOutcome {
     let mut log = SessionLog::of(&run.submit, &run.home, Clock::system());
     log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
     let mut said = String::new();
@@ -31,16 +31,16 @@ pub async fn run(run: Run) -> Outcome {
     outcome
 }
 
-async fn follow_all(run: &Run, said: &mut String, log: &mut SessionLog) -> Outcome {
+async fn follow_all(run: &EngineRun, said: &mut String, log: &mut SessionLog) -> EngineOutcome {
     let step = |state| AgentStreamEvent::Step { n: 1, state, reason: None };
     run.sink.emit(step(StepState::Started)).await;
     for (n, line) in run.submit.goal.lines().enumerate() {
         let outcome = match Instruction::of(line) {
-            // It ends by itself when the task is stopped, with everything that it had started.
+            // It ends by itself when the task is stopped, together with everything it started.
             Instruction::Shell(command) => shell(run, n, command, log).await,
             instruction => tokio::select! {
                 biased;
-                () = run.stop.cancelled() => Some(Outcome::Stopped { killed: 0 }),
+                () = run.stop.cancelled() => Some(EngineOutcome::Stopped { killed: 0 }),
                 outcome = follow(run, instruction, said) => outcome,
             },
         };
@@ -49,7 +49,7 @@ async fn follow_all(run: &Run, said: &mut String, log: &mut SessionLog) -> Outco
         }
     }
     run.sink.emit(step(StepState::Finished)).await;
-    Outcome::Completed(TaskResult { summary: summary(said), text: said.clone(), ..TaskResult::default() })
+    EngineOutcome::Completed(TaskResult { summary: summary(said), text: said.clone(), ..TaskResult::default() })
 }
 
 /// One line of a goal.
@@ -81,7 +81,7 @@ impl<'a> Instruction<'a> {
     }
 }
 
-async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> Option<Outcome> {
+async fn follow(run: &EngineRun, instruction: Instruction<'_>, said: &mut String) -> Option<EngineOutcome> {
     match instruction {
         Instruction::Stream { count, pause } => {
             for n in 1..=count {
@@ -92,7 +92,7 @@ async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> O
         Instruction::Text { bytes } => said.push_str(&"x".repeat(bytes.min(64 * 1024 * 1024))),
         Instruction::Fail(code) => {
             let message = "the goal asked to fail".to_owned();
-            return Some(Outcome::Failed(TaskError {
+            return Some(EngineOutcome::Failed(TaskError {
                 code,
                 message,
                 retryable: false,
@@ -114,7 +114,7 @@ async fn follow(run: &Run, instruction: Instruction<'_>, said: &mut String) -> O
     None
 }
 
-async fn shell(run: &Run, n: usize, command: &str, log: &mut SessionLog) -> Option<Outcome> {
+async fn shell(run: &EngineRun, n: usize, command: &str, log: &mut SessionLog) -> Option<EngineOutcome> {
     let tools = Toolbox::new(ToolContext {
         home: run.home.clone(),
         workspace: run.memory.workspace(),
@@ -123,7 +123,7 @@ async fn shell(run: &Run, n: usize, command: &str, log: &mut SessionLog) -> Opti
         task_id: run.submit.task_id.clone(),
         attempt: run.submit.attempt,
         sink: run.sink.clone(),
-        shelf: run.shelf.clone(),
+        collector: run.collector.clone(),
         stop: run.stop.clone(),
     });
     let (call_id, tool, args) = (format!("echo-{n}"), "shell".to_owned(), json!({ "command": command }));
@@ -132,15 +132,15 @@ async fn shell(run: &Run, n: usize, command: &str, log: &mut SessionLog) -> Opti
     let begun = Instant::now();
     let done = tools.call(&call_id, &tool, &args).await;
     let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    run.shelf.look().await;
+    run.collector.look().await;
     let (ok, result) = (done.ok, done.result);
     log.part("tool-call", json!({ "callId": call_id, "tool": tool, "args": args })).await;
     log.part("tool-result", json!({ "callId": call_id, "tool": tool, "result": result, "ok": ok })).await;
     run.sink.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms }).await;
-    run.stop.is_cancelled().then_some(Outcome::Stopped { killed: done.killed })
+    run.stop.is_cancelled().then_some(EngineOutcome::Stopped { killed: done.killed })
 }
 
-async fn say(run: &Run, text: &str, said: &mut String) {
+async fn say(run: &EngineRun, text: &str, said: &mut String) {
     said.push_str(text);
     run.sink.emit(AgentStreamEvent::TextDelta { content: text.to_owned() }).await;
 }

@@ -1,21 +1,21 @@
-//! What lies in this process's IPC namespace, from `/proc/sysvipc`: the command's, where it has one of its own.
+//! Memory used in this process's IPC namespace, from `/proc/sysvipc`; the command's own, if it has such a namespace.
 
 use std::fs;
 
-/// A semaphore takes a line of the processor's cache.
-const SEMAPHORE: u64 = 64;
-/// What a message takes beside its text.
-const MESSAGE: u64 = 64;
+/// A semaphore takes a cache line, bytes.
+const SEMAPHORE_BYTES: u64 = 64;
+/// What a message takes in addition to its text, bytes.
+const MESSAGE_OVERHEAD_BYTES: u64 = 64;
 
-/// Bytes of memory of all segments, attached or not.
+/// Bytes of all shared memory segments, attached or not.
 pub fn segments() -> u64 {
-    // The columns of memory and swap, counted from zero.
+    // The columns of resident and swapped bytes, counted from zero.
     sum("shm", &[14, 15])
 }
 
-/// Bytes that wait in queues, and that semaphores take.
+/// Bytes that are queued in messages, and that semaphores take.
 pub fn queues() -> u64 {
-    sum("msg", &[3]) + sum("msg", &[4]) * MESSAGE + sum("sem", &[3]) * SEMAPHORE
+    sum("msg", &[3]) + sum("msg", &[4]) * MESSAGE_OVERHEAD_BYTES + sum("sem", &[3]) * SEMAPHORE_BYTES
 }
 
 fn sum(file: &str, columns: &[usize]) -> u64 {

@@ -1,25 +1,25 @@
-//! How much a command may take: processes and memory, counted by the supervisor where the kernel does not.
+//! How much a command may consume: processes and memory, counted by the supervisor where the kernel does not.
 //!
-//! Counted are the pages of its processes and their tables, files in memory that it holds open or that lie in its own
-//! file systems, what it keeps in System V's segments, queues and semaphores, and what waits in its sockets. Not counted,
-//! because nobody tells: buffers of pipes, and descriptors that are under way in a message.
+//! This counts the pages of its processes and their page tables, files in memory that it holds open or that lie in its
+//! own file systems, System V segments, queues and semaphores, and data waiting in its sockets. Pipe buffers and
+//! descriptors in flight within messages are not counted, because the kernel does not report them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     descriptors::{Descriptors, MAX_DESCRIPTORS},
     ipc,
-    pages::{self, Machine},
+    memory::{self, MachineMemory},
+    process_tree::Process,
     sockets,
-    tree::Process,
 };
 
-/// Processes and threads of a command at once: above honest work, far below a machine's end.
+/// Most processes and threads of a command: more than honest work needs, far less than would harm the machine.
 pub const MAX_PROCESSES: u64 = 4_096;
-/// Files that one process has open at once: what the most demanding servers ask for, few enough to be looked through.
+/// Most files that one process may have open: what the most demanding servers need, few enough to be examined.
 const MAX_OPEN_FILES: u64 = 65_536;
 
-/// What a command took too much of.
+/// Which limit a command exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     Memory(u64),
@@ -28,7 +28,7 @@ pub enum Excess {
 }
 
 impl Excess {
-    /// For the result of the command.
+    /// The sentence in the command's result.
     pub fn sentence(self) -> String {
         match self {
             Self::Memory(most) => {
@@ -40,16 +40,16 @@ impl Excess {
     }
 }
 
-/// The most that a command's file systems in memory hold: what it was given, or half of what the machine has.
+/// Most bytes in the command's memory file systems: its memory limit, or half of the machine's memory.
 pub fn memory(given: Option<u64>) -> u64 {
     let total = rustix::system::sysinfo();
     given.unwrap_or(total.totalram as u64 * u64::from(total.mem_unit) / 2)
 }
 
-/// Sets the limits that the kernel keeps for a single process, for this one and what it starts.
+/// Sets the limits that the kernel enforces per process, for this process and what it starts.
 pub fn set(given: Option<u64>) {
     lower(Resource::Core, 0);
-    // By user, and in a user namespace by that; never for the machine's root.
+    // The kernel counts processes per user, or per user within a user namespace; never those of the machine's root.
     lower(Resource::Nproc, MAX_PROCESSES);
     lower(Resource::Nofile, MAX_OPEN_FILES);
     if let Some(most) = given {
@@ -64,41 +64,41 @@ fn lower(resource: Resource, most: u64) {
     let _ = setrlimit(resource, Rlimit { current: lower(now.current), maximum: lower(now.maximum) });
 }
 
-/// Which parts of the machine are the command's alone, so that all that lies in them is its own.
+/// Which namespaces belong to the command alone, so that everything in them is its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Apart {
-    /// An IPC namespace, which this process is in, and file systems in memory.
+pub struct OwnNamespaces {
+    /// An IPC namespace, which this process is in, and memory file systems.
     pub namespaces: bool,
     /// A network namespace, which this process is in.
     pub network: bool,
 }
 
-/// What the processes of one command may take together.
+/// What the processes of one command may use together.
 #[derive(Clone, Copy, Debug)]
-pub struct Meter {
+pub struct ResourceMeter {
     pub memory: Option<u64>,
-    pub apart: Apart,
+    pub apart: OwnNamespaces,
 }
 
-impl Meter {
-    /// Whether these processes take too much. Four times a second, so what is dear to look at is looked at only when
-    /// what is cheap leaves room for an excess: first the machine as a whole, then pages, then descriptors, and only at
-    /// last what processes share.
+impl ResourceMeter {
+    /// Whether these processes exceed a limit. Runs four times a second, so expensive checks run only if the cheap ones
+    /// leave room for an excess: first the machine as a whole, then pages, then descriptors, and last what processes
+    /// share.
     pub fn excess(self, processes: &[Process]) -> Option<Excess> {
         if processes.len() as u64 > MAX_PROCESSES {
             return Some(Excess::Processes);
         }
         let most = self.memory?;
-        let machine = Machine::read();
+        let machine = MachineMemory::read();
         if machine.used <= most {
             return None;
         }
-        let pages: Vec<_> = processes.iter().map(|process| pages::Resident::of(process.pid)).collect();
+        let pages: Vec<_> = processes.iter().map(|process| memory::ResidentMemory::of(process.pid)).collect();
         let own: u64 = pages.iter().map(|pages| pages.anonymous + pages.tables).sum();
         if own.saturating_add(machine.shared).saturating_add(machine.kernel) <= most {
             return None;
         }
-        let places = if self.apart.namespaces { pages::file_systems(processes) } else { Vec::new() };
+        let places = if self.apart.namespaces { memory::file_systems(processes) } else { Vec::new() };
         let Some(held) = Descriptors::of(processes, &places) else { return Some(Excess::Descriptors) };
         let (segments, queues) = if self.apart.namespaces { (ipc::segments(), ipc::queues()) } else { (0, 0) };
         let files = held.files.values().sum::<u64>() + places.iter().map(|place| place.used).sum::<u64>() + segments;
@@ -107,11 +107,13 @@ impl Meter {
         if own + shared + files + kernel <= most {
             return None;
         }
-        // What processes share was counted by each of them, and what they have mapped of a file by them and by the file.
+        // Every process counted what it shares with others, and mapped files count both for their processes and for
+        // themselves.
         let tables: u64 = pages.iter().map(|pages| pages.tables).sum();
-        let part = |(process, resident): (&Process, &pages::Resident)| pages::proportional(process.pid, *resident);
+        let part =
+            |(process, resident): (&Process, &memory::ResidentMemory)| memory::proportional(process.pid, *resident);
         let shares: u64 = processes.iter().zip(&pages).map(part).sum();
-        let mapped = if files > 0 { pages::mapped(processes, &held.files, &places, segments) } else { 0 };
+        let mapped = if files > 0 { memory::mapped(processes, &held.files, &places, segments) } else { 0 };
         (tables + shares + files.saturating_sub(mapped) + kernel > most).then_some(Excess::Memory(most))
     }
 }
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     fn excess(processes: &[Process], memory: Option<u64>) -> Option<Excess> {
-        Meter { memory, apart: Apart::default() }.excess(processes)
+        ResourceMeter { memory, apart: OwnNamespaces::default() }.excess(processes)
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
         drop((again, pairs));
     }
 
-    /// The least bound that these processes keep, to a MiB.
+    /// The smallest limit that these processes keep, to a MiB.
     fn sum(processes: &[Process]) -> u64 {
         let (mut low, mut high) = (0, 64 << 10);
         while high - low > 1 {

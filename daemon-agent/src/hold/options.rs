@@ -9,32 +9,32 @@ pub const USAGE: &str = "[--quiet] [--cwd DIR] [--scratch DIR] [--layers LIST] [
     [--home DIR [--write PATH]… [--beside PATH]… [--read PATH]… [--protect PATH]… [--socket PATH]… [--network none|open] \
     [--memory BYTES]]";
 
-/// The word for which of the two processes of a supervisor this is: not for people.
-const INIT: &str = "--init";
+/// Marks the second of a supervisor's two processes; not for people.
+const INIT_OPTION: &str = "--init";
 
 /// What to run and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// What the command says about its errors goes nowhere: whoever reads its output reads nothing else.
+pub struct HoldOptions {
+    /// Discards the command's standard error, for callers that parse its output.
     pub quiet: bool,
     /// Working directory of the command.
     pub cwd: Option<PathBuf>,
-    /// A private folder that is removed when the daemon is gone: nobody else would. Where the command has a `/tmp` of
-    /// its own, that lies in there, and so is the same for every command of an attempt.
+    /// A private folder that is removed if the daemon is gone, because nobody else would. A command with its own `/tmp`
+    /// has that inside this folder, so all commands of an attempt share it.
     pub scratch: Option<PathBuf>,
     /// What the command may touch; `None` leaves it unconfined.
     pub rules: Option<Rules>,
-    /// What keeps the rules, as far as the kernel has it.
+    /// The layers that enforce the rules, as far as the kernel supports them.
     pub layers: Layers,
-    /// Whether a layer that cannot be had keeps the command from starting.
+    /// Whether a missing layer keeps the command from starting.
     pub require: bool,
-    /// The process that is the first of the command's own process namespace; its parent is the supervisor.
+    /// Whether this is the first process in the command's process namespace, whose parent is the supervisor.
     pub init: bool,
     /// The command and its arguments, never empty.
     pub argv: Vec<OsString>,
 }
 
-impl Options {
+impl HoldOptions {
     /// Reads the arguments that stand after `hold`.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
@@ -50,7 +50,7 @@ impl Options {
             match arg.to_str() {
                 Some("--quiet") => options.quiet = true,
                 Some("--require") => options.require = true,
-                Some(INIT) => options.init = true,
+                Some(INIT_OPTION) => options.init = true,
                 Some("--cwd") => options.cwd = Some(value()?.into()),
                 Some("--scratch") => options.scratch = Some(value()?.into()),
                 Some("--layers") => options.layers = word(&value()?, Layers::parse)?,
@@ -75,10 +75,10 @@ impl Options {
         Ok(options)
     }
 
-    /// The arguments that [`Options::parse`] reads back.
+    /// The arguments that [`HoldOptions::parse`] reads back.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();
-        for (set, name) in [(self.quiet, "--quiet"), (self.require, "--require"), (self.init, INIT)] {
+        for (set, name) in [(self.quiet, "--quiet"), (self.require, "--require"), (self.init, INIT_OPTION)] {
             args.extend(set.then(|| name.into()));
         }
         if self.layers != Layers::default() {
@@ -131,7 +131,7 @@ mod tests {
             network: Network::None,
             memory: Some(1 << 30),
         };
-        let options = Options {
+        let options = HoldOptions {
             quiet: true,
             cwd: Some("/w".into()),
             scratch: Some("/tmp/x".into()),
@@ -141,14 +141,14 @@ mod tests {
             init: false,
             argv: vec!["sh".into(), "-c".into(), "--".into()],
         };
-        assert_eq!(Options::parse(options.to_args()), Ok(options));
-        let none = Options { layers: Layers::NONE, argv: vec!["true".into()], ..Options::default() };
-        assert_eq!(Options::parse(none.to_args()), Ok(none));
+        assert_eq!(HoldOptions::parse(options.to_args()), Ok(options));
+        let none = HoldOptions { layers: Layers::NONE, argv: vec!["true".into()], ..HoldOptions::default() };
+        assert_eq!(HoldOptions::parse(none.to_args()), Ok(none));
     }
 
     #[test]
     fn wrong_usage_is_named() {
-        let parse = |args: &[&str]| Options::parse(args.iter().map(OsString::from)).expect_err("wrong usage");
+        let parse = |args: &[&str]| HoldOptions::parse(args.iter().map(OsString::from)).expect_err("wrong usage");
         assert!(parse(&["--cwd"]).contains("--cwd"));
         assert!(parse(&["--frob", "--", "true"]).contains("--frob"));
         assert!(parse(&["--"]).contains("no command"));

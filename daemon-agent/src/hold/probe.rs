@@ -1,4 +1,4 @@
-//! Confining a command that does nothing: whether some layers can be had here only trying tells.
+//! Confines a command that does nothing: only trying shows whether some layers are available.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,18 +11,19 @@ use std::{
     time::Duration,
 };
 
-use super::Report;
+use super::SupervisorReport;
 use crate::sandbox::Layers;
 
-/// Making a sandbox takes milliseconds; one that takes this long cannot be used.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Building a sandbox takes milliseconds; one that takes this long is unusable.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether a command can have namespaces here, with the program that understands `hold`.
+/// Whether commands can have namespaces here, tried with `program`, which must understand `hold`.
 pub fn can_have_namespaces(program: &Path) -> bool {
     confine_nothing(program, Layers { namespaces: true, ..Layers::NONE }).is_some()
 }
 
-/// Starts nothing in exactly these layers: `None` where that fails, else whether its file tree hides sockets of others.
+/// Runs nothing within exactly these layers. `None` if that fails; otherwise whether its file tree hides other
+/// programs' sockets.
 pub fn confine_nothing(program: &Path, layers: Layers) -> Option<bool> {
     let (ours, theirs) = UnixStream::pair().ok()?;
     let mut hold = Command::new(program);
@@ -30,16 +31,16 @@ pub fn confine_nothing(program: &Path, layers: Layers) -> Option<bool> {
     hold.args(["--", "sh", "-c", ":"]).current_dir("/");
     hold.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
     let mut supervisor = hold.spawn().ok()?;
-    // Holds the other end open.
+    // It holds the other end open.
     drop(hold);
-    ours.set_read_timeout(Some(TIMEOUT)).ok()?;
+    ours.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
     let mut lines = BufReader::new(&ours).lines().map_while(Result::ok);
     let told = lines.find_map(|line| match serde_json::from_str(&line) {
-        Ok(Report::Started { overlays, .. }) => Some(Some(overlays)),
-        Ok(Report::Failed { .. }) => Some(None),
-        Ok(Report::Ended(_)) | Err(_) => None,
+        Ok(SupervisorReport::Started { overlays, .. }) => Some(Some(overlays)),
+        Ok(SupervisorReport::Failed { .. }) => Some(None),
+        Ok(SupervisorReport::Ended(_)) | Err(_) => None,
     });
-    // Until it has ended by itself: it is nothing that it runs.
+    // Until it has ended by itself, since it runs nothing.
     lines.for_each(drop);
     if told.is_none() {
         let _ = supervisor.kill();

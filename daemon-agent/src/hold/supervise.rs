@@ -25,53 +25,53 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, timeout_at},
 };
 
-use super::{Ended, Options, Report, init, limits, own_program, tree};
+use super::{CommandEnd, HoldOptions, SupervisorReport, init, limits, own_program, process_tree};
 use crate::{
     removal,
-    sandbox::{self, Layers, Network, Places, View},
+    sandbox::{self, Layers, Network, ResolvedRules, View},
 };
 
-/// Between asking and killing.
-const GRACE: Duration = Duration::from_secs(2);
-/// After this long what still lives is stuck in the kernel; waiting longer would only hide it.
-const GIVE_UP: Duration = Duration::from_secs(10);
-/// Between two looks at /proc while processes are being ended, unless one ends before.
-const LOOK: Duration = Duration::from_millis(20);
-/// Between two looks at how much the command takes.
-const COUNT: Duration = Duration::from_millis(250);
+/// Time between SIGTERM and SIGKILL.
+const TERMINATION_GRACE: Duration = Duration::from_secs(2);
+/// Processes that live longer than this are stuck in the kernel; waiting longer would only hide that.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two looks at /proc while processes are being ended, unless one ends earlier.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time between two checks of what the command uses.
+const USAGE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Why the command has to end.
-enum Because {
-    /// Asked by the daemon or by a signal.
+enum EndReason {
+    /// The daemon or a signal asked for it.
     Asked,
     /// The other end of standard input is gone.
     Abandoned,
-    /// It took too much.
+    /// It exceeded a limit.
     Excess(limits::Excess),
 }
 
-pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
-    // Fails when it is a group's leader already: started by hand from a shell.
+pub async fn run(options: &HoldOptions, namespaces: bool) -> anyhow::Result<u8> {
+    // Fails if this process leads a group already, as when a person starts it from a shell.
     let alone = process::setsid().is_ok();
     process::set_child_subreaper(Some(process::getpid())).context("cannot adopt orphans")?;
     let memory = options.rules.as_ref().and_then(|rules| rules.memory);
     limits::set(memory);
-    let apart = limits::Apart { namespaces, network: namespaces && network(options) == Network::None };
-    let meter = limits::Meter { memory, apart };
+    let apart = limits::OwnNamespaces { namespaces, network: namespaces && network(options) == Network::None };
+    let meter = limits::ResourceMeter { memory, apart };
     let mut child_signals = signal(SignalKind::child())?;
     let mut end_signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-    // Its thread has to be there before a process namespace is entered.
+    // This thread has to exist before a process namespace is entered.
     let (listen_now, mut asked) = listen().context("no thread for requests")?;
 
     let mut children = match begin(options, namespaces) {
         Ok(children) => children,
         Err(error) => {
-            report(&Report::Failed { message: format!("{error:#}") });
+            report(&SupervisorReport::Failed { message: format!("{error:#}") });
             return Err(error);
         }
     };
     let _ = listen_now.send(());
-    let mut ticks = interval(COUNT);
+    let mut ticks = interval(USAGE_CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();
     let because = loop {
@@ -82,13 +82,13 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
         tokio::select! {
             _ = child_signals.recv() => {}
             () = children.told() => {}
-            because = &mut asked => break Some(because.unwrap_or(Because::Abandoned)),
-            () = received(terminate) => break Some(Because::Asked),
-            () = received(interrupt) => break Some(Because::Asked),
-            () = received(hangup) => break Some(Because::Asked),
+            because = &mut asked => break Some(because.unwrap_or(EndReason::Abandoned)),
+            () = received(terminate) => break Some(EndReason::Asked),
+            () = received(interrupt) => break Some(EndReason::Asked),
+            () = received(hangup) => break Some(EndReason::Asked),
             _ = ticks.tick(), if options.rules.is_some() => {
                 if let Some(excess) = meter.excess(&children.alive()) {
-                    break Some(Because::Excess(excess));
+                    break Some(EndReason::Excess(excess));
                 }
             }
         }
@@ -96,13 +96,14 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     let (killed, left) = end_all(&mut children, &mut child_signals, alone, because.as_ref()).await;
     let exit = children.exit.unwrap_or(Exit { code: None, signal: Some(Signal::KILL.as_raw()) });
     let excess = match because {
-        Some(Because::Excess(excess)) => Some(excess.sentence()),
+        Some(EndReason::Excess(excess)) => Some(excess.sentence()),
         _ => None,
     };
-    report(&Report::Ended(Ended { code: exit.code, signal: exit.signal, killed, left, excess }));
-    let abandoned = matches!(because, Some(Because::Abandoned)) || matches!(asked.try_recv(), Ok(Because::Abandoned));
+    report(&SupervisorReport::Ended(CommandEnd { code: exit.code, signal: exit.signal, killed, left, excess }));
+    let abandoned =
+        matches!(because, Some(EndReason::Abandoned)) || matches!(asked.try_recv(), Ok(EndReason::Abandoned));
     if let Some(scratch) = options.scratch.as_ref().filter(|_| abandoned) {
-        // Whoever made it is dead. What cannot be removed is noted, and left to the next start of the daemon.
+        // Its creator is dead. What cannot be removed is noted, and left to the daemon's next start.
         let _ = removal::remove(scratch);
     }
     Ok(match (exit.code, exit.signal) {
@@ -112,46 +113,46 @@ pub async fn run(options: &Options, namespaces: bool) -> anyhow::Result<u8> {
     })
 }
 
-/// Starts the command and tells so.
-fn begin(options: &Options, namespaces: bool) -> anyhow::Result<Children> {
+/// Starts the command and reports that.
+fn begin(options: &HoldOptions, namespaces: bool) -> anyhow::Result<Children> {
     if namespaces {
         return begin_in_namespaces(options);
     }
     let (pid, layers) = start(options, None)?;
-    report(&Report::Started { pid, confined: layers.confine(), layers: layers.to_string(), overlays: false });
+    report(&SupervisorReport::Started { pid, confined: layers.confine(), layers: layers.to_string(), overlays: false });
     Ok(Children { child: pid, init: None, exit: None })
 }
 
-/// Starts the first process of a process namespace, which makes the file tree and starts the command.
-fn begin_in_namespaces(options: &Options) -> anyhow::Result<Children> {
+/// Starts the first process of a process namespace, which builds the file tree and starts the command.
+fn begin_in_namespaces(options: &HoldOptions) -> anyhow::Result<Children> {
     sandbox::enter_processes().context("no process namespace")?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut init = Command::new(own_program());
-    let args = Options { init: true, ..options.clone() }.to_args();
-    // From the main thread: the process ends with the thread that it was started from.
+    let args = HoldOptions { init: true, ..options.clone() }.to_args();
+    // From the main thread: the child dies with the thread that started it.
     let init =
         init.arg0("daemon-agent").arg("hold").args(args).process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
     let pid = init.spawn().context("cannot start the first process")?.id() as i32;
-    (&ours).write_all(init::GO)?;
+    (&ours).write_all(init::START_MESSAGE)?;
     let mut line = String::new();
-    // Not buffered further than the line: what comes after it is read later.
+    // Not buffered beyond the line: what follows is read later.
     let mut reader = std::io::BufReader::with_capacity(1, &ours);
     reader.read_line(&mut line)?;
     match serde_json::from_str(&line) {
-        Ok(Report::Started { layers, overlays, .. }) => {
-            // The number that the command has in its namespace means something else out here.
-            report(&Report::Started { pid, confined: true, layers, overlays });
+        Ok(SupervisorReport::Started { layers, overlays, .. }) => {
+            // The process id that the command has inside its namespace means something else out here.
+            report(&SupervisorReport::Started { pid, confined: true, layers, overlays });
         }
-        Ok(Report::Failed { message }) => anyhow::bail!(message),
-        Ok(Report::Ended(_)) | Err(_) => anyhow::bail!("its process namespace ended at once"),
+        Ok(SupervisorReport::Failed { message }) => anyhow::bail!(message),
+        Ok(SupervisorReport::Ended(_)) | Err(_) => anyhow::bail!("its process namespace ended at once"),
     }
     ours.set_nonblocking(true)?;
     Ok(Children { child: pid, init: Some(tokio::net::UnixStream::from_std(ours)?), exit: None })
 }
 
-/// Starts the command from a thread of its own: the confinement holds for that thread and what it starts, so this
-/// process keeps its own rights. Says which layers keep the rules.
-pub fn start(options: &Options, view: Option<&View>) -> anyhow::Result<(i32, Layers)> {
+/// Starts the command from a thread of its own: confinement applies to that thread and what it starts, so this process
+/// keeps its own rights. Returns which layers enforce the rules.
+pub fn start(options: &HoldOptions, view: Option<&View>) -> anyhow::Result<(i32, Layers)> {
     let (program, arguments) = options.argv.split_first().context("no command")?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
@@ -168,11 +169,11 @@ pub fn start(options: &Options, view: Option<&View>) -> anyhow::Result<(i32, Lay
             layers = Layers { namespaces: view.is_some(), ..options.layers.and(there) };
             anyhow::ensure!(
                 !options.require || options.layers == layers,
-                "the sandbox is not what it was: {layers} instead of {}",
+                "the sandbox has changed: {layers} instead of {}",
                 options.layers
             );
-            // Looked at before, where a view was made: in it links lead elsewhere.
-            let places = view.map_or_else(|| Places::find(rules), |view| Ok(view.places.clone()))?;
+            // A view resolved its paths before it was entered; inside it, links lead elsewhere.
+            let places = view.map_or_else(|| ResolvedRules::find(rules), |view| Ok(view.places.clone()))?;
             sandbox::confine_this_thread(&places, layers, rules.network, view)?;
         }
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
@@ -184,22 +185,27 @@ pub fn start(options: &Options, view: Option<&View>) -> anyhow::Result<(i32, Lay
     })
 }
 
-/// Which network the command has: without rules the machine's.
-pub fn network(options: &Options) -> Network {
+/// The command's network; without rules, the machine's own.
+pub fn network(options: &HoldOptions) -> Network {
     options.rules.as_ref().map_or(Network::Open, |rules| rules.network)
 }
 
-/// Ends everything below this process; says how many processes that were, and how many could not be ended.
-async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool, because: Option<&Because>) -> (u32, u32) {
+/// Ends everything below this process. Returns how many processes that were, and how many could not be ended.
+async fn end_all(
+    children: &mut Children,
+    changes: &mut Signals,
+    alone: bool,
+    because: Option<&EndReason>,
+) -> (u32, u32) {
     let own = process::getpid().as_raw_nonzero().get();
     let begin = Instant::now();
-    // What takes too much takes more every moment.
-    let grace = if matches!(because, Some(Because::Excess(_))) { Duration::ZERO } else { GRACE };
+    // A command that exceeds its limits uses more every moment, so it gets no grace period.
+    let grace = if matches!(because, Some(EndReason::Excess(_))) { Duration::ZERO } else { TERMINATION_GRACE };
     let mut asked = HashSet::new();
     while children.reap() {
         let alive = children.alive();
         let hard = begin.elapsed() >= grace;
-        if begin.elapsed() >= GIVE_UP {
+        if begin.elapsed() >= KILL_TIMEOUT {
             return (asked.len() as u32, alive.len() as u32);
         }
         let mut groups = HashSet::new();
@@ -210,7 +216,7 @@ async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool, be
                 groups.insert(process.group);
             } else if new {
                 process.signal(Signal::TERM);
-                // A stopped process gets the signal only when it goes on.
+                // A stopped process receives the signal only when it continues.
                 process.signal(Signal::CONT);
             }
         }
@@ -220,8 +226,9 @@ async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool, be
                 kill_groups(groups, own);
             }
         }
-        // At the deadline, not later, even while nothing changes.
-        let look = if hard { Instant::now() + LOOK } else { (Instant::now() + LOOK).min(begin + grace) };
+        // At the deadline and not later, even if nothing changes.
+        let look =
+            if hard { Instant::now() + POLL_INTERVAL } else { (Instant::now() + POLL_INTERVAL).min(begin + grace) };
         tokio::select! {
             () = children.told() => {}
             _ = timeout_at(look, changes.recv()) => {}
@@ -230,8 +237,8 @@ async fn end_all(children: &mut Children, changes: &mut Signals, alone: bool, be
     (asked.len() as u32, 0)
 }
 
-/// A group is killed in one step, so that a process which forks and exits all the time cannot slip through. In a
-/// session of our own every group but ours consists of descendants.
+/// Kills whole groups in one step, so that a process which keeps forking and exiting cannot escape. In a session of our
+/// own, every group but ours consists of descendants.
 fn kill_groups(groups: HashSet<i32>, own: i32) {
     for group in groups.into_iter().filter(|group| *group != own).filter_map(Pid::from_raw) {
         let _ = process::kill_process_group(group, Signal::KILL);
@@ -245,18 +252,17 @@ struct Exit {
     signal: Option<i32>,
 }
 
-/// The children that this process has to wait for: the command and the orphans below it, or the first process of
-/// their namespace.
+/// The children that this process waits for: the command and its orphans, or the first process of their namespace.
 struct Children {
     child: i32,
-    /// With a namespace: where its first process tells of the command's end.
+    /// With a namespace: where its first process reports the command's end.
     init: Option<tokio::net::UnixStream>,
     exit: Option<Exit>,
 }
 
 impl Children {
-    /// Takes in everything that ended. `false` when no child is left, dead or alive: as the adopter of orphans, this
-    /// process then has no descendant at all.
+    /// Reaps everything that ended. `false` if no child is left, dead or alive: since this process adopts orphans, it
+    /// then has no descendant at all.
     fn reap(&mut self) -> bool {
         loop {
             match process::wait(WaitOptions::NOHANG) {
@@ -274,8 +280,8 @@ impl Children {
             self.exit = Some(Exit { code: status.exit_status(), signal: status.terminating_signal() });
             return;
         }
-        // It may have told just before it ended, and nobody has waited for it: past the runtime, which knows only of what
-        // somebody waited for.
+        // The report may have arrived just before the process ended, unread. Read it directly: the runtime only knows
+        // of data that somebody waited for.
         let mut line = [0; 1024];
         let told = self.init.as_ref().map(|init| recv(init, &mut line, RecvFlags::DONTWAIT));
         if let Some(Ok((length, _))) = told {
@@ -284,12 +290,12 @@ impl Children {
     }
 
     fn take(&mut self, line: &[u8]) {
-        if let Ok(Report::Ended(ended)) = serde_json::from_slice(line) {
+        if let Ok(SupervisorReport::Ended(ended)) = serde_json::from_slice(line) {
             self.exit = Some(Exit { code: ended.code, signal: ended.signal });
         }
     }
 
-    /// Waits until the first process of the namespace has told how the command ended; for ever without one.
+    /// Waits until the first process of the namespace has reported how the command ended; forever without one.
     async fn told(&mut self) {
         let Some(init) = self.init.as_ref().filter(|_| self.exit.is_none()) else {
             return std::future::pending().await;
@@ -299,9 +305,9 @@ impl Children {
             if init.readable().await.is_err() {
                 return std::future::pending().await;
             }
-            // One line, written at once.
+            // It is one line, written at once.
             match init.try_read(&mut line) {
-                // It is gone: its end is seen as that of a child.
+                // It is gone: its end shows up as that of a child.
                 Ok(0) => return std::future::pending().await,
                 Ok(length) => return self.take(&line[..length]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -311,13 +317,13 @@ impl Children {
     }
 
     /// The living processes of the command.
-    fn alive(&self) -> Vec<tree::Process> {
-        let mut alive = tree::descendants(process::getpid().as_raw_nonzero().get());
+    fn alive(&self) -> Vec<process_tree::Process> {
+        let mut alive = process_tree::descendants(process::getpid().as_raw_nonzero().get());
         alive.retain(|process| self.init.is_none() || process.pid != self.child);
         alive
     }
 
-    /// Everything in the namespace dies with its first process, whatever it does.
+    /// Kills the namespace's first process, and with it everything inside.
     fn kill_namespace(&self) {
         if let Some(pid) = self.init.as_ref().and(Pid::from_raw(self.child)) {
             let _ = process::kill_process(pid, Signal::KILL);
@@ -332,9 +338,9 @@ async fn received(signals: &mut std::io::Result<Signals>) {
     }
 }
 
-/// Waits on standard input for a `stop` line or its end, as soon as it is told to. A thread, because it may be a pipe,
-/// a socket or a terminal.
-fn listen() -> std::io::Result<(mpsc::Sender<()>, oneshot::Receiver<Because>)> {
+/// Waits on standard input for a `stop` line or the end of input, once it is told to start. It is a thread because
+/// standard input may be a pipe, a socket or a terminal.
+fn listen() -> std::io::Result<(mpsc::Sender<()>, oneshot::Receiver<EndReason>)> {
     let (tell, told) = oneshot::channel();
     let (begin, begun) = mpsc::channel();
     thread::Builder::new().spawn(move || {
@@ -343,13 +349,13 @@ fn listen() -> std::io::Result<(mpsc::Sender<()>, oneshot::Receiver<Because>)> {
         }
         let lines = BufReader::new(std::io::stdin()).lines();
         let stop = lines.map_while(Result::ok).any(|line| line == "stop");
-        let _ = tell.send(if stop { Because::Asked } else { Because::Abandoned });
+        let _ = tell.send(if stop { EndReason::Asked } else { EndReason::Abandoned });
     })?;
     Ok((begin, told))
 }
 
-/// Tells the daemon, when standard input is a socket that leads to one.
-pub fn report(report: &Report) {
+/// Reports to the daemon, if standard input is a socket that leads to one.
+pub fn report(report: &SupervisorReport) {
     let stdin = std::io::stdin();
     let socket = rustix::fs::fstat(&stdin).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
     let Some(mut other_end) =

@@ -1,4 +1,4 @@
-//! What a journal promises: what was asked for and what was begun survives restarts, tears and damage.
+//! What a journal guarantees: requests and begun attempts survive restarts, torn writes and damage.
 
 use std::fs;
 
@@ -90,7 +90,7 @@ fn duplicates_are_passed_over_and_gaps_refused() {
     let task = TaskId::new(1);
     assert_eq!(journal.commands(vec![submit(1, &task), submit(1, &task)]).expect("written").len(), 1);
     assert!(journal.commands(vec![submit(1, &task)]).expect("nothing new").is_empty());
-    assert!(matches!(journal.commands(vec![submit(3, &task)]), Err(Refused::Gap { expected: 2, got: 3 })));
+    assert!(matches!(journal.commands(vec![submit(3, &task)]), Err(JournalError::Gap { expected: 2, got: 3 })));
     journal.skip_to(10).expect("written");
     assert_eq!(journal.commands(vec![submit(10, &task)]).expect("written").len(), 1);
 }
@@ -130,7 +130,7 @@ fn damage_takes_only_what_it_hit_and_missing_commands_are_asked_for_again() {
     assert_eq!(known, [(first(&tasks[0]), false), (first(&tasks[2]), false), (first(&tasks[3]), true)]);
     assert_eq!((held.last_cmd_seq, held.ahead.len()), (1, 2));
     assert_eq!(fs::read_dir(folder.path().join("damaged")).expect("kept").count(), 1);
-    // Also after one more start the Board is asked from there on, and only what was lost is new.
+    // After one more start the Board is still asked from there on, and only what was lost counts as new.
     drop(journal);
     let journal = open(&folder);
     assert_eq!(journal.held(), held);
@@ -142,12 +142,12 @@ fn damage_takes_only_what_it_hit_and_missing_commands_are_asked_for_again() {
 
 #[test]
 fn a_stop_of_everything_that_comes_late_does_not_mean_what_came_after_it() {
-    let mut held = Held::default();
+    let mut held = JournalState::default();
     let [a, b] = [1, 2].map(TaskId::new);
-    held.add(Entry::Command(submit(1, &a)));
-    held.add(Entry::Command(submit(3, &b)));
+    held.add(JournalEntry::Command(submit(1, &a)));
+    held.add(JournalEntry::Command(submit(3, &b)));
     let stop = Command::StopAll { reason: "operator".to_owned() };
-    held.add(Entry::Command(Numbered { cmd_seq: 2, command: stop }));
+    held.add(JournalEntry::Command(Numbered { cmd_seq: 2, command: stop }));
     let stopped: Vec<bool> = held.attempts.iter().map(|held| held.stopped.is_some()).collect();
     assert_eq!((stopped, held.newer_than(2), held.last_cmd_seq), (vec![true, false], vec![first(&b)], 3));
 }

@@ -1,6 +1,6 @@
-//! The index of one agent's memory on the disk: `memory/{agentId}.sqlite`, full text and, where there are any, vectors.
+//! The index of one agent's memory on disk: `memory/{agentId}.sqlite`, with full text and, if there are any, vectors.
 //!
-//! A cache: it is made anew when it is gone, broken, or of another make. Refuses to know which files there are.
+//! A cache: it is rebuilt if it is missing, broken, or has another schema. Does not know which files there are.
 
 use std::{
     collections::HashMap,
@@ -18,14 +18,14 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 
-use super::{cut::Passage, places::Found, query};
+use super::{chunks::Passage, query, sources::SourceFile};
 use crate::{home::private_folder, workspace::hex};
 
-/// The make of this file: one of another is thrown away.
-const MAKE: i64 = 1;
+/// The version of the schema: a file with another one is thrown away.
+const SCHEMA_VERSION: i64 = 1;
 /// How long another process may hold the file.
-const BUSY: Duration = Duration::from_secs(5);
-/// A word in a title counts as three in a text.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// A word in a title counts as much as three in the text.
 const SCHEMA: &str = "
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, modified INTEGER NOT NULL,
     hash TEXT NOT NULL);
@@ -43,24 +43,24 @@ PRAGMA user_version = 1;
 
 /// Why the index did not answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum IndexError {
     #[error("{0}")]
     Disk(#[from] io::Error),
     #[error("{0}")]
     Database(#[from] sqlx::Error),
-    #[error("it is of another make")]
+    #[error("it is of another version")]
     Make,
 }
 
-impl Fault {
-    /// Whether the file itself is at fault: a new one may do.
+impl IndexError {
+    /// Whether the file itself is the cause, so that a new one may help.
     pub fn is_broken(&self) -> bool {
         match self {
             Self::Make => true,
             Self::Disk(_) => false,
             Self::Database(error) => {
                 let code = error.as_database_error().and_then(|error| error.code());
-                // SQL error (a table is missing), corrupt, no database.
+                // SQL error (such as a missing table), corrupt database, not a database.
                 code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| matches!(code & 0xff, 1 | 11 | 26))
                     || matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
             }
@@ -69,18 +69,18 @@ impl Fault {
 }
 
 /// An open index.
-pub struct Index {
+pub struct MemoryIndex {
     path: PathBuf,
-    /// Device and number of the file that is open.
+    /// Device and inode of the open file.
     identity: (u64, u64),
     db: SqliteConnection,
-    /// The vectors of a model by passage, while nothing changes.
+    /// The vectors of a model by passage, until something changes.
     vectors: Option<(String, Arc<Vec<(i64, Vec<u8>)>>)>,
 }
 
-/// What is known of a file.
+/// What is known about an indexed file.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct IndexedFile {
     pub size: u64,
     pub modified: i64,
     pub hash: String,
@@ -88,8 +88,8 @@ pub struct Known {
 
 /// A file to be indexed.
 #[derive(Debug)]
-pub struct Entry {
-    pub found: Found,
+pub struct IndexEntry {
+    pub found: SourceFile,
     pub hash: String,
     pub source: MemorySource,
     pub passages: Vec<Passage>,
@@ -97,7 +97,7 @@ pub struct Entry {
 
 /// A passage that was found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hit {
+pub struct PassageHit {
     pub path: String,
     pub source: MemorySource,
     pub title: String,
@@ -105,12 +105,12 @@ pub struct Hit {
     pub at: Option<Instant>,
 }
 
-impl Index {
-    /// Opens the index at `path`; what cannot be used there is replaced.
-    pub async fn open(path: &Path) -> Result<Self, Fault> {
+impl MemoryIndex {
+    /// Opens the index at `path`; an unusable file is replaced.
+    pub async fn open(path: &Path) -> Result<Self, IndexError> {
         match Self::try_open(path).await {
             Err(fault) if fault.is_broken() => {
-                tracing::warn!(file = %path.display(), "the index of memory is made anew: {fault}");
+                tracing::warn!(file = %path.display(), "the memory index is rebuilt: {fault}");
                 remove(path)?;
                 Self::try_open(path).await
             }
@@ -118,12 +118,12 @@ impl Index {
         }
     }
 
-    async fn try_open(path: &Path) -> Result<Self, Fault> {
+    async fn try_open(path: &Path) -> Result<Self, IndexError> {
         if let Some(folder) = path.parent() {
             private_folder(folder)?;
         }
         if !path.exists() {
-            // What a former file left beside it must not be taken for this one's.
+            // Side files that a former index left behind must not be mistaken for this one's.
             remove(path)?;
             OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
         }
@@ -131,44 +131,44 @@ impl Index {
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
-            .busy_timeout(BUSY)
+            .busy_timeout(BUSY_TIMEOUT)
             .pragma("cache_size", "-8192");
         let mut db = SqliteConnection::connect_with(&options).await?;
         let make = make(&mut db).await?;
         if make == 0 {
             let mut tx = db.begin_with("BEGIN IMMEDIATE").await?;
-            // Somebody else may have been faster.
+            // Another process may have been faster.
             if self::make(&mut tx).await? == 0 {
                 sqlx::raw_sql(SCHEMA).execute(&mut *tx).await?;
             }
             tx.commit().await?;
-        } else if make != MAKE {
-            return Err(Fault::Make);
+        } else if make != SCHEMA_VERSION {
+            return Err(IndexError::Make);
         }
         let meta = fs::metadata(path)?;
         Ok(Self { path: path.to_owned(), identity: (meta.dev(), meta.ino()), db, vectors: None })
     }
 
-    /// Whether the file that is open is the one that lies there.
+    /// Whether the open file is still the one at its path.
     pub fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
     }
 
-    /// What is indexed, by path.
-    pub async fn files(&mut self) -> Result<HashMap<String, Known>, Fault> {
+    /// The indexed files, by path.
+    pub async fn files(&mut self) -> Result<HashMap<String, IndexedFile>, IndexError> {
         let rows = sqlx::query("SELECT path, size, modified, hash FROM files").fetch_all(&mut self.db).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, known(row, 1)?))).collect()
     }
 
-    /// The same of one file.
-    pub async fn file(&mut self, path: &str) -> Result<Option<Known>, Fault> {
+    /// The indexed file at `path`.
+    pub async fn file(&mut self, path: &str) -> Result<Option<IndexedFile>, IndexError> {
         let sql = "SELECT size, modified, hash FROM files WHERE path = ?1";
         let row = sqlx::query(sql).bind(path).fetch_optional(&mut self.db).await?;
         row.map(|row| known(&row, 0)).transpose()
     }
 
-    /// Indexes files anew, all or none of them.
-    pub async fn put(&mut self, entries: &[Entry]) -> Result<(), Fault> {
+    /// Replaces the index entries of these files, all or none of them.
+    pub async fn put(&mut self, entries: &[IndexEntry]) -> Result<(), IndexError> {
         self.vectors = None;
         let mut tx = self.db.begin_with("BEGIN IMMEDIATE").await?;
         for entry in entries {
@@ -197,16 +197,16 @@ impl Index {
         Ok(())
     }
 
-    /// A file that says what it said, written again.
-    pub async fn restamp(&mut self, found: &Found) -> Result<(), Fault> {
+    /// Updates the time stamp of a file that was rewritten with the same content.
+    pub async fn restamp(&mut self, found: &SourceFile) -> Result<(), IndexError> {
         let sql = "UPDATE files SET size = ?2, modified = ?3 WHERE path = ?1";
         let size = i64::try_from(found.size).unwrap_or(i64::MAX);
         sqlx::query(sql).bind(&found.path).bind(size).bind(found.modified).execute(&mut self.db).await?;
         Ok(())
     }
 
-    /// Forgets files.
-    pub async fn remove(&mut self, paths: &[String]) -> Result<(), Fault> {
+    /// Removes files from the index.
+    pub async fn remove(&mut self, paths: &[String]) -> Result<(), IndexError> {
         self.vectors = None;
         let mut tx = self.db.begin_with("BEGIN IMMEDIATE").await?;
         for path in paths {
@@ -216,8 +216,12 @@ impl Index {
         Ok(())
     }
 
-    /// The passages that an expression finds, best first: id, how well it fits, and when it was.
-    pub async fn matching(&mut self, expression: &str, most: u32) -> Result<Vec<(i64, f64, Option<Instant>)>, Fault> {
+    /// The passages that match an expression, best first: id, score, and time.
+    pub async fn matching(
+        &mut self,
+        expression: &str,
+        most: u32,
+    ) -> Result<Vec<(i64, f64, Option<Instant>)>, IndexError> {
         let sql = "SELECT m.rowid, m.rank, p.at FROM (SELECT rowid, rank FROM words WHERE words MATCH ?1 ORDER BY rank \
                    LIMIT ?2) AS m JOIN passages AS p ON p.id = m.rowid ORDER BY m.rank";
         let rows = sqlx::query(sql).bind(expression).bind(most).fetch_all(&mut self.db).await?;
@@ -229,12 +233,12 @@ impl Index {
     }
 
     /// A passage by its id.
-    pub async fn passage(&mut self, id: i64) -> Result<Option<Hit>, Fault> {
+    pub async fn passage(&mut self, id: i64) -> Result<Option<PassageHit>, IndexError> {
         let sql = "SELECT f.path, p.source, p.title, p.body, p.at FROM passages AS p JOIN files AS f ON f.id = p.file \
                    WHERE p.id = ?1";
         let Some(row) = sqlx::query(sql).bind(id).fetch_optional(&mut self.db).await? else { return Ok(None) };
         let at: Option<i64> = row.try_get(4)?;
-        Ok(Some(Hit {
+        Ok(Some(PassageHit {
             path: row.try_get(0)?,
             source: source(row.try_get(1)?),
             title: row.try_get(2)?,
@@ -243,14 +247,14 @@ impl Index {
         }))
     }
 
-    /// How many passages there are.
-    pub async fn count(&mut self) -> Result<u64, Fault> {
+    /// The number of passages.
+    pub async fn count(&mut self) -> Result<u64, IndexError> {
         let row = sqlx::query("SELECT count(*) FROM passages").fetch_one(&mut self.db).await?;
         Ok(u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0))
     }
 
-    /// Passages that `model` has not seen: their hashes and texts.
-    pub async fn unseen(&mut self, model: &str, most: u32) -> Result<Vec<(String, String)>, Fault> {
+    /// Passages without a vector of `model`: their hashes and texts.
+    pub async fn unseen(&mut self, model: &str, most: u32) -> Result<Vec<(String, String)>, IndexError> {
         let sql = "SELECT hash, min(title), min(body) FROM passages WHERE NOT EXISTS (SELECT 1 FROM vectors AS v \
                    WHERE v.model = ?1 AND v.hash = passages.hash) GROUP BY hash LIMIT ?2";
         let rows = sqlx::query(sql).bind(model).bind(most).fetch_all(&mut self.db).await?;
@@ -261,8 +265,8 @@ impl Index {
         rows.iter().map(row).collect()
     }
 
-    /// Keeps what `model` makes of texts.
-    pub async fn keep(&mut self, model: &str, vectors: &[(String, Vec<u8>)]) -> Result<(), Fault> {
+    /// Stores vectors that `model` computed.
+    pub async fn keep(&mut self, model: &str, vectors: &[(String, Vec<u8>)]) -> Result<(), IndexError> {
         self.vectors = None;
         let mut tx = self.db.begin_with("BEGIN IMMEDIATE").await?;
         for (hash, vector) in vectors {
@@ -273,15 +277,15 @@ impl Index {
         Ok(())
     }
 
-    /// Forgets vectors of other models, and of texts that are gone.
-    pub async fn sweep(&mut self, model: &str) -> Result<(), Fault> {
+    /// Deletes vectors of other models, and of texts that are gone.
+    pub async fn sweep(&mut self, model: &str) -> Result<(), IndexError> {
         let sql = "DELETE FROM vectors WHERE model <> ?1 OR hash NOT IN (SELECT hash FROM passages)";
         sqlx::query(sql).bind(model).execute(&mut self.db).await?;
         Ok(())
     }
 
-    /// The vectors of all passages that `model` has seen.
-    pub async fn vectors(&mut self, model: &str) -> Result<Arc<Vec<(i64, Vec<u8>)>>, Fault> {
+    /// The vectors of all passages that have one of `model`.
+    pub async fn vectors(&mut self, model: &str) -> Result<Arc<Vec<(i64, Vec<u8>)>>, IndexError> {
         if let Some((of, vectors)) = &self.vectors
             && of == model
         {
@@ -289,14 +293,14 @@ impl Index {
         }
         let sql = "SELECT p.id, v.vector FROM vectors AS v JOIN passages AS p ON p.hash = v.hash WHERE v.model = ?1";
         let rows = sqlx::query(sql).bind(model).fetch_all(&mut self.db).await?;
-        let all: Result<Vec<_>, Fault> = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect();
+        let all: Result<Vec<_>, IndexError> = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect();
         let all = Arc::new(all?);
         self.vectors = Some((model.to_owned(), all.clone()));
         Ok(all)
     }
 }
 
-/// Removes an index with everything beside it.
+/// Removes an index with all of its files.
 pub fn remove(path: &Path) -> io::Result<()> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();
@@ -309,11 +313,11 @@ pub fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-async fn make(db: &mut SqliteConnection) -> Result<i64, Fault> {
+async fn make(db: &mut SqliteConnection) -> Result<i64, IndexError> {
     Ok(sqlx::query("PRAGMA user_version").fetch_one(db).await?.try_get(0)?)
 }
 
-async fn drop_file(db: &mut SqliteConnection, path: &str) -> Result<(), Fault> {
+async fn drop_file(db: &mut SqliteConnection, path: &str) -> Result<(), IndexError> {
     let sql = "DELETE FROM words WHERE rowid IN (SELECT p.id FROM passages AS p JOIN files AS f ON f.id = p.file \
                WHERE f.path = ?1)";
     sqlx::query(sql).bind(path).execute(&mut *db).await?;
@@ -323,10 +327,10 @@ async fn drop_file(db: &mut SqliteConnection, path: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn known(row: &SqliteRow, from: usize) -> Result<Known, Fault> {
+fn known(row: &SqliteRow, from: usize) -> Result<IndexedFile, IndexError> {
     let size: i64 = row.try_get(from)?;
     let size = u64::try_from(size).unwrap_or(0);
-    Ok(Known { size, modified: row.try_get(from + 1)?, hash: row.try_get(from + 2)? })
+    Ok(IndexedFile { size, modified: row.try_get(from + 1)?, hash: row.try_get(from + 2)? })
 }
 
 fn number(source: MemorySource) -> i64 {

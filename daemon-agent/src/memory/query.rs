@@ -1,20 +1,20 @@
-//! What somebody looks for, as words: nothing that is typed is a command to the index, and nothing is an error.
+//! Turns a search into words: nothing that is typed is index syntax, and nothing is an error.
 
 use std::collections::BTreeSet;
 
-/// Words of a query that count.
-const MOST: usize = 32;
+/// Most words of a query that are used.
+const MAX_WORDS: usize = 32;
 /// Longest word, characters.
-const LONGEST: usize = 64;
-/// Words shorter than this stand for themselves alone, characters.
-const STEM: usize = 3;
+const MAX_WORD_CHARS: usize = 64;
+/// Shorter words match only exactly, characters.
+const MIN_PREFIX_CHARS: usize = 3;
 /// Longest excerpt, characters.
-pub const EXCERPT: usize = 600;
-/// How much of an excerpt may stand before what was found, characters.
-const BEFORE: usize = 160;
+pub const MAX_EXCERPT_CHARS: usize = 600;
+/// Most of an excerpt that may precede the match, characters.
+const EXCERPT_LEAD_CHARS: usize = 160;
 
-/// Words that stand in nearly every text: they count only when there is no other.
-const COMMON: &[&str] = &[
+/// Words that occur in nearly every text: they are used only if there is no other.
+const COMMON_WORDS: &[&str] = &[
     "a", "about", "all", "also", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "for", "from",
     "has", "have", "how", "i", "if", "in", "into", "is", "it", "its", "me", "my", "no", "not", "of", "on", "or", "our",
     "please", "should", "so", "that", "the", "their", "then", "there", "this", "to", "up", "us", "was", "we", "what",
@@ -28,38 +28,38 @@ const COMMON: &[&str] = &[
 pub fn words(query: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let all = query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    let all = all.map(|word| word.chars().take(LONGEST).collect::<String>().to_lowercase());
+    let all = all.map(|word| word.chars().take(MAX_WORD_CHARS).collect::<String>().to_lowercase());
     let mut found: Vec<String> = Vec::new();
     let mut common: Vec<String> = Vec::new();
     for word in all.filter(|word| seen.insert(word.clone())) {
-        let kept = if COMMON.contains(&word.as_str()) { &mut common } else { &mut found };
-        if kept.len() < MOST {
+        let kept = if COMMON_WORDS.contains(&word.as_str()) { &mut common } else { &mut found };
+        if kept.len() < MAX_WORDS {
             kept.push(word);
         }
     }
     if found.is_empty() { common } else { found }
 }
 
-/// An expression for passages that have all of the words.
+/// An expression for passages that contain all of the words.
 pub fn all(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" AND ")
 }
 
-/// An expression for passages that have one of them, or a word that begins with one.
+/// An expression for passages that contain one of them, or a word that begins with one.
 pub fn any(words: &[String]) -> String {
     let one = |word: &String| {
-        let begins = if word.chars().count() >= STEM { "*" } else { "" };
+        let begins = if word.chars().count() >= MIN_PREFIX_CHARS { "*" } else { "" };
         format!("{}{begins}", quoted(word))
     };
     words.iter().map(one).collect::<Vec<_>>().join(" OR ")
 }
 
-/// A string of the index's language: between quotes nothing has a meaning, and words hold no quotes.
+/// A string in the index's query language: nothing between quotes is syntax, and words contain no quotes.
 fn quoted(word: &str) -> String {
     format!("\"{}\"", spaced(word).replace('"', ""))
 }
 
-/// `text` with room between the characters of scripts that write none between words: each counts as a word.
+/// `text` with spaces between the characters of scripts that do not separate words: each counts as a word.
 pub fn spaced(text: &str) -> String {
     if !text.chars().any(is_dense) {
         return text.to_owned();
@@ -80,30 +80,30 @@ fn is_dense(c: char) -> bool {
     matches!(c, '\u{0e00}'..='\u{0e7f}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// At most [`EXCERPT`] characters of a text, around the first place where one of the words stands.
+/// At most [`MAX_EXCERPT_CHARS`] characters of a text, around the first occurrence of one of the words.
 pub fn excerpt(text: &str, words: &[String]) -> String {
     let text = text.trim();
-    if text.chars().count() <= EXCERPT {
+    if text.chars().count() <= MAX_EXCERPT_CHARS {
         return text.to_owned();
     }
     let hit = first(text, words).unwrap_or(0);
-    let before = text[..hit].char_indices().rev().nth(BEFORE).map_or(0, |(at, _)| at);
-    // From the beginning of a line or a word.
+    let before = text[..hit].char_indices().rev().nth(EXCERPT_LEAD_CHARS).map_or(0, |(at, _)| at);
+    // Start at the beginning of a line or a word.
     let lead = &text[before..hit];
     let skip = lead.find('\n').or_else(|| lead.find(' ')).map_or(0, |at| at + 1);
     let from = if before == 0 { 0 } else { before + skip };
     let rest = &text[from..];
-    let room = EXCERPT - 2;
+    let room = MAX_EXCERPT_CHARS - 2;
     let cut = rest.char_indices().nth(room).map_or(rest, |(end, _)| {
         let piece = &rest[..end];
-        // To the end of a word.
+        // Stop at the end of a word.
         piece.rfind(char::is_whitespace).filter(|at| *at > end / 2).map_or(piece, |at| &piece[..at])
     });
     let (open, close) = (if from > 0 { "…" } else { "" }, if cut.len() < rest.len() { "…" } else { "" });
     format!("{open}{}{close}", cut.trim_end())
 }
 
-/// Where the first of the words stands, as it is or with another ending.
+/// Where the first of the words occurs, as it is or with another ending.
 fn first(text: &str, words: &[String]) -> Option<usize> {
     let stems: Vec<&str> = words.iter().map(|word| stem(word)).collect();
     let mut at = 0;
@@ -117,7 +117,7 @@ fn first(text: &str, words: &[String]) -> Option<usize> {
     None
 }
 
-/// A word without what its endings may be.
+/// A word without its possible endings.
 fn stem(word: &str) -> &str {
     let count = word.chars().count();
     let kept = if count > 6 { count - 2 } else { count };
@@ -134,8 +134,8 @@ mod tests {
         assert_eq!(words("to be or not to be"), ["to", "be", "or", "not"]);
         assert_eq!(words("NEAR(a b) \"x* -:^{}"), ["near", "b", "x"]);
         assert!(words("🎉 … \u{0}\"'").is_empty() && words("").is_empty());
-        assert_eq!(words(&"long".repeat(2_500))[0].chars().count(), LONGEST);
-        assert_eq!(words(&(0..2_000).map(|n| format!("w{n} ")).collect::<String>()).len(), MOST);
+        assert_eq!(words(&"long".repeat(2_500))[0].chars().count(), MAX_WORD_CHARS);
+        assert_eq!(words(&(0..2_000).map(|n| format!("w{n} ")).collect::<String>()).len(), MAX_WORDS);
     }
 
     #[test]
@@ -150,10 +150,13 @@ mod tests {
         let text = format!("{} The deployment needs a key. {}", "before ".repeat(200), "after ".repeat(300));
         let found = excerpt(&text, &words("deployments"));
         assert!(found.contains("The deployment needs a key."), "{found}");
-        assert!(found.starts_with('…') && found.ends_with('…') && found.chars().count() <= EXCERPT, "{found}");
+        assert!(
+            found.starts_with('…') && found.ends_with('…') && found.chars().count() <= MAX_EXCERPT_CHARS,
+            "{found}"
+        );
         assert_eq!(excerpt(" short ", &[]), "short");
         for text in ["日本語".repeat(900), "x".repeat(5_000), "ä\n".repeat(2_000)] {
-            assert!(excerpt(&text, &words("本")).chars().count() <= EXCERPT);
+            assert!(excerpt(&text, &words("本")).chars().count() <= MAX_EXCERPT_CHARS);
         }
     }
 }

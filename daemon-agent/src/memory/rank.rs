@@ -1,35 +1,35 @@
-//! In which order found passages are told.
+//! The order in which found passages are returned.
 
 use std::collections::HashMap;
 
 use protocol::Instant;
 
-/// How much more something of this moment counts than something old.
-const RECENT: f64 = 0.25;
-/// After so many days half of it is gone.
-const HALF_LIFE: f64 = 60.0;
-const DAY: f64 = 86_400_000.0;
-/// How far apart neighbours of a list are when lists are mixed: the usual constant of reciprocal rank fusion.
-const FUSION: f64 = 60.0;
+/// How much more a passage of this moment counts than an old one.
+const RECENCY_WEIGHT: f64 = 0.25;
+/// Days after which half of that bonus is gone.
+const HALF_LIFE_DAYS: f64 = 60.0;
+const DAY_MS: f64 = 86_400_000.0;
+/// How far apart neighbours in a list are when lists are merged: the usual constant of reciprocal rank fusion.
+const FUSION_CONSTANT: f64 = 60.0;
 
-/// Best first, what is recent a little before what is as good.
+/// Sorts best first; recent passages come a little before equally good older ones.
 pub fn recent_first(found: &mut [(i64, f64, Option<Instant>)], now: Instant) {
     let weight = |(_, score, at): &(i64, f64, Option<Instant>)| {
         let bonus = at.map_or(0.0, |at| {
-            let days = (now.millis() - at.millis()).max(0) as f64 / DAY;
-            RECENT * 0.5_f64.powf(days / HALF_LIFE)
+            let days = (now.millis() - at.millis()).max(0) as f64 / DAY_MS;
+            RECENCY_WEIGHT * 0.5_f64.powf(days / HALF_LIFE_DAYS)
         });
         score * (1.0 + bonus)
     };
     found.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(b.2.cmp(&a.2)).then(a.0.cmp(&b.0)));
 }
 
-/// One order of several: what stands high in one of them stands high, and higher in both.
+/// Merges several orders into one: what ranks high in one list ranks high, and higher if it does so in several.
 pub fn fused(lists: &[Vec<i64>]) -> Vec<i64> {
     let mut scores: HashMap<i64, f64> = HashMap::new();
     for list in lists {
         for (n, id) in list.iter().enumerate() {
-            *scores.entry(*id).or_default() += 1.0 / (FUSION + n as f64);
+            *scores.entry(*id).or_default() += 1.0 / (FUSION_CONSTANT + n as f64);
         }
     }
     let mut all: Vec<(i64, f64)> = scores.into_iter().collect();

@@ -1,44 +1,44 @@
-//! What of the memory goes with a request: the curated file, the newest logs, what is found for the goal, and what the caller
-//! sent, each within its share of tokens.
+//! What of the memory goes with a request: the curated file, the newest logs, what is found for the goal, and what the
+//! caller sent, each within its share of tokens.
 
 use std::time::Duration;
 
 use protocol::{Excerpt, TaskSubmit, text, tokens};
 use serde_json::Value;
 
-use super::{Memory, cut, daily, index::Hit, places, query};
+use super::{Memory, chunks, daily_log, index::PassageHit, query, sources};
 
 /// Tokens for `MEMORY.md`.
-const CURATED: u64 = 2_000;
-/// Tokens for the logs of days together.
-const DAILY: u64 = 1_000;
-/// Logs of days.
-const DAYS: usize = 2;
-/// Tokens for what is found.
-const FOUND: u64 = 600;
-/// Passages that are found.
-const PASSAGES: usize = 5;
+const CURATED_TOKENS: u64 = 2_000;
+/// Tokens for all daily logs together.
+const DAILY_TOKENS: u64 = 1_000;
+/// Most daily logs.
+const MAX_DAILY_LOGS: usize = 2;
+/// Tokens for what is found for the goal.
+const FOUND_TOKENS: u64 = 600;
+/// Most passages that are found for the goal.
+const MAX_PASSAGES: usize = 5;
 /// Tokens for what the caller sent.
-const GIVEN: u64 = 4_000;
-/// What goes with a request is not waited for longer than this.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of a token, as they are estimated.
-const TOKEN: u64 = 4;
+const GIVEN_TOKENS: u64 = 4_000;
+/// How long a request waits for the search.
+const RECALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Estimated bytes per token.
+const BYTES_PER_TOKEN: u64 = 4;
 
-/// What goes with a request, in its order.
+/// The excerpts that go with a request, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Recall(pub Vec<Item>);
+pub struct Recall(pub Vec<RecalledExcerpt>);
 
 /// One excerpt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Item {
+pub struct RecalledExcerpt {
     pub excerpt: Excerpt,
-    /// Of one that was cut: how many tokens it has whole.
+    /// Tokens of the whole text, if this is only a part of it.
     pub of: Option<u64>,
 }
 
-impl Item {
-    /// What it costs.
+impl RecalledExcerpt {
+    /// Its size in tokens.
     pub fn tokens(&self) -> u64 {
         tokens::estimate(&self.excerpt.text)
     }
@@ -48,27 +48,27 @@ impl Item {
         Self { excerpt, of: None }
     }
 
-    /// As many paragraphs as fit, and a word about the others.
+    /// As many paragraphs as fit, and a remark about the rest.
     fn within(path: &str, title: &str, text: &str, most: u64) -> Self {
         let text = text.trim();
         let of = tokens::estimate(text);
         if of <= most {
             return Self::whole(path, title, text);
         }
-        let room = usize::try_from(most * TOKEN).unwrap_or(usize::MAX).saturating_sub(80);
-        let kept = cut::head_of_paragraphs(text, room);
+        let room = usize::try_from(most * BYTES_PER_TOKEN).unwrap_or(usize::MAX).saturating_sub(80);
+        let kept = chunks::head_of_paragraphs(text, room);
         let told = format!("{kept}\n\n[… {} of {of} tokens left out …]", of - tokens::estimate(kept).min(of));
         Self { of: Some(of), ..Self::whole(path, title, &told) }
     }
 }
 
 impl Memory {
-    /// What goes with this attempt's requests. What cannot be read or found in time is left out.
+    /// The excerpts for this attempt's requests. What cannot be read or found in time is left out.
     pub async fn recall(&self, submit: &TaskSubmit) -> Recall {
         let memory = self.clone();
         let agent = submit.agent_id.clone();
         let reading = tokio::task::spawn_blocking(move || memory.standing(&agent));
-        let mut items = match tokio::time::timeout(PATIENCE, reading).await {
+        let mut items = match tokio::time::timeout(RECALL_TIMEOUT, reading).await {
             Ok(Ok(items)) => items,
             _ => Vec::new(),
         };
@@ -77,22 +77,24 @@ impl Memory {
         Recall(items)
     }
 
-    /// The curated file in force and the newest logs. Blocks.
-    fn standing(&self, agent: &str) -> Vec<Item> {
+    /// The curated file in force, and the newest logs. Blocks.
+    fn standing(&self, agent: &str) -> Vec<RecalledExcerpt> {
         let (home, workspace) = (&self.shared.home, &self.shared.workspace);
-        let curated = places::curated(agent).into_iter().find_map(|path| places::read(home, workspace, &path));
+        let curated = sources::curated(agent).into_iter().find_map(|path| sources::read(home, workspace, &path));
         let curated = curated.filter(|text| !text.text.trim().is_empty());
-        let mut items: Vec<Item> =
-            curated.map(|text| Item::within(&text.found.path, "", &text.text, CURATED)).into_iter().collect();
+        let mut items: Vec<RecalledExcerpt> = curated
+            .map(|text| RecalledExcerpt::within(&text.found.path, "", &text.text, CURATED_TOKENS))
+            .into_iter()
+            .collect();
         let today = self.local().date();
-        let mut days = places::days(workspace);
+        let mut days = sources::days(workspace);
         days.retain(|day| *day <= today);
         days.sort_unstable();
-        let mut left = DAILY;
+        let mut left = DAILY_TOKENS;
         let mut logs = Vec::new();
-        for day in days.into_iter().rev().take(DAYS) {
-            let path = format!("workspace/{}", daily::path(day));
-            let Some(text) = places::read(home, workspace, &path) else { continue };
+        for day in days.into_iter().rev().take(MAX_DAILY_LOGS) {
+            let path = format!("workspace/{}", daily_log::path(day));
+            let Some(text) = sources::read(home, workspace, &path) else { continue };
             logs.extend(newest(&path, &text.text, &mut left));
         }
         items.extend(logs.into_iter().rev());
@@ -100,11 +102,11 @@ impl Memory {
     }
 
     /// What is found for the goal and does not go with the request anyway.
-    async fn related(&self, submit: &TaskSubmit, sent: &[Item]) -> Vec<Item> {
+    async fn related(&self, submit: &TaskSubmit, sent: &[RecalledExcerpt]) -> Vec<RecalledExcerpt> {
         let (memory, agent, goal) = (self.clone(), submit.agent_id.clone(), submit.goal.clone());
-        // On its own: an index that is being made goes on when nobody waits any more.
+        // A task of its own: an index that is being built continues even if nobody waits any more.
         let search = tokio::spawn(async move { memory.find(&agent, text::head(&goal, 2_000), 20).await });
-        let hits = match tokio::time::timeout(PATIENCE, search).await {
+        let hits = match tokio::time::timeout(RECALL_TIMEOUT, search).await {
             Ok(Ok(Ok(found))) => found.hits,
             Ok(Ok(Err(_)) | Err(_)) => return Vec::new(),
             Err(_) => {
@@ -115,19 +117,19 @@ impl Memory {
         let own = format!("/{}.jsonl", submit.session_id);
         let words = query::words(&submit.goal);
         let known: Vec<String> = sent.iter().map(|item| plain(&item.excerpt.text)).collect();
-        let mut left = FOUND;
+        let mut left = FOUND_TOKENS;
         let mut items = Vec::new();
-        let fresh = |hit: &Hit| {
-            // Its own conversation goes along anyway.
+        let fresh = |hit: &PassageHit| {
+            // The session's own conversation is sent anyway.
             let body = plain(&hit.body);
             !hit.path.ends_with(&own) && !body.is_empty() && !known.iter().any(|text| text.contains(&body))
         };
         for hit in hits.into_iter().filter(fresh) {
             let text = query::excerpt(&hit.body, &words);
-            // What was asked in a conversation is its first line, too.
+            // The title of a conversation passage may repeat its first line.
             let title = if text.starts_with(&hit.title) { "" } else { hit.title.as_str() };
-            let item = Item::whole(&hit.path, title, &text);
-            if items.len() == PASSAGES || item.tokens() > left {
+            let item = RecalledExcerpt::whole(&hit.path, title, &text);
+            if items.len() == MAX_PASSAGES || item.tokens() > left {
                 break;
             }
             left -= item.tokens();
@@ -137,20 +139,20 @@ impl Memory {
     }
 }
 
-/// The newest entries of a log that fit into what is left.
-fn newest(path: &str, markdown: &str, left: &mut u64) -> Option<Item> {
-    let whole = tokens::estimate(cut::shown(markdown).trim());
+/// The newest entries of a log that fit into the remaining tokens.
+fn newest(path: &str, markdown: &str, left: &mut u64) -> Option<RecalledExcerpt> {
+    let whole = tokens::estimate(chunks::shown(markdown).trim());
     let entries: Vec<String> =
-        cut::sections(markdown, 2).into_iter().map(|section| cut::shown(section).trim().to_owned()).collect();
+        chunks::sections(markdown, 2).into_iter().map(|section| chunks::shown(section).trim().to_owned()).collect();
     let mut kept: Vec<String> = Vec::new();
     for entry in entries.iter().rev().filter(|entry| !entry.is_empty()) {
         let cost = tokens::estimate(entry) + 1;
         if cost > *left {
-            // The newest of all is told at least in part.
+            // The newest entry is included at least in part.
             if kept.is_empty() && *left > 100 {
-                let part = Item::within(path, "", entry, *left - 1);
+                let part = RecalledExcerpt::within(path, "", entry, *left - 1);
                 *left = 0;
-                return Some(Item { of: Some(whole), ..part });
+                return Some(RecalledExcerpt { of: Some(whole), ..part });
             }
             break;
         }
@@ -160,12 +162,13 @@ fn newest(path: &str, markdown: &str, left: &mut u64) -> Option<Item> {
     kept.reverse();
     let all = entries.iter().filter(|entry| !entry.is_empty()).count();
     let text = kept.join("\n\n");
-    (!text.is_empty()).then(|| Item { of: (kept.len() < all).then_some(whole), ..Item::whole(path, "", &text) })
+    (!text.is_empty())
+        .then(|| RecalledExcerpt { of: (kept.len() < all).then_some(whole), ..RecalledExcerpt::whole(path, "", &text) })
 }
 
 /// What the caller sent: excerpts, or anything else as it is.
-fn given(sent: &[Value]) -> Vec<Item> {
-    let mut left = GIVEN;
+fn given(sent: &[Value]) -> Vec<RecalledExcerpt> {
+    let mut left = GIVEN_TOKENS;
     let mut items = Vec::new();
     for value in sent {
         let excerpt = match value {
@@ -180,16 +183,16 @@ fn given(sent: &[Value]) -> Vec<Item> {
             continue;
         }
         let (path, title) = (text::head(&excerpt.path, 200), text::head(&excerpt.title, 200));
-        let item = Item::within(path, title, &excerpt.text, left);
+        let item = RecalledExcerpt::within(path, title, &excerpt.text, left);
         left = left.saturating_sub(item.tokens());
         items.push(item);
     }
     items
 }
 
-/// A text by its words alone, to see whether another holds it.
+/// A text reduced to its words, to check whether another text contains it.
 fn plain(text: &str) -> String {
-    cut::shown(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    chunks::shown(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -201,10 +204,10 @@ mod tests {
     #[test]
     fn what_is_cut_ends_at_a_paragraph_and_says_so() {
         let text = (0..100).map(|n| format!("paragraph {n} says a little\n\n")).collect::<String>();
-        let item = Item::within("MEMORY.md", "", &text, 200);
+        let item = RecalledExcerpt::within("MEMORY.md", "", &text, 200);
         assert!(item.tokens() <= 200 && item.of == Some(tokens::estimate(text.trim())), "{item:?}");
         assert!(item.excerpt.text.contains("a little\n\n[… ") && item.excerpt.text.ends_with("tokens left out …]"));
-        assert_eq!(Item::within("m", "", " short ", 200), Item::whole("m", "", "short"));
+        assert_eq!(RecalledExcerpt::within("m", "", " short ", 200), RecalledExcerpt::whole("m", "", "short"));
     }
 
     #[test]
@@ -243,6 +246,6 @@ mod tests {
         let told: Vec<_> = items.iter().map(|item| (item.excerpt.path.as_str(), item.excerpt.text.as_str())).collect();
         assert_eq!(told, [("request", "tabs"), ("notes", "spaces"), ("request", "{\n  \"a\": 1\n}")]);
         let masses = given(&[json!("x".repeat(1_000_000)), json!("y")]);
-        assert!(masses.iter().map(Item::tokens).sum::<u64>() <= GIVEN + 1);
+        assert!(masses.iter().map(RecalledExcerpt::tokens).sum::<u64>() <= GIVEN_TOKENS + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! A memory as agents and people use it: on real files, with a real index.
+//! A memory as agents and people use it: with real files and a real index.
 
 use std::{fs, path::PathBuf};
 
@@ -9,34 +9,34 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    config::{Api, Config},
-    model::endpoint::{Endpoint, Reply},
-    workspace::By,
+    config::{Config, ProviderApi},
+    model::scripted::{ScriptedProvider, ScriptedReply},
+    workspace::Author,
 };
 
 /// 2026-03-01T12:00:00Z.
 const NOON: i64 = 1_772_366_400_000;
 
-struct Desk {
+struct Fixture {
     folder: tempfile::TempDir,
     memory: Memory,
-    files: watch::Sender<Arc<Snapshot>>,
+    files: watch::Sender<Arc<ConfigSnapshot>>,
 }
 
-impl Desk {
+impl Fixture {
     fn new(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let home = Home::at(folder.path());
         home.open().expect("a home");
-        let snapshot = Snapshot { config: Arc::default(), agents: BTreeMap::new(), error: None };
+        let snapshot = ConfigSnapshot { config: Arc::default(), agents: BTreeMap::new(), error: None };
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         let memory = Memory::new(home.clone(), Workspace::open(&home), Clock::fixed(At(NOON)), receiver);
-        let desk = Self { folder, memory, files: sender };
-        files.iter().for_each(|(path, text)| desk.write(path, text));
-        desk
+        let fixture = Self { folder, memory, files: sender };
+        files.iter().for_each(|(path, text)| fixture.write(path, text));
+        fixture
     }
 
-    /// The same home with a memory that knows nothing of it.
+    /// The same home with a memory that has read nothing yet.
     fn anew(self) -> Self {
         let home = Home::at(self.folder.path());
         let memory = Memory::new(home.clone(), Workspace::open(&home), Clock::fixed(At(NOON)), self.files.subscribe());
@@ -62,16 +62,16 @@ impl Desk {
         self.memory.search(&asked).await.expect("an answer")
     }
 
-    /// Where it is found, best first.
+    /// Where matches lie, best first.
     async fn places(&self, query: &str) -> Vec<String> {
         self.search(query).await.items.into_iter().map(|item| item.path).collect()
     }
 
-    fn embed_with(&self, endpoint: Option<&Endpoint>) {
-        let providers = endpoint.map(|endpoint| ("lab".to_owned(), endpoint.provider(Api::OpenAi)));
+    fn embed_with(&self, endpoint: Option<&ScriptedProvider>) {
+        let providers = endpoint.map(|endpoint| ("lab".to_owned(), endpoint.provider(ProviderApi::OpenAi)));
         let embeddings = endpoint.map(|_| "lab/small".to_owned());
         let config = Config { providers: providers.into_iter().collect(), embeddings, ..Config::default() };
-        self.files.send_modify(|now| *now = Arc::new(Snapshot { config: Arc::new(config), ..(**now).clone() }));
+        self.files.send_modify(|now| *now = Arc::new(ConfigSnapshot { config: Arc::new(config), ..(**now).clone() }));
     }
 }
 
@@ -81,13 +81,13 @@ fn submit(goal: &str) -> TaskSubmit {
     serde_json::from_value(base).expect("a task")
 }
 
-fn story(attempt: &Running) -> Story {
-    Story {
+fn task_summary(attempt: &Running) -> TaskSummary {
+    TaskSummary {
         attempt: attempt.clone(),
         session_id: "ses_1".to_owned(),
         agent_id: "dev".to_owned(),
         goal: "Mend the turbine".to_owned(),
-        outcome: Outcome::Completed("It turns.".to_owned()),
+        outcome: SummaryOutcome::Completed("It turns.".to_owned()),
         decisions: vec![],
         artifacts: vec![],
         plan: None,
@@ -99,7 +99,7 @@ async fn all_that_is_remembered_is_found_with_where_it_stands() {
     let goal = json!({ "at": "2026-02-28T10:00:00.000Z", "type": "goal", "text": "Find the leak" });
     let output = json!({ "type": "tool-result", "result": "the pump says zebra" });
     let said = json!({ "type": "text", "text": "The pump leaks." });
-    let desk = Desk::new(&[
+    let fixture = Fixture::new(&[
         ("workspace/MEMORY.md", "# Memory\n\n## Building\n\nRun `make giraffe` first.\n"),
         ("agents/dev/MEMORY.md", "The elephant is mine.\n"),
         (
@@ -113,7 +113,7 @@ async fn all_that_is_remembered_is_found_with_where_it_stands() {
         ("config.yaml", "# giraffe elephant pump\n"),
         ("workspace/notes.md", "giraffe elephant pump"),
     ]);
-    let giraffe = desk.search("GIRAFFE?").await;
+    let giraffe = fixture.search("GIRAFFE?").await;
     assert_eq!((giraffe.items.len(), giraffe.known, giraffe.ranking), (1, 4, Ranking::Text));
     let item = &giraffe.items[0];
     assert_eq!(
@@ -121,24 +121,24 @@ async fn all_that_is_remembered_is_found_with_where_it_stands() {
         (MemorySource::Curated, "workspace/MEMORY.md", "Building")
     );
     assert_eq!(item.excerpt, "Run `make giraffe` first.");
-    assert_eq!(desk.places("elephant").await, ["agents/dev/MEMORY.md"]);
-    let pump = desk.search("pump").await.items;
+    assert_eq!(fixture.places("elephant").await, ["agents/dev/MEMORY.md"]);
+    let pump = fixture.search("pump").await.items;
     assert_eq!(pump.len(), 2, "{pump:?}");
     let session = pump.iter().find(|item| item.source == MemorySource::Session).expect("the session");
     assert_eq!((session.session_id.as_deref(), session.title.as_str()), (Some("ses_7"), "Find the leak"));
     assert_eq!(session.at.map(|at| at.to_string()).as_deref(), Some("2026-02-28T10:00:00.000Z"));
-    assert!(desk.search("zebra").await.items.is_empty(), "what tools say is not remembered");
-    assert!(desk.search("task_1").await.items.is_empty(), "marks are not remembered");
-    assert_eq!(desk.places("leaking pumps").await[0], "agents/dev/sessions/ses_7.jsonl", "endings do not matter");
+    assert!(fixture.search("zebra").await.items.is_empty(), "what tools say is not remembered");
+    assert!(fixture.search("task_1").await.items.is_empty(), "marks are not remembered");
+    assert_eq!(fixture.places("leaking pumps").await[0], "agents/dev/sessions/ses_7.jsonl", "endings do not matter");
     let mode = std::os::unix::fs::PermissionsExt::mode(
-        &fs::metadata(desk.at("memory/dev.sqlite")).expect("there").permissions(),
+        &fs::metadata(fixture.at("memory/dev.sqlite")).expect("there").permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
 }
 
 #[tokio::test]
 async fn whatever_is_typed_is_words() {
-    let desk = Desk::new(&[("workspace/MEMORY.md", "plain words, 日本語のテスト, naïve façade\n")]);
+    let fixture = Fixture::new(&[("workspace/MEMORY.md", "plain words, 日本語のテスト, naïve façade\n")]);
     let long = "word ".repeat(2_000);
     for query in [
         "",
@@ -171,51 +171,51 @@ async fn whatever_is_typed_is_words() {
         &"x".repeat(10_000),
         &"\"*(".repeat(3_000),
     ] {
-        desk.search(query).await;
+        fixture.search(query).await;
     }
     for query in ["words NEAR plain", "naive", "FACADE", "日本", "テスト", "plain-words", "pla"] {
-        assert_eq!(desk.places(query).await.len(), 1, "{query}");
+        assert_eq!(fixture.places(query).await.len(), 1, "{query}");
     }
-    assert!(desk.search("本日").await.items.is_empty());
+    assert!(fixture.search("本日").await.items.is_empty());
     let asked = MemorySearch { agent_id: "../../state/x".to_owned(), query: "x".to_owned(), limit: None };
-    assert!(desk.memory.search(&asked).await.is_err() && !desk.at("state/x.sqlite").exists());
+    assert!(fixture.memory.search(&asked).await.is_err() && !fixture.at("state/x.sqlite").exists());
 }
 
 #[tokio::test]
 async fn changes_are_found_and_what_is_gone_is_not() {
-    let desk = Desk::new(&[("workspace/MEMORY.md", "first\n"), ("workspace/memory/2026-02-27.md", "second\n")]);
-    assert_eq!(desk.places("first").await.len(), 1);
-    desk.write("workspace/MEMORY.md", "third thing\n");
-    fs::remove_file(desk.at("workspace/memory/2026-02-27.md")).expect("removed");
-    desk.write("workspace/memory/2026-02-28.md", "fourth\n");
-    assert!(desk.search("first").await.items.is_empty() && desk.search("second").await.items.is_empty());
-    assert_eq!((desk.places("third").await.len(), desk.places("fourth").await.len()), (1, 1));
-    assert_eq!(desk.search("third").await.known, 2);
+    let fixture = Fixture::new(&[("workspace/MEMORY.md", "first\n"), ("workspace/memory/2026-02-27.md", "second\n")]);
+    assert_eq!(fixture.places("first").await.len(), 1);
+    fixture.write("workspace/MEMORY.md", "third thing\n");
+    fs::remove_file(fixture.at("workspace/memory/2026-02-27.md")).expect("removed");
+    fixture.write("workspace/memory/2026-02-28.md", "fourth\n");
+    assert!(fixture.search("first").await.items.is_empty() && fixture.search("second").await.items.is_empty());
+    assert_eq!((fixture.places("third").await.len(), fixture.places("fourth").await.len()), (1, 1));
+    assert_eq!(fixture.search("third").await.known, 2);
 }
 
 #[tokio::test]
 async fn with_a_watcher_only_what_it_tells_is_looked_at() {
-    let desk = Desk::new(&[("workspace/MEMORY.md", "first\n")]);
+    let fixture = Fixture::new(&[("workspace/MEMORY.md", "first\n")]);
     let finish = CancellationToken::new();
-    let workspace = desk.memory.workspace();
+    let workspace = fixture.memory.workspace();
     tokio::spawn(workspace.clone().follow(finish.clone()));
     workspace.followed().await;
-    assert_eq!(desk.places("first").await.len(), 1);
-    desk.write("workspace/MEMORY.md", "second\n");
+    assert_eq!(fixture.places("first").await.len(), 1);
+    fixture.write("workspace/MEMORY.md", "second\n");
     let told = async {
-        while desk.places("second").await.is_empty() {
+        while fixture.places("second").await.is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), told).await.expect("found in time");
-    // What our own hand wrote is found at once.
+    // What the daemon itself wrote is found at once.
     let goal = json!({ "type": "goal", "text": "Look at the moon" });
-    desk.write("agents/dev/sessions/ses_9.jsonl", &goal.to_string());
-    assert!(desk.search("moon").await.items.is_empty());
-    desk.memory.logged("dev", "ses_9");
-    assert_eq!(desk.places("moon").await.len(), 1);
-    desk.memory.jot("Buy cheese.", By::Agent).await.expect("written");
-    assert_eq!(desk.places("cheese").await.len(), 1);
+    fixture.write("agents/dev/sessions/ses_9.jsonl", &goal.to_string());
+    assert!(fixture.search("moon").await.items.is_empty());
+    fixture.memory.logged("dev", "ses_9");
+    assert_eq!(fixture.places("moon").await.len(), 1);
+    fixture.memory.jot("Buy cheese.", Author::Agent).await.expect("written");
+    assert_eq!(fixture.places("cheese").await.len(), 1);
     finish.cancel();
     let left = async {
         while workspace.is_followed() {
@@ -223,100 +223,100 @@ async fn with_a_watcher_only_what_it_tells_is_looked_at() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), left).await.expect("it ends");
-    desk.write("workspace/MEMORY.md", "third\n");
-    assert_eq!(desk.places("third").await.len(), 1, "where nobody watches everything is looked at");
+    fixture.write("workspace/MEMORY.md", "third\n");
+    assert_eq!(fixture.places("third").await.len(), 1, "where nobody watches everything is looked at");
 }
 
 #[tokio::test]
 async fn an_index_that_is_gone_broken_or_of_another_make_is_made_anew() {
-    let mut desk = Desk::new(&[("workspace/MEMORY.md", "the giraffe\n")]);
-    assert_eq!(desk.places("giraffe").await.len(), 1);
-    let path = desk.at("memory/dev.sqlite");
+    let mut fixture = Fixture::new(&[("workspace/MEMORY.md", "the giraffe\n")]);
+    assert_eq!(fixture.places("giraffe").await.len(), 1);
+    let path = fixture.at("memory/dev.sqlite");
     fs::remove_file(&path).expect("removed");
-    assert_eq!(desk.places("giraffe").await.len(), 1, "while it is open");
+    assert_eq!(fixture.places("giraffe").await.len(), 1, "while it is open");
     assert!(path.exists());
     for broken in [b"no database at all, but long enough to look like one".repeat(100), Vec::new()] {
         fs::write(&path, &broken).expect("written");
-        desk = desk.anew();
-        assert_eq!(desk.places("giraffe").await.len(), 1);
+        fixture = fixture.anew();
+        assert_eq!(fixture.places("giraffe").await.len(), 1);
     }
-    // The pages behind the first one.
+    // The remaining pages.
     let mut bytes = fs::read(&path).expect("there");
     if bytes.len() > 8192 {
         bytes[4096..].fill(0xa5);
         index::remove(&path).expect("removed");
         fs::write(&path, &bytes).expect("written");
-        desk = desk.anew();
-        assert_eq!(desk.places("giraffe").await.len(), 1);
+        fixture = fixture.anew();
+        assert_eq!(fixture.places("giraffe").await.len(), 1);
     }
-    desk = desk.anew();
+    fixture = fixture.anew();
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
     let mut other = sqlx::SqliteConnection::connect_with(&options).await.expect("opened");
     sqlx::raw_sql("PRAGMA user_version = 999").execute(&mut other).await.expect("changed");
     other.close().await.expect("closed");
-    assert_eq!(desk.places("giraffe").await.len(), 1);
-    assert_eq!(desk.search("giraffe").await.known, 1);
+    assert_eq!(fixture.places("giraffe").await.len(), 1);
+    assert_eq!(fixture.search("giraffe").await.known, 1);
 }
 
 #[tokio::test]
 async fn a_place_where_no_index_can_be_is_told_and_nothing_breaks() {
-    let desk = Desk::new(&[("workspace/MEMORY.md", "the giraffe\n")]);
-    desk.write("memory", "a file where the folder should be");
+    let fixture = Fixture::new(&[("workspace/MEMORY.md", "the giraffe\n")]);
+    fixture.write("memory", "a file where the folder should be");
     let asked = MemorySearch { agent_id: "dev".to_owned(), query: "giraffe".to_owned(), limit: None };
-    assert!(desk.memory.search(&asked).await.expect_err("no index").contains("index of memory"));
-    let recall = desk.memory.recall(&submit("the giraffe")).await;
+    assert!(fixture.memory.search(&asked).await.expect_err("no index").contains("memory index"));
+    let recall = fixture.memory.recall(&submit("the giraffe")).await;
     assert_eq!(recall.0.len(), 1, "the files themselves are there: {recall:?}");
 }
 
 #[tokio::test]
 async fn a_task_has_one_entry_whoever_tells_its_end() {
-    let desk = Desk::new(&[]);
-    let day = desk.memory.local().date();
+    let fixture = Fixture::new(&[]);
+    let day = fixture.memory.local().date();
     let log = format!("workspace/memory/{day}.md");
     let first = Running { task_id: TaskId::new(1), attempt: 1 };
-    assert_eq!(desk.memory.enter(&story(&first)).await, Ok(true));
-    assert_eq!(desk.memory.enter(&story(&first)).await, Ok(false));
-    assert_eq!(desk.memory.enter(&story(&Running { attempt: 2, ..first.clone() })).await, Ok(true));
-    let text = desk.read(&log);
+    assert_eq!(fixture.memory.enter(&task_summary(&first)).await, Ok(true));
+    assert_eq!(fixture.memory.enter(&task_summary(&first)).await, Ok(false));
+    assert_eq!(fixture.memory.enter(&task_summary(&Running { attempt: 2, ..first.clone() })).await, Ok(true));
+    let text = fixture.read(&log);
     assert!(text.starts_with(&format!("# {day}\n\n## ")), "{text}");
     assert_eq!((text.matches("Mend the turbine").count(), text.matches("attempt 2").count()), (2, 1), "{text}");
-    // The end is told again on the next day.
+    // The end is reported again on the next day.
     let yesterday = day.yesterday().expect("a day");
-    fs::rename(desk.at(&log), desk.at(&format!("workspace/memory/{yesterday}.md"))).expect("moved");
-    assert_eq!(desk.memory.enter(&story(&first)).await, Ok(false));
-    assert!(!desk.at(&log).exists());
-    // Many at once, and an editor between them.
+    fs::rename(fixture.at(&log), fixture.at(&format!("workspace/memory/{yesterday}.md"))).expect("moved");
+    assert_eq!(fixture.memory.enter(&task_summary(&first)).await, Ok(false));
+    assert!(!fixture.at(&log).exists());
+    // Many writers at once, and an editor among them.
     let all = (10..30).map(|n| {
-        let memory = desk.memory.clone();
-        let path = desk.at(&log);
+        let memory = fixture.memory.clone();
+        let path = fixture.at(&log);
         async move {
             if n % 7 == 0 {
                 let text = fs::read_to_string(&path).unwrap_or_default();
                 let _ = fs::write(&path, text);
             }
-            memory.enter(&story(&Running { task_id: TaskId::new(n), attempt: 1 })).await
+            memory.enter(&task_summary(&Running { task_id: TaskId::new(n), attempt: 1 })).await
         }
     });
     assert!(futures_util::future::join_all(all).await.iter().all(|done| *done == Ok(true)));
-    assert_eq!(desk.read(&log).matches("<!-- task_").count(), 20);
-    assert_eq!(desk.places("turbine").await.len(), 10);
+    assert_eq!(fixture.read(&log).matches("<!-- task_").count(), 20);
+    assert_eq!(fixture.places("turbine").await.len(), 10);
 }
 
 #[tokio::test]
 async fn a_log_that_cannot_be_written_is_a_reason_and_no_crash() {
-    let desk = Desk::new(&[("workspace/memory", "no folder")]);
+    let fixture = Fixture::new(&[("workspace/memory", "no folder")]);
     let attempt = Running { task_id: TaskId::new(1), attempt: 1 };
-    assert!(desk.memory.enter(&story(&attempt)).await.is_err());
-    assert!(desk.memory.jot("x", By::Agent).await.is_err());
+    assert!(fixture.memory.enter(&task_summary(&attempt)).await.is_err());
+    assert!(fixture.memory.jot("x", Author::Agent).await.is_err());
 }
 
 #[tokio::test]
 async fn what_goes_with_a_request_is_bounded_and_said_once() {
-    let day = Desk::new(&[]).memory.local().date();
+    let day = Fixture::new(&[]).memory.local().date();
     let yesterday = day.yesterday().expect("a day");
     let entry = |n: u32, goal: &str| format!("## 10:{n:02} {goal}\n\nCompleted: {}\n\n", "words ".repeat(20));
     let many = (0..60).map(|n| entry(n, "Count sheep")).collect::<String>();
-    let desk = Desk::new(&[
+    let fixture = Fixture::new(&[
         ("workspace/MEMORY.md", &format!("Use the giraffe.\n\n{}", "A line about nothing.\n\n".repeat(600))),
         (&format!("workspace/memory/{day}.md"), &format!("# {day}\n\n{}", entry(0, "Feed the giraffe"))),
         (&format!("workspace/memory/{yesterday}.md"), &many),
@@ -329,12 +329,12 @@ async fn what_goes_with_a_request_is_bounded_and_said_once() {
         ),
     ]);
     let mut asked = submit("How is the giraffe?");
-    desk.write(
+    fixture.write(
         &format!("agents/dev/sessions/{}.jsonl", asked.session_id),
         &json!({ "type": "goal", "text": "This giraffe" }).to_string(),
     );
     asked.memory = vec![json!({ "path": "caller", "text": "From the caller." })];
-    let recall = desk.memory.recall(&asked).await;
+    let recall = fixture.memory.recall(&asked).await;
     let paths: Vec<&str> = recall.0.iter().map(|item| item.excerpt.path.as_str()).collect();
     let (today_path, yesterday_path) =
         (format!("workspace/memory/{day}.md"), format!("workspace/memory/{yesterday}.md"));
@@ -352,36 +352,36 @@ async fn what_goes_with_a_request_is_bounded_and_said_once() {
     );
     assert!(!found.contains(today_path.as_str()), "{paths:?}");
     assert!(found.len() <= 5 && session.len() > 10);
-    let tokens: Vec<u64> = recall.0.iter().map(Item::tokens).collect();
+    let tokens: Vec<u64> = recall.0.iter().map(RecalledExcerpt::tokens).collect();
     assert!(tokens[0] <= 2_000 && recall.0[0].of.is_some_and(|of| of > 3_000), "{tokens:?}");
     assert!(tokens[1] + tokens[2] <= 1_000 && recall.0[1].of.is_some() && recall.0[2].of.is_none(), "{tokens:?}");
     assert!(recall.0[1].excerpt.text.contains("10:59") && !recall.0[1].excerpt.text.contains("10:00"));
     assert!(tokens[3..tokens.len() - 1].iter().sum::<u64>() <= 600);
-    // An agent's own file is in force instead of the shared one.
-    desk.write("agents/dev/MEMORY.md", "Mine alone.");
-    assert_eq!(desk.memory.recall(&asked).await.0[0].excerpt.text, "Mine alone.");
+    // An agent's own file takes precedence over the shared one.
+    fixture.write("agents/dev/MEMORY.md", "Mine alone.");
+    assert_eq!(fixture.memory.recall(&asked).await.0[0].excerpt.text, "Mine alone.");
 }
 
 #[tokio::test]
 async fn meaning_finds_what_words_do_not_and_words_do_when_it_is_away() {
-    let desk =
-        Desk::new(&[("workspace/MEMORY.md", "## Car\n\nThe automobile is red.\n\n## Pet\n\nThe cat is black.\n")]);
+    let fixture =
+        Fixture::new(&[("workspace/MEMORY.md", "## Car\n\nThe automobile is red.\n\n## Pet\n\nThe cat is black.\n")]);
     let vector = |n: usize, v: [f32; 2]| json!({ "index": n, "embedding": v });
     let passages = json!({ "data": [vector(0, [1.0, 0.0]), vector(1, [0.0, 1.0])] });
     let back = json!({ "data": [vector(1, [0.0, 1.0]), vector(0, [1.0, 0.0])] });
     let query = json!({ "data": [vector(0, [0.9, 0.1])] });
-    let endpoint = Endpoint::start(vec![
-        Reply::stream(&passages.to_string()),
-        Reply::stream(&query.to_string()),
-        Reply::refusal(500, "{}"),
-        Reply::stream(&back.to_string()),
+    let endpoint = ScriptedProvider::start(vec![
+        ScriptedReply::stream(&passages.to_string()),
+        ScriptedReply::stream(&query.to_string()),
+        ScriptedReply::refusal(500, "{}"),
+        ScriptedReply::stream(&back.to_string()),
     ])
     .await;
-    assert!(desk.search("vehicle").await.items.is_empty());
-    desk.embed_with(Some(&endpoint));
+    assert!(fixture.search("vehicle").await.items.is_empty());
+    fixture.embed_with(Some(&endpoint));
     let finish = CancellationToken::new();
-    tokio::spawn(desk.memory.workspace().follow(finish.clone()));
-    tokio::spawn(desk.memory.clone().tend(finish.clone()));
+    tokio::spawn(fixture.memory.workspace().follow(finish.clone()));
+    tokio::spawn(fixture.memory.clone().tend(finish.clone()));
     let seen = async {
         while endpoint.seen().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -392,14 +392,14 @@ async fn meaning_finds_what_words_do_not_and_words_do_when_it_is_away() {
     assert_eq!((first.path.as_str(), first.body["model"].as_str()), ("/v1/embeddings", Some("small")));
     let inputs: Vec<String> = first.body["input"].as_array().expect("texts").iter().map(ToString::to_string).collect();
     assert_eq!(inputs.len(), 2, "{inputs:?}");
-    // Which of the two came first is the index's business.
+    // The order of the two is up to the index.
     let title = if inputs[0].contains("automobile") { "Car" } else { "Pet" };
     let found = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
-            let mut index = index::Index::open(&desk.at("memory/dev.sqlite")).await.expect("an index");
-            let model = format!("{}/embeddings small", endpoint.provider(Api::OpenAi).base_url);
+            let mut index = index::MemoryIndex::open(&fixture.at("memory/dev.sqlite")).await.expect("an index");
+            let model = format!("{}/embeddings small", endpoint.provider(ProviderApi::OpenAi).base_url);
             if index.vectors(&model).await.expect("vectors").len() == 2 {
-                return desk.search("vehicle").await;
+                return fixture.search("vehicle").await;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -410,24 +410,24 @@ async fn meaning_finds_what_words_do_not_and_words_do_when_it_is_away() {
         (Ranking::Meaning, Some(title)),
         "{found:?}"
     );
-    // It fails: words do, and it is left alone for a while.
-    let by_words = desk.search("automobile").await;
+    // When the provider fails, words are used, and it is left alone for a while.
+    let by_words = fixture.search("automobile").await;
     assert_eq!((by_words.ranking, by_words.items.len()), (Ranking::Text, 1));
     let asked = endpoint.seen().len();
-    desk.search("automobile").await;
+    fixture.search("automobile").await;
     assert_eq!(endpoint.seen().len(), asked);
     finish.cancel();
-    desk.embed_with(None);
-    assert_eq!(desk.search("cat").await.ranking, Ranking::Text);
+    fixture.embed_with(None);
+    assert_eq!(fixture.search("cat").await.ranking, Ranking::Text);
 }
 
 #[tokio::test]
 async fn a_slow_endpoint_costs_a_second_at_most() {
-    let desk = Desk::new(&[("workspace/MEMORY.md", "The automobile is red.\n")]);
-    let endpoint = Endpoint::start(vec![Reply::stream("{\"data\": [").silent()]).await;
-    desk.embed_with(Some(&endpoint));
+    let fixture = Fixture::new(&[("workspace/MEMORY.md", "The automobile is red.\n")]);
+    let endpoint = ScriptedProvider::start(vec![ScriptedReply::stream("{\"data\": [").silent()]).await;
+    fixture.embed_with(Some(&endpoint));
     let began = Instant::now();
-    let found = desk.search("automobile").await;
+    let found = fixture.search("automobile").await;
     assert_eq!((found.ranking, found.items.len()), (Ranking::Text, 1));
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }

@@ -1,14 +1,14 @@
-//! Continuing after a restart: what began and has no ending is ended, what never began is begun.
+//! Continues after a restart: attempts that began and have no ending are ended, those that never began are begun.
 
 use std::collections::BTreeSet;
 
 use protocol::{Acked, ErrorCode, EventBody, Running, SessionId, TaskError, TaskSubmit, Welcome};
 
 use super::{Mesh, attempt_of, fenced, is_fenced};
-use crate::{journal::HeldAttempt, report::activity, session_log, task::Cause};
+use crate::{journal::PendingAttempt, report::activity, session_log, task::StopCause};
 
 impl Mesh {
-    /// The Board has said what it has. No event of an attempt from before this start gets its seq before this.
+    /// The Board has said what it has. Before this, no event of an attempt from before this start gets a seq.
     pub async fn welcomed(&self, welcome: &Welcome) {
         let fences = &welcome.fence;
         self.fence(fences);
@@ -21,7 +21,7 @@ impl Mesh {
         if !first_time {
             return self.acknowledged(acked).await;
         }
-        let held = self.shared.ground.journal.held();
+        let held = self.shared.context.journal.held();
         for waiting in held.writes {
             self.write(waiting.write);
         }
@@ -30,17 +30,17 @@ impl Mesh {
         }
         let live = self.of_this_process();
         self.drop_over(&welcome.over, &acked, &live).await;
-        let held = self.shared.ground.journal.held();
-        // Without a log there is nothing to continue the numbers of but what the Board names.
+        let held = self.shared.context.journal.held();
+        // Without a log, numbering can only continue from what the Board names.
         for attempt in &held.attempts {
             self.outbox().begin(&attempt.attempt(), &attempt.submit.agent_id);
         }
         self.announce_anew(&acked);
         self.enter_all(&held.attempts).await;
-        // Asked before the numbers are moved on to those that the Board has.
+        // Ask before the numbers are moved on to those that the Board has.
         let begun = self.begun_before(&held.attempts, &acked).await;
         self.acknowledged(acked).await;
-        let held = self.shared.ground.journal.held();
+        let held = self.shared.context.journal.held();
         for (attempt, ended) in self.outbox().attempts() {
             let journalled = held.attempts.iter().find(|held| held.attempt() == attempt);
             match journalled {
@@ -48,7 +48,7 @@ impl Mesh {
                 Some(_) if ended => self.settle(&attempt).await,
                 Some(held) if begun.contains(&attempt) => self.end_begun(attempt, held).await,
                 Some(held) => {
-                    let stopped = held.stopped.clone().map(Cause::Stop);
+                    let stopped = held.stopped.clone().map(StopCause::Stop);
                     let unwanted = || welcome.stopped.contains(&attempt).then(withdrawn);
                     let cause = stopped.or_else(unwanted).or_else(|| is_fenced(fences, &attempt).then(fenced));
                     if let Some(cause) = cause {
@@ -76,8 +76,8 @@ impl Mesh {
         self.pump();
     }
 
-    /// Lets go of what is over for the Board: an old copy of the journal or of an outbox may still name it. What it has not
-    /// heard of such an attempt stays, to be offered to it.
+    /// Forgets attempts that are over for the Board: an old copy of the journal or of an outbox may still name them.
+    /// Events that the Board has not received stay, to be offered to it.
     async fn drop_over(&self, over: &[Running], acked: &[(Running, u64)], live: &[Running]) {
         for attempt in over.iter().filter(|attempt| !live.contains(attempt)) {
             self.settle(attempt).await;
@@ -88,13 +88,13 @@ impl Mesh {
         }
     }
 
-    /// Attempts that are never begun again. One lost record must not decide that: the journal is asked, the attempt's log,
-    /// what the Board has recorded of it, and what the session's log on this machine says.
-    async fn begun_before(&self, held: &[HeldAttempt], acked: &[(Running, u64)]) -> BTreeSet<Running> {
+    /// Attempts that must never be begun again. A single lost record must not decide that, so this asks the journal,
+    /// the attempt's log, what the Board has recorded of it, and the session's log on this machine.
+    async fn begun_before(&self, held: &[PendingAttempt], acked: &[(Running, u64)]) -> BTreeSet<Running> {
         let mut begun = BTreeSet::new();
         for held in held {
             let attempt = held.attempt();
-            // The first event is the acceptance; what follows was done.
+            // The first event is the acceptance; anything after it was work.
             let recorded = acked.iter().any(|(one, seq)| *one == attempt && *seq > 1);
             if held.begun || recorded || self.outbox().has_begun(&attempt) || self.is_logged(&held.submit).await {
                 begun.insert(attempt);
@@ -114,7 +114,7 @@ impl Mesh {
         })
     }
 
-    /// Tasks of this machine whose announcement was damaged before the Board had it.
+    /// Announces tasks of this machine again whose announcement was damaged before the Board had it.
     fn announce_anew(&self, acked: &[(Running, u64)]) {
         for (attempt, agent_id) in self.outbox().headless() {
             if acked.iter().any(|(one, _)| *one == attempt) {
@@ -129,32 +129,31 @@ impl Mesh {
         }
     }
 
-    /// Writes the entries of attempts whose ending is on the disk, as far as they are missing: the end came first, then the
-    /// daemon was gone.
-    async fn enter_all(&self, held: &[HeldAttempt]) {
+    /// Writes missing daily log entries of attempts whose ending is on disk: the daemon died between the two.
+    async fn enter_all(&self, held: &[PendingAttempt]) {
         let ended = self.outbox().attempts().into_iter().filter(|(_, ended)| *ended);
         for (attempt, _) in ended {
             let Some(held) = held.iter().find(|held| held.begun && held.attempt() == attempt) else { continue };
             let last = self.outbox().next(&attempt).saturating_sub(1);
             let batch = self.outbox().read(&attempt, last, 1);
             let event = batch.and_then(|batch| protocol::parse_event(batch.items.last()?).ok());
-            self.enter(event.and_then(|event| activity::story(&held.submit, &event.body))).await;
+            self.enter(event.and_then(|event| activity::task_summary(&held.submit, &event.body))).await;
         }
     }
 
-    /// Ends what had begun, and tells of it.
-    async fn end_begun(&self, attempt: Running, held: &HeldAttempt) {
+    /// Ends an attempt that had begun, and reports that.
+    async fn end_begun(&self, attempt: Running, held: &PendingAttempt) {
         self.report_undone(&attempt, held).await;
         let ending = match (self.outbox().is_damaged(&attempt), held.begun) {
             (true, _) => damaged(),
             (false, true) => restarted(),
             (false, false) => forgotten(),
         };
-        let story = activity::story(&held.submit, &ending);
-        self.end_with(attempt, ending, story);
+        let task_summary = activity::task_summary(&held.submit, &ending);
+        self.end_with(attempt, ending, task_summary);
     }
 
-    /// Journals that the attempt is over.
+    /// Records in the journal that the attempt is over.
     pub(super) async fn settle(&self, attempt: &Running) {
         let settled = vec![attempt.clone()];
         if let Err(error) = self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
@@ -171,7 +170,7 @@ fn restarted() -> EventBody {
     )
 }
 
-/// The journal does not say that it began, and something else does.
+/// The ending of an attempt that something other than the journal says was begun.
 pub(super) fn forgotten() -> EventBody {
     ending(
         ErrorCode::DaemonRestarted,
@@ -181,7 +180,7 @@ pub(super) fn forgotten() -> EventBody {
     )
 }
 
-/// Part of the report is lost, and how the attempt ended may be among it.
+/// The ending of an attempt whose report is partly lost, possibly including how it ended.
 fn damaged() -> EventBody {
     ending(
         ErrorCode::Internal,
@@ -191,8 +190,8 @@ fn damaged() -> EventBody {
     )
 }
 
-fn withdrawn() -> Cause {
-    Cause::Stop("it was stopped before it was begun".to_owned())
+fn withdrawn() -> StopCause {
+    StopCause::Stop("it was stopped before it was begun".to_owned())
 }
 
 fn ending(code: ErrorCode, message: &str, suggestion: &str) -> EventBody {

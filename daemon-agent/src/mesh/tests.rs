@@ -1,4 +1,4 @@
-//! Attempts on an echo: order, bounds, stops, restarts.
+//! Attempts on an echo engine: order, limits, stops, restarts.
 
 use protocol::{Acked, ErrorCode, Event, Instant};
 use serde_json::json;
@@ -6,14 +6,14 @@ use serde_json::json;
 use super::*;
 use crate::{config::Variables, outbox::Quota};
 
-struct Desk {
+struct Fixture {
     folder: tempfile::TempDir,
     mesh: Mesh,
     next_cmd: u64,
-    _files: watch::Sender<Arc<Snapshot>>,
+    _files: watch::Sender<Arc<ConfigSnapshot>>,
 }
 
-impl Desk {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Home::at(folder.path()).open().expect("a home");
@@ -27,22 +27,31 @@ impl Desk {
         Self { folder, mesh: mesh.0, next_cmd: 1, _files: mesh.1 }
     }
 
-    fn start(folder: &tempfile::TempDir) -> (Mesh, watch::Sender<Arc<Snapshot>>) {
+    fn start(folder: &tempfile::TempDir) -> (Mesh, watch::Sender<Arc<ConfigSnapshot>>) {
         let home = Home::at(folder.path());
         let clock = Clock::fixed(Instant(1_700_000_000_000));
-        let (sender, files) = watch::channel(Arc::new(Snapshot::read(&home, &Variables::default())));
+        let (sender, files) = watch::channel(Arc::new(ConfigSnapshot::read(&home, &Variables::default())));
         let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
         let journal = Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal");
         let journal = Arc::new(journal);
-        let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
-        let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
+        let fetch: FetchPayload = Arc::new(|path| Box::pin(async move { Err(FetchError::Never(path)) }));
+        let carry: FetchAttachment = Arc::new(|file, _| Box::pin(async move { Err(FetchError::Never(file.name)) }));
         (
-            Mesh::new(Ground { workspace: Workspace::open(&home), home, clock, outbox, journal, files, fetch, carry }),
+            Mesh::new(MeshContext {
+                workspace: Workspace::open(&home),
+                home,
+                clock,
+                outbox,
+                journal,
+                files,
+                fetch,
+                carry,
+            }),
             sender,
         )
     }
 
-    /// The same home after the process was killed: what ran is gone, what is on the disk stays.
+    /// The same home after the process was killed: nothing runs, but everything on disk is there.
     fn killed(self) -> Self {
         let (mesh, files) = Self::start(&self.folder);
         Self { mesh, _files: files, ..self }
@@ -56,7 +65,7 @@ impl Desk {
         self.told(json!({ "acked": acked })).await
     }
 
-    /// The Board says hello with `more` than the usual.
+    /// The Board sends a welcome with `more` than the usual.
     async fn told(self, more: serde_json::Value) -> Self {
         let mut welcome = json!({"protocol": 1, "connEpoch": 1, "serverTime": self.mesh.clock().now(),
             "heartbeatSeconds": 10, "maxFrameBytes": 1 << 18, "window": {"events": 100, "bytes": 1 << 20}, "acked": [],
@@ -134,7 +143,7 @@ impl Desk {
         self.until(attempt, |body| matches!(body, EventBody::Started { .. })).await;
     }
 
-    /// Until its engine waits: nothing more comes of it by itself.
+    /// Waits until its engine waits, so that nothing more comes of it by itself.
     async fn waits(&self, attempt: &Running) {
         self.until(attempt, |body| matches!(body, EventBody::Progress { .. })).await;
     }
@@ -149,40 +158,40 @@ fn code(ending: &EventBody) -> Option<(ErrorCode, String)> {
 
 #[tokio::test]
 async fn a_task_is_accepted_started_and_completed() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("hello there").await;
-    let EventBody::Completed { result } = desk.ending(&attempt).await else { panic!("completed") };
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("hello there").await;
+    let EventBody::Completed { result } = fixture.ending(&attempt).await else { panic!("completed") };
     assert_eq!((result.text.as_str(), result.summary.as_str()), ("hello there", "hello there"));
-    assert_eq!(desk.names(&attempt), ["task:accepted", "task:started", "task:progress", "task:completed"]);
-    let quiet = desk.submit_to("brief", "hello", json!({})).await;
-    desk.ending(&quiet).await;
-    assert_eq!(desk.names(&quiet), ["task:accepted", "task:started", "task:completed"]);
+    assert_eq!(fixture.names(&attempt), ["task:accepted", "task:started", "task:progress", "task:completed"]);
+    let quiet = fixture.submit_to("brief", "hello", json!({})).await;
+    fixture.ending(&quiet).await;
+    assert_eq!(fixture.names(&quiet), ["task:accepted", "task:started", "task:completed"]);
 }
 
 #[tokio::test]
 async fn only_so_many_run_at_once_and_the_rest_in_order() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let [a, b] = [desk.submit("wait").await, desk.submit("wait").await];
-    let [c, d] = [desk.submit("wait").await, desk.submit("wait").await];
-    desk.started(&a).await;
-    desk.started(&b).await;
-    assert_eq!((desk.mesh.load(), desk.names(&c)), ((2, 2), vec!["task:accepted"]));
-    assert_eq!(desk.mesh.held().len(), 4);
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let [a, b] = [fixture.submit("wait").await, fixture.submit("wait").await];
+    let [c, d] = [fixture.submit("wait").await, fixture.submit("wait").await];
+    fixture.started(&a).await;
+    fixture.started(&b).await;
+    assert_eq!((fixture.mesh.load(), fixture.names(&c)), ((2, 2), vec!["task:accepted"]));
+    assert_eq!(fixture.mesh.held().len(), 4);
     let stop = Command::Stop { task_id: b.task_id.clone(), attempt: 1, reason: "operator".to_owned() };
-    desk.command(stop).await;
-    assert!(matches!(desk.ending(&b).await, EventBody::Stopped { reason, .. } if reason == "operator"));
-    desk.started(&c).await;
-    assert_eq!(desk.names(&d), ["task:accepted"]);
-    desk.stop_all().await;
+    fixture.command(stop).await;
+    assert!(matches!(fixture.ending(&b).await, EventBody::Stopped { reason, .. } if reason == "operator"));
+    fixture.started(&c).await;
+    assert_eq!(fixture.names(&d), ["task:accepted"]);
+    fixture.stop_all().await;
     for attempt in [&a, &c, &d] {
-        assert!(matches!(desk.ending(attempt).await, EventBody::Stopped { .. }));
+        assert!(matches!(fixture.ending(attempt).await, EventBody::Stopped { .. }));
     }
-    assert_eq!(desk.names(&d), ["task:accepted", "task:stopped"], "it never began");
+    assert_eq!(fixture.names(&d), ["task:accepted", "task:stopped"], "it never began");
 }
 
 #[tokio::test]
 async fn failures_and_panics_end_a_task_by_name() {
-    let mut desk = Desk::new().welcomed(&[]).await;
+    let mut fixture = Fixture::new().welcomed(&[]).await;
     for (agent, goal, more, expected, word) in [
         ("echo", "fail provider_auth", json!({}), ErrorCode::ProviderAuth, "asked"),
         ("echo", "panic", json!({}), ErrorCode::Internal, "broke"),
@@ -195,143 +204,146 @@ async fn failures_and_panics_end_a_task_by_name() {
         ("echo", "wait", json!({"deadline": "2023-11-14T22:13:20.010Z"}), ErrorCode::Timeout, "deadline"),
         ("echo", "", json!({"payloadUrl": "/nowhere"}), ErrorCode::BadRequest, "/nowhere"),
     ] {
-        let attempt = desk.submit_to(agent, goal, more).await;
-        let (found, message) = code(&desk.ending(&attempt).await).expect("an error");
+        let attempt = fixture.submit_to(agent, goal, more).await;
+        let (found, message) = code(&fixture.ending(&attempt).await).expect("an error");
         assert!(found == expected && message.contains(word), "{agent} {goal}: {found:?} {message}");
     }
 }
 
 #[tokio::test]
 async fn a_long_answer_is_cut_and_kept() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("text 300000").await;
-    let EventBody::Completed { result } = desk.ending(&attempt).await else { panic!("completed") };
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("text 300000").await;
+    let EventBody::Completed { result } = fixture.ending(&attempt).await else { panic!("completed") };
     assert!(result.text.len() <= protocol::limits::MAX_RESULT_TEXT && result.artifact_refs.len() == 1);
 }
 
 #[tokio::test]
 async fn what_ran_when_the_daemon_was_killed_is_ended_and_what_waited_is_begun() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let [a, b, c] = [desk.submit("wait").await, desk.submit("wait").await, desk.submit("hello").await];
-    desk.waits(&a).await;
-    desk.waits(&b).await;
-    let desk = desk.killed();
-    assert_eq!(desk.mesh.held().len(), 3, "what it left is named");
-    assert_eq!(desk.names(&a).last(), Some(&"task:progress"), "no number is given before the welcome");
-    let before = desk.events(&a).last().expect("events").seq;
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let [a, b, c] = [fixture.submit("wait").await, fixture.submit("wait").await, fixture.submit("hello").await];
+    fixture.waits(&a).await;
+    fixture.waits(&b).await;
+    let fixture = fixture.killed();
+    assert_eq!(fixture.mesh.held().len(), 3, "what it left is named");
+    assert_eq!(fixture.names(&a).last(), Some(&"task:progress"), "no number is given before the welcome");
+    let before = fixture.events(&a).last().expect("events").seq;
     // The Board has seen more of `a` than this disk kept.
-    let desk = desk.welcomed(&[(&a, before + 3)]).await;
-    let mut bell = desk.mesh.outbox().bell();
-    while !desk.mesh.outbox().has(&a, before + 4) {
+    let fixture = fixture.welcomed(&[(&a, before + 3)]).await;
+    let mut bell = fixture.mesh.outbox().bell();
+    while !fixture.mesh.outbox().has(&a, before + 4) {
         bell.changed().await.expect("rings");
     }
-    let ending = desk.mesh.outbox().read(&a, before + 4, 1 << 20).expect("an ending");
+    let ending = fixture.mesh.outbox().read(&a, before + 4, 1 << 20).expect("an ending");
     assert_eq!((ending.from, ending.items.len()), (before + 4, 1));
     let ending = protocol::parse_event(&ending.items[0]).expect("an event").body;
     assert_eq!(code(&ending).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
-    assert_eq!(code(&desk.ending(&b).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
-    assert!(matches!(desk.ending(&c).await, EventBody::Completed { .. }));
-    assert_eq!(desk.names(&c).iter().filter(|name| **name == "task:accepted").count(), 1);
-    desk.idle().await;
-    let desk = desk.killed().welcomed(&[]).await;
-    assert!(desk.mesh.held().is_empty(), "endings are not repeated");
+    assert_eq!(code(&fixture.ending(&b).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+    assert!(matches!(fixture.ending(&c).await, EventBody::Completed { .. }));
+    assert_eq!(fixture.names(&c).iter().filter(|name| **name == "task:accepted").count(), 1);
+    fixture.idle().await;
+    let fixture = fixture.killed().welcomed(&[]).await;
+    assert!(fixture.mesh.held().is_empty(), "endings are not repeated");
 }
 
 #[tokio::test]
 async fn a_result_that_was_not_sent_survives_and_leaves_when_it_is_acknowledged() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("hello").await;
-    let last = desk.until(&attempt, EventBody::is_terminal).await.seq;
-    let desk = desk.killed();
-    assert!(matches!(desk.ending(&attempt).await, EventBody::Completed { .. }));
-    assert_eq!(desk.mesh.unsettled(), std::slice::from_ref(&attempt));
-    let desk = desk.welcomed(&[(&attempt, 1)]).await;
-    desk.mesh.acknowledged(vec![(attempt.clone(), last)]).await;
-    assert!(desk.mesh.unsettled().is_empty() && desk.mesh.outbox().ranges().is_empty());
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("hello").await;
+    let last = fixture.until(&attempt, EventBody::is_terminal).await.seq;
+    let fixture = fixture.killed();
+    assert!(matches!(fixture.ending(&attempt).await, EventBody::Completed { .. }));
+    assert_eq!(fixture.mesh.unsettled(), std::slice::from_ref(&attempt));
+    let fixture = fixture.welcomed(&[(&attempt, 1)]).await;
+    fixture.mesh.acknowledged(vec![(attempt.clone(), last)]).await;
+    assert!(fixture.mesh.unsettled().is_empty() && fixture.mesh.outbox().ranges().is_empty());
 }
 
 #[tokio::test]
 async fn commands_are_applied_once() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("hello").await;
-    desk.ending(&attempt).await;
-    desk.idle().await;
-    let before = desk.events(&attempt).len();
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("hello").await;
+    fixture.ending(&attempt).await;
+    fixture.idle().await;
+    let before = fixture.events(&attempt).len();
     let again: TaskSubmit = serde_json::from_value(json!({"taskId": attempt.task_id, "attempt": 1,
         "sessionId": SessionId::new(1), "agentId": "echo", "goal": "hello"}))
     .expect("a submit");
     let command = Command::Submit(Box::new(again));
-    assert_eq!(desk.mesh.take(vec![Numbered { cmd_seq: 1, command: command.clone() }]).await.expect("a duplicate"), 1);
-    assert_eq!((desk.events(&attempt).len(), desk.mesh.load()), (before, (0, 0)));
-    assert!(desk.mesh.take(vec![Numbered { cmd_seq: 9, command: command.clone() }]).await.is_err());
-    desk.command(command).await;
-    assert_eq!((desk.events(&attempt).len(), desk.mesh.load()), (before, (0, 0)), "the attempt is over");
+    assert_eq!(
+        fixture.mesh.take(vec![Numbered { cmd_seq: 1, command: command.clone() }]).await.expect("a duplicate"),
+        1
+    );
+    assert_eq!((fixture.events(&attempt).len(), fixture.mesh.load()), (before, (0, 0)));
+    assert!(fixture.mesh.take(vec![Numbered { cmd_seq: 9, command: command.clone() }]).await.is_err());
+    fixture.command(command).await;
+    assert_eq!((fixture.events(&attempt).len(), fixture.mesh.load()), (before, (0, 0)), "the attempt is over");
 }
 
 #[tokio::test]
 async fn a_newer_attempt_fences_the_older_one() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("wait").await;
-    desk.started(&attempt).await;
-    desk.mesh.fence(&[Fence { task_id: attempt.task_id.clone(), min_attempt: 2 }]);
-    assert!(matches!(desk.ending(&attempt).await, EventBody::Stopped { .. }));
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("wait").await;
+    fixture.started(&attempt).await;
+    fixture.mesh.fence(&[Fence { task_id: attempt.task_id.clone(), min_attempt: 2 }]);
+    assert!(matches!(fixture.ending(&attempt).await, EventBody::Stopped { .. }));
 }
 
 #[tokio::test]
 async fn a_drained_viber_begins_nothing_also_after_a_restart() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    desk.command(Command::Drain { drained: true }).await;
-    let attempt = desk.submit("hello").await;
-    let mut desk = desk.killed().welcomed(&[]).await;
-    assert!(desk.mesh.is_drained() && desk.mesh.load() == (0, 1));
-    desk.command(Command::Drain { drained: false }).await;
-    assert!(matches!(desk.ending(&attempt).await, EventBody::Completed { .. }));
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    fixture.command(Command::Drain { drained: true }).await;
+    let attempt = fixture.submit("hello").await;
+    let mut fixture = fixture.killed().welcomed(&[]).await;
+    assert!(fixture.mesh.is_drained() && fixture.mesh.load() == (0, 1));
+    fixture.command(Command::Drain { drained: false }).await;
+    assert!(matches!(fixture.ending(&attempt).await, EventBody::Completed { .. }));
 }
 
 #[tokio::test]
 async fn closing_waits_and_cutting_says_why() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("wait").await;
-    desk.started(&attempt).await;
-    desk.mesh.cut();
-    desk.mesh.close().await;
-    assert_eq!(code(&desk.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("wait").await;
+    fixture.started(&attempt).await;
+    fixture.mesh.cut();
+    fixture.mesh.close().await;
+    assert_eq!(code(&fixture.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
 }
 
 #[tokio::test]
 async fn a_local_task_is_announced_and_ended_after_a_kill() {
-    let desk = Desk::new();
-    let attempt = desk.mesh.begin_local("cli", "echo", "wait");
-    desk.waits(&attempt).await;
-    assert_eq!(desk.names(&attempt)[..2], ["task:announce", "task:started"]);
-    let desk = desk.killed().welcomed(&[]).await;
-    assert_eq!(code(&desk.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+    let fixture = Fixture::new();
+    let attempt = fixture.mesh.begin_local("cli", "echo", "wait");
+    fixture.waits(&attempt).await;
+    assert_eq!(fixture.names(&attempt)[..2], ["task:announce", "task:started"]);
+    let fixture = fixture.killed().welcomed(&[]).await;
+    assert_eq!(code(&fixture.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
 }
 
-/// A desk where an attempt runs, the attempt, and the size of the journal right before the attempt was journalled as begun.
-/// A copy of its home is what a kill would leave.
-async fn at_work() -> (Desk, Running, usize) {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    let attempt = desk.submit("wait").await;
-    desk.waits(&attempt).await;
-    let bytes = std::fs::read(desk.mesh.home().journal()).expect("a journal");
+/// A fixture where an attempt runs, the attempt, and the size of the journal right before the attempt was recorded as
+/// begun. A copy of its home is what a kill would leave.
+async fn at_work() -> (Fixture, Running, usize) {
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    let attempt = fixture.submit("wait").await;
+    fixture.waits(&attempt).await;
+    let bytes = std::fs::read(fixture.mesh.home().journal()).expect("a journal");
     let sizes = crate::outbox::salvage(&bytes).map(|stretch| match stretch {
-        crate::outbox::Stretch::Sound(record) => record.size(),
-        crate::outbox::Stretch::Damaged(_) => panic!("a damaged journal"),
+        crate::outbox::FileSpan::Sound(record) => record.size(),
+        crate::outbox::FileSpan::Damaged(_) => panic!("a damaged journal"),
     });
     let before = bytes.len() - sizes.last().expect("records");
-    (desk, attempt, before)
+    (fixture, attempt, before)
 }
 
-/// The home of a desk as another daemon finds it, changed by `change`.
-fn copy_of(desk: &Desk, change: impl FnOnce(&Home)) -> Desk {
+/// A fixture's home as another daemon finds it, modified by `change`.
+fn copy_of(fixture: &Fixture, change: impl FnOnce(&Home)) -> Fixture {
     let folder = tempfile::tempdir().expect("a folder");
     for path in ["state", "agents", "config.yaml"] {
-        copy(&desk.folder.path().join(path), &folder.path().join(path));
+        copy(&fixture.folder.path().join(path), &folder.path().join(path));
     }
     change(&Home::at(folder.path()));
-    let (mesh, files) = Desk::start(&folder);
-    Desk { folder, mesh, next_cmd: desk.next_cmd, _files: files }
+    let (mesh, files) = Fixture::start(&folder);
+    Fixture { folder, mesh, next_cmd: fixture.next_cmd, _files: files }
 }
 
 fn copy(from: &std::path::Path, to: &std::path::Path) {
@@ -345,19 +357,19 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// It was ended and says why; nothing of it was begun.
-async fn not_begun_again(desk: &Desk, attempt: &Running, how: &str) {
-    let started = |desk: &Desk| desk.names(attempt).iter().filter(|name| **name == "task:started").count();
-    let before = started(desk);
-    let (found, _) = code(&desk.ending(attempt).await).unwrap_or_else(|| panic!("{how}: an error"));
+/// Checks that the attempt was ended with a reason, and that nothing of it was begun again.
+async fn not_begun_again(fixture: &Fixture, attempt: &Running, how: &str) {
+    let started = |fixture: &Fixture| fixture.names(attempt).iter().filter(|name| **name == "task:started").count();
+    let before = started(fixture);
+    let (found, _) = code(&fixture.ending(attempt).await).unwrap_or_else(|| panic!("{how}: an error"));
     assert!(matches!(found, ErrorCode::DaemonRestarted | ErrorCode::Internal), "{how}: {found:?}");
-    assert_eq!((started(desk), desk.mesh.load()), (before, (0, 0)), "{how}");
+    assert_eq!((started(fixture), fixture.mesh.load()), (before, (0, 0)), "{how}");
 }
 
 #[tokio::test]
 async fn a_journal_that_is_cut_anywhere_behind_the_beginning_begins_nothing_twice() {
-    let (desk, attempt, before) = at_work().await;
-    let whole = std::fs::read(desk.mesh.home().journal()).expect("a journal").len();
+    let (fixture, attempt, before) = at_work().await;
+    let whole = std::fs::read(fixture.mesh.home().journal()).expect("a journal").len();
     let cut = |at: usize| {
         move |home: &Home| {
             let bytes = std::fs::read(home.journal()).expect("a journal");
@@ -365,8 +377,8 @@ async fn a_journal_that_is_cut_anywhere_behind_the_beginning_begins_nothing_twic
         }
     };
     for at in before..whole {
-        // The outbox is there, and the Board knows nothing: it alone tells.
-        let found = copy_of(&desk, cut(at)).welcomed(&[]).await;
+        // The outbox is there, and the Board knows nothing: only the outbox tells.
+        let found = copy_of(&fixture, cut(at)).welcomed(&[]).await;
         not_begun_again(&found, &attempt, &format!("cut at {at}, by the outbox")).await;
         // The outbox is gone as well: what the Board has recorded tells.
         let gone = |home: &Home| {
@@ -374,7 +386,7 @@ async fn a_journal_that_is_cut_anywhere_behind_the_beginning_begins_nothing_twic
             std::fs::remove_dir_all(home.outbox()).expect("removed");
             std::fs::remove_dir_all(home.agents().join("echo")).expect("removed");
         };
-        let found = copy_of(&desk, gone).welcomed(&[(&attempt, 2)]).await;
+        let found = copy_of(&fixture, gone).welcomed(&[(&attempt, 2)]).await;
         let mut bell = found.mesh.outbox().bell();
         while !found.mesh.outbox().has(&attempt, 3) {
             bell.changed().await.expect("rings");
@@ -383,24 +395,24 @@ async fn a_journal_that_is_cut_anywhere_behind_the_beginning_begins_nothing_twic
         let ending = protocol::parse_event(&batch.items[0]).expect("an event").body;
         assert_eq!(code(&ending).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted), "cut at {at}, by the Board");
     }
-    // Nothing is left but the session's log, and the Board has heard nothing.
+    // Only the session's log is left, and the Board has received nothing.
     let gone = |home: &Home| {
         cut(before)(home);
         std::fs::remove_dir_all(home.outbox()).expect("removed");
     };
-    not_begun_again(&copy_of(&desk, gone).welcomed(&[]).await, &attempt, "by the session's log").await;
-    // Nobody knows that it began, because it did not: then it is.
+    not_begun_again(&copy_of(&fixture, gone).welcomed(&[]).await, &attempt, "by the session's log").await;
+    // Nothing says that it began, because it did not: now it does.
     let never = |home: &Home| {
         gone(home);
         std::fs::remove_dir_all(home.agents().join("echo")).expect("removed");
     };
-    let found = copy_of(&desk, never).welcomed(&[]).await;
+    let found = copy_of(&fixture, never).welcomed(&[]).await;
     found.started(&attempt).await;
 }
 
 #[tokio::test]
 async fn a_journal_that_is_damaged_gone_or_old_begins_nothing_twice() {
-    let (desk, attempt, before) = at_work().await;
+    let (fixture, attempt, before) = at_work().await;
     type Change = Box<dyn Fn(&Home)>;
     let changed = |change: fn(&mut Vec<u8>, usize)| -> Change {
         Box::new(move |home: &Home| {
@@ -437,9 +449,9 @@ async fn a_journal_that_is_damaged_gone_or_old_begins_nothing_twice() {
         ),
     ];
     for (how, change) in &changes {
-        let found = copy_of(&desk, change).welcomed(&[]).await;
+        let found = copy_of(&fixture, change).welcomed(&[]).await;
         not_begun_again(&found, &attempt, how).await;
-        // The Board may send the command once more: it has not heard that it arrived.
+        // The Board may send the command again: it does not know that it arrived.
         let again: TaskSubmit = serde_json::from_value(json!({"taskId": attempt.task_id, "attempt": 1,
             "sessionId": SessionId::new(1), "agentId": "echo", "goal": "wait"}))
         .expect("a submit");
@@ -454,20 +466,20 @@ async fn a_journal_that_is_damaged_gone_or_old_begins_nothing_twice() {
 
 #[tokio::test]
 async fn an_old_state_folder_begins_nothing_that_the_board_has_seen_the_end_of() {
-    let mut desk = Desk::new().welcomed(&[]).await;
-    desk.command(Command::Drain { drained: true }).await;
-    let [a, b] = [desk.submit("hello").await, desk.submit("hello").await];
-    // A backup of this moment is put back after both were over for the Board, or unwanted.
+    let mut fixture = Fixture::new().welcomed(&[]).await;
+    fixture.command(Command::Drain { drained: true }).await;
+    let [a, b] = [fixture.submit("hello").await, fixture.submit("hello").await];
+    // A backup of this moment is restored after both were over for the Board, or unwanted.
     let over = json!({"over": [{"taskId": a.task_id, "attempt": 1}], "stopped": [{"taskId": b.task_id, "attempt": 1}],
         "acked": [{"taskId": a.task_id, "attempt": 1, "seq": 9}, {"taskId": b.task_id, "attempt": 1, "seq": 1}]});
-    let mut found = copy_of(&desk, |_| {}).told(over).await;
+    let mut found = copy_of(&fixture, |_| {}).told(over).await;
     assert!(matches!(found.ending(&b).await, EventBody::Stopped { .. }));
     assert_eq!((found.mesh.outbox().next(&a), found.mesh.load()), (0, (0, 0)), "let go of");
     found.command(Command::Drain { drained: false }).await;
     found.idle().await;
     assert_eq!(found.mesh.outbox().next(&a), 0);
-    // One that the Board has more of than its acceptance was at work.
-    let found = copy_of(&desk, |_| {}).welcomed(&[(&a, 7)]).await;
+    // If the Board has more of an attempt than its acceptance, it was at work.
+    let found = copy_of(&fixture, |_| {}).welcomed(&[(&a, 7)]).await;
     let mut bell = found.mesh.outbox().bell();
     while !found.mesh.outbox().has(&a, 8) {
         bell.changed().await.expect("rings");

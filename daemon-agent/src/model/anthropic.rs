@@ -1,4 +1,4 @@
-//! Anthropic's messages, with cache breakpoints where the conversation stops changing.
+//! Anthropic's messages API, with cache breakpoints where the conversation stops changing.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use protocol::{Usage, UsageSource};
 use serde_json::{Value, json};
 
 use super::{
-    AssistantMessage, Delta, Failure, Finish, Message, Request, ToolCall,
-    decode::{Decode, arguments},
-    failure::Origin,
+    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, ToolCall,
+    decode::{Decoder, arguments},
+    failure::CallContext,
 };
 
-/// Answer room when the agent's file names none: the format demands a number.
-const MAX_TOKENS: u32 = 8192;
+/// Room for the answer if the agent's file sets none: the format requires a number.
+const DEFAULT_MAX_TOKENS: u32 = 8192;
 
-/// The request's body. Four breakpoints (the format's limit): tools, system, and the last two turns of ours.
-pub(super) fn body(request: &Request) -> Value {
+/// The request's body. It has four breakpoints, the format's maximum: tools, system, and our last two turns.
+pub(super) fn body(request: &ModelRequest) -> Value {
     let half = u32::try_from(request.context_window / 2).unwrap_or(u32::MAX);
     let mut messages = turns(&request.messages);
     let ours = messages.iter_mut().rev().filter(|turn| turn["role"] == "user").take(2);
@@ -24,7 +24,7 @@ pub(super) fn body(request: &Request) -> Value {
     });
     let mut body = json!({
         "model": request.model,
-        "max_tokens": request.max_tokens.unwrap_or(MAX_TOKENS.min(half)),
+        "max_tokens": request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(half)),
         "system": [{ "type": "text", "text": request.system }],
         "messages": messages,
         "stream": true,
@@ -50,7 +50,7 @@ fn mark(block: Option<&mut Value>) {
     }
 }
 
-/// Our messages as turns: all results of an answer's calls stand in one turn, right after it.
+/// Our messages as turns: all results of an answer's calls form one turn, right after it.
 fn turns(messages: &[Message]) -> Vec<Value> {
     let mut turns: Vec<Value> = Vec::new();
     let mut results_open = false;
@@ -79,7 +79,7 @@ fn turns(messages: &[Message]) -> Vec<Value> {
 }
 
 fn said_blocks(said: &AssistantMessage) -> Vec<Value> {
-    // Thinking of another provider has no signature and would be refused.
+    // Another provider's thinking has no signature and would be refused.
     let ours = |block: &&Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
     let mut blocks: Vec<Value> = said.reasoning.iter().filter(ours).cloned().collect();
     if !said.text.trim().is_empty() {
@@ -92,91 +92,93 @@ fn said_blocks(said: &AssistantMessage) -> Vec<Value> {
     blocks
 }
 
-/// A text block may not be empty.
+/// A text block; the format does not accept empty ones.
 fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": if text.trim().is_empty() { "(empty)" } else { text } })
 }
 
-/// Puts the events of an answer together.
+/// Assembles an answer from its events.
 #[derive(Default)]
-pub(super) struct Decoder {
-    blocks: BTreeMap<u64, Block>,
-    finish: Option<Finish>,
-    usage: Option<Counts>,
+pub(super) struct AnthropicDecoder {
+    blocks: BTreeMap<u64, ContentBlock>,
+    finish: Option<FinishReason>,
+    usage: Option<TokenCounts>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct TokenCounts {
     input: u64,
     read: u64,
     created: u64,
     output: u64,
 }
 
-enum Block {
+enum ContentBlock {
     Text(String),
     Thinking { text: String, signature: String },
     Redacted(Value),
     Call { id: String, name: String, raw: String },
 }
 
-impl Decode for Decoder {
-    fn take(&mut self, event: Value, _origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure> {
+impl Decoder for AnthropicDecoder {
+    fn take(&mut self, event: Value, _origin: &CallContext, out: &mut Vec<Delta>) -> Result<(), ModelError> {
         let text = |place: &str| event.pointer(place).and_then(Value::as_str).unwrap_or("").to_owned();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         match text("/type").as_str() {
             "message_start" => self.count(event.pointer("/message/usage")),
             "content_block_start" => {
                 let block = match text("/content_block/type").as_str() {
-                    "text" => Block::Text(text("/content_block/text")),
-                    "thinking" => Block::Thinking {
+                    "text" => ContentBlock::Text(text("/content_block/text")),
+                    "thinking" => ContentBlock::Thinking {
                         text: text("/content_block/thinking"),
                         signature: text("/content_block/signature"),
                     },
-                    "redacted_thinking" => Block::Redacted(event["content_block"].clone()),
+                    "redacted_thinking" => ContentBlock::Redacted(event["content_block"].clone()),
                     "tool_use" => {
                         let input = event
                             .pointer("/content_block/input")
                             .filter(|input| input.as_object().is_some_and(|i| !i.is_empty()));
                         let raw = input.map(Value::to_string).unwrap_or_default();
-                        Block::Call { id: text("/content_block/id"), name: text("/content_block/name"), raw }
+                        ContentBlock::Call { id: text("/content_block/id"), name: text("/content_block/name"), raw }
                     }
                     _ => return Ok(()),
                 };
                 match &block {
-                    Block::Text(said) if !said.is_empty() => out.push(Delta::Text(said.clone())),
-                    Block::Thinking { text, .. } if !text.is_empty() => out.push(Delta::Reasoning(text.clone())),
+                    ContentBlock::Text(said) if !said.is_empty() => out.push(Delta::Text(said.clone())),
+                    ContentBlock::Thinking { text, .. } if !text.is_empty() => out.push(Delta::Reasoning(text.clone())),
                     _ => {}
                 }
                 self.blocks.insert(index, block);
             }
             "content_block_delta" => match (self.blocks.get_mut(&index), text("/delta/type").as_str()) {
-                // Imitations of the format leave out the start of a block.
+                // Imitations of the format omit the start of a block.
                 (None, "text_delta") => {
-                    self.blocks.insert(index, Block::Text(text("/delta/text")));
+                    self.blocks.insert(index, ContentBlock::Text(text("/delta/text")));
                     out.push(Delta::Text(text("/delta/text")));
                 }
-                (Some(Block::Text(said)), "text_delta") => {
+                (Some(ContentBlock::Text(said)), "text_delta") => {
                     said.push_str(&text("/delta/text"));
                     out.push(Delta::Text(text("/delta/text")));
                 }
-                (Some(Block::Thinking { text: thought, .. }), "thinking_delta") => {
+                (Some(ContentBlock::Thinking { text: thought, .. }), "thinking_delta") => {
                     thought.push_str(&text("/delta/thinking"));
                     out.push(Delta::Reasoning(text("/delta/thinking")));
                 }
-                (Some(Block::Thinking { signature, .. }), "signature_delta") => {
+                (Some(ContentBlock::Thinking { signature, .. }), "signature_delta") => {
                     signature.push_str(&text("/delta/signature"))
                 }
-                (Some(Block::Call { raw, .. }), "input_json_delta") => raw.push_str(&text("/delta/partial_json")),
+                (Some(ContentBlock::Call { raw, .. }), "input_json_delta") => {
+                    raw.push_str(&text("/delta/partial_json"))
+                }
                 _ => {}
             },
             "message_delta" => {
                 self.count(event.get("usage"));
                 self.finish = match text("/delta/stop_reason").as_str() {
                     "" => self.finish,
-                    "max_tokens" | "model_context_window_exceeded" => Some(Finish::Length),
-                    "refusal" => Some(Finish::ContentFilter),
-                    _ => Some(Finish::Stop),
+                    "max_tokens" | "model_context_window_exceeded" => Some(FinishReason::Length),
+                    "refusal" => Some(FinishReason::ContentFilter),
+                    _ => Some(FinishReason::Stop),
                 };
             }
             _ => {}
@@ -184,7 +186,7 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    fn finish(&self) -> Option<Finish> {
+    fn finish(&self) -> Option<FinishReason> {
         self.finish
     }
 
@@ -192,16 +194,18 @@ impl Decode for Decoder {
         let mut message = AssistantMessage::default();
         for block in self.blocks.into_values() {
             match block {
-                Block::Text(text) => message.text.push_str(&text),
-                Block::Thinking { text, signature } => {
+                ContentBlock::Text(text) => message.text.push_str(&text),
+                ContentBlock::Thinking { text, signature } => {
                     message.reasoning.push(json!({ "type": "thinking", "thinking": text, "signature": signature }));
                 }
-                Block::Redacted(block) => message.reasoning.push(block),
-                Block::Call { id, name, raw } => message.calls.push(ToolCall { id, name, args: arguments(&raw) }),
+                ContentBlock::Redacted(block) => message.reasoning.push(block),
+                ContentBlock::Call { id, name, raw } => {
+                    message.calls.push(ToolCall { id, name, args: arguments(&raw) })
+                }
             }
         }
         let usage = self.usage.map(|counts| Usage {
-            // The format counts the cached part beside the rest; ours counts it inside.
+            // The format counts cached tokens separately; ours includes them.
             input_tokens: counts.input.saturating_add(counts.read).saturating_add(counts.created),
             output_tokens: counts.output,
             cached_tokens: counts.read,
@@ -212,8 +216,8 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
-    /// Counts are cumulative: a later one replaces an earlier one, an absent one leaves it.
+impl AnthropicDecoder {
+    /// Counts are cumulative: a later one replaces an earlier one, a missing one changes nothing.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         let counts = self.usage.get_or_insert_default();

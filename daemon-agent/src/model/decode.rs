@@ -3,19 +3,19 @@
 use protocol::Usage;
 use serde_json::Value;
 
-use super::{AssistantMessage, Delta, Failure, Finish, failure::Origin};
+use super::{AssistantMessage, Delta, FinishReason, ModelError, failure::CallContext};
 
-/// What a decoder of a wire format does.
-pub(super) trait Decode: Send {
-    /// Takes one event; what it says is added to `out`.
-    fn take(&mut self, event: Value, origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure>;
-    /// Why the model ended, once it said so.
-    fn finish(&self) -> Option<Finish>;
-    /// Everything that was said, with the usage if the provider told one.
+/// A decoder of a wire format.
+pub(super) trait Decoder: Send {
+    /// Handles one event; deltas are added to `out`.
+    fn take(&mut self, event: Value, origin: &CallContext, out: &mut Vec<Delta>) -> Result<(), ModelError>;
+    /// Why the model stopped, once it said so.
+    fn finish(&self) -> Option<FinishReason>;
+    /// The complete answer, with the usage if the provider reported it.
     fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>);
 }
 
-/// A call's arguments as providers send them: text that should be a JSON object (nothing means `{}`).
+/// Parses a call's arguments as providers send them: text that should be a JSON object (empty means `{}`).
 pub(super) fn arguments(raw: &str) -> Result<Value, String> {
     if raw.trim().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));

@@ -1,7 +1,7 @@
 //! `demo/tour`: the built-in model. It is a script and says so, but it drives the real loop and the real tools, so that
 //! a newcomer sees the whole product work without a key.
 //!
-//! Like any model it knows only what the request holds: how far the tour is, it reads from the conversation.
+//! Like any model it knows only what the request contains: it reads from the conversation how far the tour is.
 
 use std::time::Duration;
 
@@ -9,24 +9,25 @@ use protocol::{Usage, UsageSource, text, tokens::estimate};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::sleep};
 
-use super::{Answer, AssistantMessage, Delta, Finish, Message, Request, ToolCall};
+use super::{Answer, AssistantMessage, Delta, FinishReason, Message, ModelRequest, ToolCall};
 
 mod script;
 
-use script::{Scene, Stage};
+use script::{TourScene, TourStage};
 
 /// Milliseconds between two words: slow enough to see the stream and to press Stop (the tour takes about ten seconds).
-const PACE: u64 = 40;
+const WORD_INTERVAL_MS: u64 = 40;
 
 /// The scripted model.
-pub(super) struct Demo {
+pub(super) struct DemoModel {
     pace: Duration,
 }
 
-impl Demo {
-    /// With `OPENVIBER_DEMO_PACE` (milliseconds between two words) for tests that are in a hurry, or in none.
+impl DemoModel {
+    /// Reads `OPENVIBER_DEMO_PACE` (milliseconds between two words), for tests that are in a hurry or need to be slow.
     pub fn from_environment() -> Self {
-        let pace = std::env::var("OPENVIBER_DEMO_PACE").ok().and_then(|pace| pace.parse().ok()).unwrap_or(PACE);
+        let pace =
+            std::env::var("OPENVIBER_DEMO_PACE").ok().and_then(|pace| pace.parse().ok()).unwrap_or(WORD_INTERVAL_MS);
         Self { pace: Duration::from_millis(pace) }
     }
 
@@ -36,9 +37,9 @@ impl Demo {
     }
 
     /// Plays the next stage of the tour.
-    pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Answer {
-        let scene = Scene::of(request, self.pace);
-        let Stage { thought, said, call } = scene.stage();
+    pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Answer {
+        let scene = TourScene::of(request, self.pace);
+        let TourStage { thought, said, call } = scene.stage();
         for word in words(&thought) {
             self.say(Delta::Reasoning(word.to_owned()), to).await;
         }
@@ -56,17 +57,17 @@ impl Demo {
             source: UsageSource::Estimated,
             ..Usage::default()
         };
-        Answer { message: AssistantMessage { text: said, calls, reasoning: vec![] }, finish: Finish::Stop, usage }
+        Answer { message: AssistantMessage { text: said, calls, reasoning: vec![] }, finish: FinishReason::Stop, usage }
     }
 
     async fn say(&self, word: Delta, to: &mpsc::Sender<Delta>) {
         sleep(self.pace).await;
-        // Nobody listens any more only when this future is about to be dropped.
+        // Fails only when this future is about to be dropped.
         let _ = to.send(word).await;
     }
 }
 
-/// Words with the white space behind them, so that together they are the text again.
+/// Words with the white space after them, so that together they are the text again.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive([' ', '\n'])
 }
@@ -78,20 +79,20 @@ fn heard(message: &Message) -> u64 {
     }
 }
 
-/// `goal` in one short line, for a sentence.
+/// `goal` as one short line, for use in a sentence.
 fn quoted(goal: &str) -> String {
     let line = text::title(goal);
     if line.is_empty() { "nothing in particular".to_owned() } else { format!("“{line}”") }
 }
 
 /// A tool call of the script.
-type Call = (&'static str, Value);
+type ScriptedCall = (&'static str, Value);
 
-fn call(name: &'static str, args: Value) -> Option<Call> {
+fn call(name: &'static str, args: Value) -> Option<ScriptedCall> {
     Some((name, args))
 }
 
-fn shell(command: &str) -> Option<Call> {
+fn shell(command: &str) -> Option<ScriptedCall> {
     call("shell", json!({ "command": command }))
 }
 

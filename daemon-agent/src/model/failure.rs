@@ -1,5 +1,5 @@
-//! What a model call can fail with, and the one function that tells it from a status, a body or an error inside a
-//! stream. The order of the rules is that of the providers' known shapes: overflow by code, rate limits, overflow by
+//! How a model call can fail, and the one function that classifies a failure by its status, its body or an error inside
+//! a stream. The rules are ordered by the providers' known responses: overflow by code, rate limits, overflow by
 //! wording, then the rest.
 
 use std::{sync::LazyLock, time::Duration};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 mod body;
 
-use super::wait;
-use body::Body;
+use super::retry_after;
+use body::ErrorBody;
 
 /// Why a model call gave no answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct ModelError {
     pub code: ErrorCode,
     pub message: String,
     /// Whether the same request may succeed later.
@@ -24,44 +24,44 @@ pub struct Failure {
     pub wait: Option<Duration>,
     pub suggestion: Option<String>,
     pub details: Option<Value>,
-    /// The `max_tokens` that would have fitted beside this input: the call is worth one more try with it.
+    /// The `max_tokens` that would have fitted beside this input: one more try with it is worthwhile.
     pub fits: Option<u32>,
 }
 
-impl From<Failure> for TaskError {
-    fn from(failure: Failure) -> Self {
-        let Failure { code, message, retryable, suggestion, details, .. } = failure;
+impl From<ModelError> for TaskError {
+    fn from(failure: ModelError) -> Self {
+        let ModelError { code, message, retryable, suggestion, details, .. } = failure;
         TaskError { code, message, retryable, suggestion, details }
     }
 }
 
-/// Who was asked what: what a failure needs to be specific.
+/// Who was asked what: details for the failure's message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Origin {
+pub(super) struct CallContext {
     pub provider: String,
     pub model: String,
-    /// Never shown: cut out of whatever a provider echoes.
+    /// Never shown: it is removed from whatever a provider echoes.
     pub key: Option<String>,
-    /// Our estimate of the request, tokens.
+    /// Our estimate of the request's size, tokens.
     pub estimate: u64,
     /// The model's window as far as we know it, tokens.
     pub window: u64,
 }
 
-impl Origin {
-    /// A failure that the same request may survive a little later.
-    pub fn unavailable(&self, message: impl std::fmt::Display) -> Failure {
+impl CallContext {
+    /// A failure that the same request may not meet again a little later.
+    pub fn unavailable(&self, message: impl std::fmt::Display) -> ModelError {
         self.accident(format!("{}: {message}", self.provider))
     }
 
-    fn accident(&self, message: String) -> Failure {
+    fn accident(&self, message: String) -> ModelError {
         let suggestion =
             format!("Retry the task; if it keeps failing, check whether {} has a disturbance.", self.provider);
-        Failure { retryable: true, suggestion: Some(suggestion), ..plain(ErrorCode::ProviderUnavailable, message) }
+        ModelError { retryable: true, suggestion: Some(suggestion), ..plain(ErrorCode::ProviderUnavailable, message) }
     }
 
-    /// The stream ended without a word: an overflow when the request cannot have fitted, else an accident.
-    pub fn empty(&self) -> Failure {
+    /// The stream ended without content: an overflow if the request cannot have fitted, otherwise an accident.
+    pub fn empty(&self) -> ModelError {
         if self.estimate > self.window {
             return self.overflow("the model answered with an empty stream", None);
         }
@@ -69,10 +69,10 @@ impl Origin {
     }
 
     /// The conversation does not fit the model's window.
-    pub fn overflow(&self, message: &str, numbers: Option<(u64, u64)>) -> Failure {
+    pub fn overflow(&self, message: &str, numbers: Option<(u64, u64)>) -> ModelError {
         let (current, max) = numbers.unwrap_or((self.estimate, self.window));
         let suggestion = "Start a new session or send a shorter message; a model with a larger window also helps.";
-        Failure {
+        ModelError {
             suggestion: Some(suggestion.to_owned()),
             details: Some(json!({ "currentTokens": current, "maxTokens": max, "suggestion": suggestion })),
             ..plain(
@@ -83,20 +83,20 @@ impl Origin {
     }
 
     /// The provider does not accept our key, or there is none.
-    pub fn auth(&self, message: &str) -> Failure {
+    pub fn auth(&self, message: &str) -> ModelError {
         let provider = &self.provider;
         let suggestion = format!(
             "On the viber run `daemon-agent key set {provider}` with a valid key (or set `providers.{provider}.apiKey` in \
              config.yaml), then retry the task."
         );
         let message = format!("{provider}: {message}");
-        Failure { suggestion: Some(suggestion), ..plain(ErrorCode::ProviderAuth, message) }
+        ModelError { suggestion: Some(suggestion), ..plain(ErrorCode::ProviderAuth, message) }
     }
 
-    /// The failure behind an answer that is not 2xx, or behind an error inside a stream (`status` is `None` then, or what
-    /// the stream tells of it). `hint` is the wait asked for by headers.
-    pub fn classify(&self, status: Option<u16>, hint: Option<Duration>, text: &str) -> Failure {
-        let body = Body::read(text);
+    /// The failure behind an answer that is not 2xx, or behind an error inside a stream (`status` is then `None`, or
+    /// what the stream says). `hint` is the wait that headers ask for.
+    pub fn classify(&self, status: Option<u16>, hint: Option<Duration>, text: &str) -> ModelError {
+        let body = ErrorBody::read(text);
         let status = status.or(body.status);
         let said = self.redact(&body.message(status));
         let message = format!("{}: {said}", self.provider);
@@ -107,28 +107,28 @@ impl Origin {
         }
         if body.has(&["insufficient_quota", "billing_hard_limit_reached", "billing_not_active"])
             || status == Some(402)
-            || QUOTA.is_match(&bytes)
-            // Gemini says the same of a limit per minute, but then tells when to come back.
-            || (BILLING.is_match(&bytes) && body.wait().is_none())
+            || QUOTA_PATTERN.is_match(&bytes)
+            // Gemini uses the same words for a limit per minute, but then says when to come back.
+            || (BILLING_PATTERN.is_match(&bytes) && body.wait().is_none())
         {
             let suggestion = Some(format!(
                 "The account at {} has no credit or quota left: top it up or use another model.",
                 self.provider
             ));
-            return Failure { suggestion, ..plain(ErrorCode::ProviderRateLimited, message) };
+            return ModelError { suggestion, ..plain(ErrorCode::ProviderRateLimited, message) };
         }
-        if body.has(&["rate_limit_exceeded"]) || RATE.is_match(&bytes) {
+        if body.has(&["rate_limit_exceeded"]) || RATE_LIMIT_PATTERN.is_match(&bytes) {
             return self.rate_limited(message, hint, &body);
         }
-        if OVERFLOW.is_match(&bytes) {
+        if OVERFLOW_PATTERNS.is_match(&bytes) {
             let fits = body.fits();
-            return Failure { fits, ..self.overflow(&said, body.tokens()) };
+            return ModelError { fits, ..self.overflow(&said, body.tokens()) };
         }
         if body.has(&["content_filter", "content_policy_violation", "responsibleaipolicyviolation"])
-            || (status == Some(403) && MODERATION.is_match(&bytes))
+            || (status == Some(403) && MODERATION_PATTERN.is_match(&bytes))
         {
             let suggestion = Some("Say it differently, or use another model.".to_owned());
-            return Failure { suggestion, ..plain(ErrorCode::ContentPolicy, message) };
+            return ModelError { suggestion, ..plain(ErrorCode::ContentPolicy, message) };
         }
         if matches!(status, Some(401 | 403))
             || body.has(&["authentication_error", "invalid_api_key", "permission_error", "unauthenticated"])
@@ -148,7 +148,7 @@ impl Origin {
         self.other(status, &body, message, hint)
     }
 
-    fn other(&self, status: Option<u16>, body: &Body, message: String, hint: Option<Duration>) -> Failure {
+    fn other(&self, status: Option<u16>, body: &ErrorBody, message: String, hint: Option<Duration>) -> ModelError {
         let model_unknown = status == Some(404) || body.has(&["model_not_found", "not_found_error"]);
         let refused = model_unknown
             || match status {
@@ -158,7 +158,7 @@ impl Origin {
             };
         if !refused {
             let wait = hint.max(body.wait());
-            return Failure { wait, ..self.accident(message) };
+            return ModelError { wait, ..self.accident(message) };
         }
         let suggestion = if message.contains("not support tools") {
             format!("{} cannot call tools: choose another model for this agent.", self.model)
@@ -170,24 +170,24 @@ impl Origin {
         } else {
             "The provider refused the request as it is: check the agent's model settings.".to_owned()
         };
-        Failure { suggestion: Some(suggestion), ..plain(ErrorCode::ProviderBadRequest, message) }
+        ModelError { suggestion: Some(suggestion), ..plain(ErrorCode::ProviderBadRequest, message) }
     }
 
-    fn rate_limited(&self, message: String, hint: Option<Duration>, body: &Body) -> Failure {
+    fn rate_limited(&self, message: String, hint: Option<Duration>, body: &ErrorBody) -> ModelError {
         let wait = hint.max(body.wait());
         if body.asks_too_much() {
             let suggestion = "This one request is larger than the account's limit per minute: send less, use another model, or raise the limit.";
-            return Failure {
+            return ModelError {
                 suggestion: Some(suggestion.to_owned()),
                 ..plain(ErrorCode::ProviderRateLimited, message)
             };
         }
         let suggestion = match wait {
-            Some(wait) => format!("The provider asks to wait {}.", wait::words(wait)),
+            Some(wait) => format!("The provider asks to wait {}.", retry_after::words(wait)),
             None => "The provider asks to slow down: retry in a few minutes.".to_owned(),
         };
         let details = wait.map(|wait| json!({ "retryAfterSeconds": wait.as_secs_f64().ceil() }));
-        Failure {
+        ModelError {
             retryable: true,
             wait,
             suggestion: Some(suggestion),
@@ -202,21 +202,21 @@ impl Origin {
             Some(key) if key.len() >= 4 => text.replace(key, "[key]"),
             _ => text.to_owned(),
         };
-        KEYS.replace_all(&text, "[key]").into_owned()
+        KEY_PATTERN.replace_all(&text, "[key]").into_owned()
     }
 }
 
-/// A failure that nothing more is known about.
-pub(super) fn plain(code: ErrorCode, message: String) -> Failure {
-    Failure { code, message, retryable: false, wait: None, suggestion: None, details: None, fits: None }
+/// A failure about which nothing more is known.
+pub(super) fn plain(code: ErrorCode, message: String) -> ModelError {
+    ModelError { code, message, retryable: false, wait: None, suggestion: None, details: None, fits: None }
 }
 
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern of ours compiles")
 }
 
-/// Wordings of the providers for a conversation that is too long.
-static OVERFLOW: LazyLock<RegexSet> = LazyLock::new(|| {
+/// The providers' wordings for a conversation that is too long.
+static OVERFLOW_PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new([
         r"(?i)prompt (is )?too long",
         r"(?i)exceed(s|ed) (the )?max(imum)? context length",
@@ -237,12 +237,13 @@ static OVERFLOW: LazyLock<RegexSet> = LazyLock::new(|| {
     ])
     .expect("patterns of ours compile")
 });
-static RATE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i:per[ -]min)|\bTPM\b|\bRPM\b|(?i:rate limit reached)"));
-static QUOTA: LazyLock<Regex> =
+static RATE_LIMIT_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?i:per[ -]min)|\bTPM\b|\bRPM\b|(?i:rate limit reached)"));
+static QUOTA_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| regex(r"PerDay|(?i:credit balance is too low|insufficient (balance|credits?))"));
-static BILLING: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)exceeded your current quota"));
-static MODERATION: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)moderation|flagged"));
-static KEYS: LazyLock<Regex> =
+static BILLING_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)exceeded your current quota"));
+static MODERATION_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)moderation|flagged"));
+static KEY_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| regex(r"\b(sk|gsk|xai|key)-[A-Za-z0-9_*\-]{6,}|Bearer [A-Za-z0-9._\-]{8,}"));
 
 #[cfg(test)]

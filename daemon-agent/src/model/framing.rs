@@ -1,50 +1,50 @@
-//! Cutting a stream of bytes into frames: server-sent events (WHATWG HTML, 9.2.6) and lines of JSON.
+//! Splits a stream of bytes into frames: server-sent events (WHATWG HTML, 9.2.6) and lines of JSON.
 //!
-//! Bytes may be split anywhere, also inside a character or a line end. Refuses nothing but a frame that never ends.
+//! Bytes may be split anywhere, even inside a character or a line end. Only a frame that never ends is refused.
 
-/// Largest frame, bytes; far above anything a provider sends.
-const MAX_FRAME: usize = 16 * 1024 * 1024;
+/// Largest frame, bytes: far more than any provider sends.
+const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Frame {
-    /// The `event:` field, empty when there is none.
+pub(super) struct StreamFrame {
+    /// The `event:` field, empty if there is none.
     pub event: String,
     pub data: String,
-    /// An HTTP status told by a comment (`:HTTP_STATUS/429`, DashScope).
+    /// An HTTP status given in a comment (`:HTTP_STATUS/429`, DashScope).
     pub status: Option<u16>,
 }
 
-/// A frame that grew over the limit.
+/// A frame exceeded the limit.
 #[derive(Debug)]
-pub(super) struct TooLarge;
+pub(super) struct FrameTooLarge;
 
-/// Which framing.
+/// How frames are separated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Framing {
     Sse,
     Lines,
 }
 
-/// Collects bytes and gives frames.
+/// Collects bytes and returns frames.
 #[derive(Debug)]
 pub(super) struct Framer {
     framing: Framing,
     line: Vec<u8>,
-    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    /// Whether the last byte was a CR: an LF right after it belongs to the same line end.
     after_cr: bool,
     first_line: bool,
-    open: Frame,
+    open: StreamFrame,
     has_data: bool,
 }
 
 impl Framer {
     pub fn new(framing: Framing) -> Self {
-        Self { framing, line: vec![], after_cr: false, first_line: true, open: Frame::default(), has_data: false }
+        Self { framing, line: vec![], after_cr: false, first_line: true, open: StreamFrame::default(), has_data: false }
     }
 
-    /// Takes `bytes`, gives the frames that they complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, TooLarge> {
+    /// Takes `bytes` and returns the frames that they complete.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<StreamFrame>, FrameTooLarge> {
         let mut frames = Vec::new();
         for &byte in bytes {
             let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
@@ -54,24 +54,24 @@ impl Framer {
                 _ => self.line.push(byte),
             }
         }
-        if self.line.len() + self.open.data.len() > MAX_FRAME { Err(TooLarge) } else { Ok(frames) }
+        if self.line.len() + self.open.data.len() > MAX_FRAME_BYTES { Err(FrameTooLarge) } else { Ok(frames) }
     }
 
-    /// The stream is over: what is left counts as a frame, for servers that forget the last line end.
-    pub fn end(&mut self) -> Vec<Frame> {
+    /// The stream is over: the rest counts as a frame, for servers that omit the last line end.
+    pub fn end(&mut self) -> Vec<StreamFrame> {
         let mut frames = Vec::new();
         self.line_ends(&mut frames);
         self.dispatch(&mut frames);
         frames
     }
 
-    fn line_ends(&mut self, frames: &mut Vec<Frame>) {
+    fn line_ends(&mut self, frames: &mut Vec<StreamFrame>) {
         let bytes = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&bytes);
         let line = if std::mem::take(&mut self.first_line) { line.trim_start_matches('\u{feff}') } else { &line };
         match self.framing {
             Framing::Lines if line.trim().is_empty() => {}
-            Framing::Lines => frames.push(Frame { data: line.trim().to_owned(), ..Frame::default() }),
+            Framing::Lines => frames.push(StreamFrame { data: line.trim().to_owned(), ..StreamFrame::default() }),
             Framing::Sse if line.is_empty() => self.dispatch(frames),
             Framing::Sse => self.field(line),
         }
@@ -97,7 +97,7 @@ impl Framer {
         }
     }
 
-    fn dispatch(&mut self, frames: &mut Vec<Frame>) {
+    fn dispatch(&mut self, frames: &mut Vec<StreamFrame>) {
         if std::mem::take(&mut self.has_data) {
             frames.push(std::mem::take(&mut self.open));
         } else {
@@ -123,7 +123,7 @@ mod tests {
         all.into_iter().map(|frame| (frame.event, frame.data, frame.status)).collect()
     }
 
-    const ODD: &str = "\u{feff}: hello\r\n\r\ndata:{\"a\":\"grüße 🎉\"}\r\rdata: one\ndata: two\r\n\r\nevent: error\n:HTTP_STATUS/429\n\
+    const ODD_STREAM: &str = "\u{feff}: hello\r\n\r\ndata:{\"a\":\"grüße 🎉\"}\r\rdata: one\ndata: two\r\n\r\nevent: error\n:HTTP_STATUS/429\n\
                        data: x\nid: 4\nretry: 3\n\n:alone\n\nevent: ping\n\ndata\n\ndata: last";
 
     #[test]
@@ -136,20 +136,20 @@ mod tests {
             of("", "", None),
             of("", "last", None),
         ];
-        assert_eq!(frames(Framing::Sse, &[ODD.as_bytes()]), wanted);
+        assert_eq!(frames(Framing::Sse, &[ODD_STREAM.as_bytes()]), wanted);
     }
 
     #[test]
     fn a_large_event_arrives_whole_and_an_endless_one_is_refused() {
         let large = "x".repeat(300_000);
         assert_eq!(frames(Framing::Sse, &[format!("data:{large}\n\n").as_bytes()])[0].1, large);
-        assert!(Framer::new(Framing::Sse).feed(&vec![b'x'; MAX_FRAME + 1]).is_err());
+        assert!(Framer::new(Framing::Sse).feed(&vec![b'x'; MAX_FRAME_BYTES + 1]).is_err());
     }
 
     proptest! {
         #[test]
         fn any_split_of_the_bytes_gives_the_same_frames(cuts in proptest::collection::vec(0usize..200, 0..12), lines: bool) {
-            let (framing, text) = if lines { (Framing::Lines, "{\"a\":\"ü\"}\r\n\n{\"b\":1}\r{\"c\":2}") } else { (Framing::Sse, ODD) };
+            let (framing, text) = if lines { (Framing::Lines, "{\"a\":\"ü\"}\r\n\n{\"b\":1}\r{\"c\":2}") } else { (Framing::Sse, ODD_STREAM) };
             let bytes = text.as_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);

@@ -1,4 +1,4 @@
-//! One call over HTTP: send, read, give up when nothing comes any more.
+//! One call over HTTP: send, read, give up when nothing arrives any more.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -17,40 +17,40 @@ use tokio::{
 };
 
 use super::{
-    Answer, Delta, Failure, Request, anthropic,
-    failure::{Origin, plain},
+    Answer, Delta, ModelError, ModelRequest, anthropic,
+    failure::{CallContext, plain},
     ollama, openai,
-    reader::Reader,
-    wait,
+    reader::ResponseReader,
+    retry_after,
 };
 use crate::{
     clock::Clock,
-    config::{Api, Provider},
+    config::{Provider, ProviderApi},
 };
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(15);
-/// Silence between two pieces of an answer; keep-alives end it.
-const IDLE: Duration = Duration::from_secs(90);
-/// Silence before the first piece: some models think for minutes without a word.
-const FIRST: Duration = Duration::from_secs(300);
-/// A local model may have to be loaded besides, and reads a long conversation slowly.
-const FIRST_LOCAL: Duration = Duration::from_secs(600);
-/// What may still follow a finish reason (usage, the end mark).
-const AFTERWARDS: Duration = Duration::from_secs(3);
-/// One call as a whole: keep-alives do not hold it for ever.
-const WHOLE: Duration = Duration::from_secs(30 * 60);
-/// Largest error body that is read, bytes.
-const ERROR_BODY: usize = 64 * 1024;
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longest silence between two pieces of an answer; keep-alives count as pieces.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Longest silence before the first piece: some models think for minutes before they answer.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(300);
+/// The same for a local model, which may have to be loaded first and reads a long conversation slowly.
+const LOCAL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long to wait for what may follow a finish reason (usage, the end mark).
+const TRAILER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest that a whole call may take: keep-alives must not hold it open forever.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Longest part of an error body that is read, bytes.
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
 /// A provider's endpoint.
-pub(super) struct Http {
+pub(super) struct HttpProvider {
     provider: String,
-    api: Api,
+    api: ProviderApi,
     base_url: String,
-    /// The base address as it may be shown: without a user's name and password.
+    /// The base address as it may be shown: without user name and password.
     shown: String,
-    /// The server does not know `stream_options`.
+    /// Whether the server does not know `stream_options`.
     usage_refused: AtomicBool,
     key: Option<String>,
     client: Client,
@@ -59,9 +59,9 @@ pub(super) struct Http {
     idle: Duration,
 }
 
-impl Http {
-    pub fn new(id: &str, provider: &Provider) -> Result<Self, Failure> {
-        let origin = Origin { provider: id.to_owned(), ..Origin::default() };
+impl HttpProvider {
+    pub fn new(id: &str, provider: &Provider) -> Result<Self, ModelError> {
+        let origin = CallContext { provider: id.to_owned(), ..CallContext::default() };
         let bad = |message: String| plain(ErrorCode::BadRequest, message);
         let base_url = provider.base_url.trim_end_matches('/').to_owned();
         let mut url =
@@ -73,17 +73,17 @@ impl Http {
         let shown = url.as_str().trim_end_matches('/').to_owned();
         let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         let key = provider.api_key.as_deref().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned);
-        // No redirects: a key goes nowhere but to the configured address.
-        let mut client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none()).default_headers(headers(
-            provider.api,
-            key.as_deref(),
-            &origin,
-        )?);
+        // No redirects: a key must only go to the configured address.
+        let mut client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(Policy::none())
+            .default_headers(headers(provider.api, key.as_deref(), &origin)?);
         if local {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
-        let first = if local || provider.api == Api::Ollama { FIRST_LOCAL } else { FIRST };
+        let first =
+            if local || provider.api == ProviderApi::Ollama { LOCAL_FIRST_BYTE_TIMEOUT } else { FIRST_BYTE_TIMEOUT };
         Ok(Self {
             provider: id.to_owned(),
             api: provider.api,
@@ -94,18 +94,21 @@ impl Http {
             client,
             clock: Clock::system(),
             first,
-            idle: IDLE,
+            idle: IDLE_TIMEOUT,
         })
     }
 
-    /// One call; a second where only the room for the answer was too large, or where the server is too old to tell usage.
-    pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
+    /// Makes a call, and a second one if only the room for the answer was too large, or the server is too old to report
+    /// usage.
+    pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
         match self.once(request, to).await {
-            Err(Failure { fits: Some(fits), .. }) if self.api == Api::Anthropic => {
-                let smaller = Request { max_tokens: Some(fits), ..request.clone() };
+            Err(ModelError { fits: Some(fits), .. }) if self.api == ProviderApi::Anthropic => {
+                let smaller = ModelRequest { max_tokens: Some(fits), ..request.clone() };
                 self.once(&smaller, to).await
             }
-            Err(Failure { code: ErrorCode::ProviderBadRequest, message, .. }) if message.contains("stream_options") => {
+            Err(ModelError { code: ErrorCode::ProviderBadRequest, message, .. })
+                if message.contains("stream_options") =>
+            {
                 self.usage_refused.store(true, Ordering::Relaxed);
                 self.once(request, to).await
             }
@@ -113,11 +116,11 @@ impl Http {
         }
     }
 
-    async fn once(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
+    async fn once(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
         let (path, mut body) = match self.api {
-            Api::Anthropic => ("/v1/messages", anthropic::body(request)),
-            Api::Ollama => ("/api/chat", ollama::body(request)),
-            Api::OpenAi | Api::Demo => {
+            ProviderApi::Anthropic => ("/v1/messages", anthropic::body(request)),
+            ProviderApi::Ollama => ("/api/chat", ollama::body(request)),
+            ProviderApi::OpenAi | ProviderApi::Demo => {
                 ("/chat/completions", openai::body(request, self.base_url.starts_with("https://api.openai.com/")))
             }
         };
@@ -128,7 +131,7 @@ impl Http {
         }
         let body = body.to_string();
         let origin = self.origin(&request.model, tokens::estimate(&body), request.context_window);
-        let until = Instant::now() + WHOLE;
+        let until = Instant::now() + CALL_TIMEOUT;
         let sending = self.client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body).send();
         let response = match timeout(self.first, sending).await {
             Ok(Ok(response)) => response,
@@ -144,35 +147,37 @@ impl Http {
     async fn read(
         &self,
         mut response: Response,
-        origin: Origin,
+        origin: CallContext,
         until: Instant,
         to: &mpsc::Sender<Delta>,
-    ) -> Result<Answer, Failure> {
-        let mut reader = Reader::new(self.api, origin.clone());
+    ) -> Result<Answer, ModelError> {
+        let mut reader = ResponseReader::new(self.api, origin.clone());
         loop {
             let patience = match (reader.finished(), reader.begun()) {
-                (true, _) => AFTERWARDS,
+                (true, _) => TRAILER_TIMEOUT,
                 (false, true) => self.idle,
                 (false, false) => self.first,
             };
             let piece = match timeout_at(until.min(Instant::now() + patience), response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
                 Ok(Ok(None)) => break,
-                // The answer is complete: how the connection ends does not matter any more.
+                // The answer is complete: how the connection ends no longer matters.
                 Ok(Err(_)) | Err(_) if reader.finished() => break,
                 Ok(Err(error)) => {
                     return Err(origin.unavailable(format_args!("the connection broke ({})", root_cause(&error))));
                 }
                 Err(_) if Instant::now() >= until => {
-                    return Err(origin
-                        .unavailable(format_args!("the answer was not complete after {} min", WHOLE.as_secs() / 60)));
+                    return Err(origin.unavailable(format_args!(
+                        "the answer was not complete after {} min",
+                        CALL_TIMEOUT.as_secs() / 60
+                    )));
                 }
                 Err(_) => {
                     return Err(origin.unavailable(format_args!("the stream was silent for {} s", patience.as_secs())));
                 }
             };
             for delta in reader.feed(&piece)? {
-                // Nobody listens any more only when this future is about to be dropped.
+                // Fails only when this future is about to be dropped.
                 let _ = to.send(delta).await;
             }
             if reader.over() {
@@ -187,7 +192,7 @@ impl Http {
     }
 
     /// The body of a `GET` below the base address, for lists of models.
-    pub async fn get(&self, path: &str, limit: Duration) -> Result<String, Failure> {
+    pub async fn get(&self, path: &str, limit: Duration) -> Result<String, ModelError> {
         let origin = self.origin("", 0, 1);
         let asking = async {
             let response =
@@ -201,15 +206,21 @@ impl Http {
     }
 
     /// The wire format.
-    pub fn api(&self) -> Api {
+    pub fn api(&self) -> ProviderApi {
         self.api
     }
 
-    fn origin(&self, model: &str, estimate: u64, window: u64) -> Origin {
-        Origin { provider: self.provider.clone(), model: model.to_owned(), key: self.key.clone(), estimate, window }
+    fn origin(&self, model: &str, estimate: u64, window: u64) -> CallContext {
+        CallContext {
+            provider: self.provider.clone(),
+            model: model.to_owned(),
+            key: self.key.clone(),
+            estimate,
+            window,
+        }
     }
 
-    /// Anthropic's paths start with the version, which people may have put into the base address.
+    /// Anthropic's paths start with the version, which people may also have put into the base address.
     fn url(&self, path: &str) -> String {
         let base = self.base_url.as_str();
         let base = if path.starts_with("/v1/") { base.strip_suffix("/v1").unwrap_or(base) } else { base };
@@ -217,25 +228,25 @@ impl Http {
         format!("{base}{path}")
     }
 
-    async fn refusal(&self, mut response: Response, origin: &Origin) -> Failure {
+    async fn refusal(&self, mut response: Response, origin: &CallContext) -> ModelError {
         let status = response.status();
         let now = jiff::Timestamp::from_millisecond(self.clock.now().millis()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        let hint = wait::in_headers(response.headers(), now);
+        let hint = retry_after::in_headers(response.headers(), now);
         let mut body = Vec::new();
         let reading = async {
             while let Ok(Some(piece)) = response.chunk().await {
                 body.extend_from_slice(&piece);
-                if body.len() > ERROR_BODY {
+                if body.len() > MAX_ERROR_BODY_BYTES {
                     break;
                 }
             }
         };
-        // Whatever has come of the body by then has to do.
+        // Use as much of the body as has arrived by then.
         let _ = timeout(Duration::from_secs(10), reading).await;
         if status.is_redirection() || status == StatusCode::METHOD_NOT_ALLOWED {
             let suggestion =
                 Some("Check `baseUrl` in config.yaml: nothing that speaks this API answers there.".to_owned());
-            return Failure {
+            return ModelError {
                 suggestion,
                 ..plain(ErrorCode::ProviderBadRequest, format!("{}: HTTP {status}", origin.provider))
             };
@@ -243,25 +254,25 @@ impl Http {
         origin.classify(Some(status.as_u16()), hint, &String::from_utf8_lossy(&body))
     }
 
-    fn unreachable(&self, origin: &Origin, error: &reqwest::Error) -> Failure {
+    fn unreachable(&self, origin: &CallContext, error: &reqwest::Error) -> ModelError {
         let suggestion =
             format!("Check that {} is running and can be reached from this viber, then retry the task.", self.shown);
         let failure = origin.unavailable(format_args!("{} cannot be reached ({})", self.shown, root_cause(error)));
-        Failure { suggestion: Some(suggestion), ..failure }
+        ModelError { suggestion: Some(suggestion), ..failure }
     }
 }
 
-fn headers(api: Api, key: Option<&str>, origin: &Origin) -> Result<HeaderMap, Failure> {
+fn headers(api: ProviderApi, key: Option<&str>, origin: &CallContext) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
-    if api == Api::Anthropic {
+    if api == ProviderApi::Anthropic {
         headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
     }
     let Some(key) = key else { return Ok(headers) };
-    let text = if api == Api::Anthropic { key.to_owned() } else { format!("Bearer {key}") };
+    let text = if api == ProviderApi::Anthropic { key.to_owned() } else { format!("Bearer {key}") };
     let mut value =
         HeaderValue::from_str(&text).map_err(|_| origin.auth("the key holds characters that no key has"))?;
     value.set_sensitive(true);
-    if api == Api::Anthropic {
+    if api == ProviderApi::Anthropic {
         headers.insert("x-api-key", value)
     } else {
         headers.insert(AUTHORIZATION, value)
@@ -269,7 +280,7 @@ fn headers(api: Api, key: Option<&str>, origin: &Origin) -> Result<HeaderMap, Fa
     Ok(headers)
 }
 
-/// The innermost reason, which is the one that people understand.
+/// The innermost cause, which is the one that people understand.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -1,18 +1,18 @@
-//! Ollama's own `/api/chat`: a JSON document a line, tool calls whole and without ids.
+//! Ollama's own `/api/chat`: one JSON document per line, with complete tool calls that have no ids.
 
 use protocol::{Usage, UsageSource};
 use serde_json::{Value, json};
 
 use super::{
-    AssistantMessage, Delta, Failure, Finish, Message, Request, ToolCall,
-    decode::{Decode, arguments},
-    failure::Origin,
+    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, ToolCall,
+    decode::{Decoder, arguments},
+    failure::CallContext,
     openai::tool,
 };
 
-/// The request's body. Without `num_ctx` the server takes a small window, and without `truncate: false` it cuts the
+/// The request's body. Without `num_ctx` the server uses a small window, and without `truncate: false` it shortens the
 /// conversation silently.
-pub(super) fn body(request: &Request) -> Value {
+pub(super) fn body(request: &ModelRequest) -> Value {
     let mut messages = vec![json!({ "role": "system", "content": request.system })];
     messages.extend(request.messages.iter().map(message));
     let mut body = json!({
@@ -51,16 +51,16 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// Puts the lines of an answer together.
+/// Assembles an answer from its lines.
 #[derive(Default)]
-pub(super) struct Decoder {
+pub(super) struct OllamaDecoder {
     message: AssistantMessage,
-    finish: Option<Finish>,
+    finish: Option<FinishReason>,
     usage: Option<Usage>,
 }
 
-impl Decode for Decoder {
-    fn take(&mut self, line: Value, origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure> {
+impl Decoder for OllamaDecoder {
+    fn take(&mut self, line: Value, origin: &CallContext, out: &mut Vec<Delta>) -> Result<(), ModelError> {
         let text = |place: &str| line.pointer(place).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(thought) = text("/message/thinking") {
             out.push(Delta::Reasoning(thought.to_owned()));
@@ -84,10 +84,12 @@ impl Decode for Decoder {
             self.message.calls.push(ToolCall { id, name: name.to_owned(), args });
         }
         if line.get("done") == Some(&Value::Bool(true)) {
-            self.finish = Some(if text("/done_reason") == Some("length") { Finish::Length } else { Finish::Stop });
+            self.finish =
+                Some(if text("/done_reason") == Some("length") { FinishReason::Length } else { FinishReason::Stop });
             let number = |name| line.get(name).and_then(Value::as_u64);
             if let Some(input_tokens) = number("prompt_eval_count") {
-                // A server that does not know `truncate` cuts without a word: it cannot have read all of this.
+                // A server that does not know `truncate` shortens the conversation silently: it cannot have read all of
+                // this.
                 if origin.estimate > origin.window && input_tokens.saturating_mul(5) < origin.estimate.saturating_mul(3)
                 {
                     return Err(origin.overflow("Ollama cut the conversation to fit", None));
@@ -100,7 +102,7 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    fn finish(&self) -> Option<Finish> {
+    fn finish(&self) -> Option<FinishReason> {
         self.finish
     }
 

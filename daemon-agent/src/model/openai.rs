@@ -4,14 +4,18 @@ use protocol::{Usage, UsageSource};
 use serde_json::{Map, Value, json};
 
 mod calls;
-mod thought;
+mod reasoning;
 
-use super::{AssistantMessage, Delta, Failure, Finish, Message, Request, ToolSpec, decode::Decode, failure::Origin};
-use calls::Calls;
-use thought::Thought;
+use super::{
+    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, ToolSpec, decode::Decoder,
+    failure::CallContext,
+};
+use calls::CallAssembler;
+use reasoning::ReasoningBlocks;
 
-/// The request's body. `genuine` is OpenAI itself, whose newer models know other parameters than the rest of the world.
-pub(super) fn body(request: &Request, genuine: bool) -> Value {
+/// The request's body. `genuine` means OpenAI itself, whose newer models take other parameters than compatible
+/// providers.
+pub(super) fn body(request: &ModelRequest, genuine: bool) -> Value {
     let mut messages = vec![json!({ "role": "system", "content": request.system })];
     messages.extend(request.messages.iter().map(message));
     let mut body = json!({
@@ -33,7 +37,7 @@ pub(super) fn body(request: &Request, genuine: bool) -> Value {
     body
 }
 
-/// A tool in the form that Ollama shares.
+/// A tool in the form that Ollama uses as well.
 pub(super) fn tool(spec: &ToolSpec) -> Value {
     json!({ "type": "function", "function": {
         "name": spec.name, "description": spec.description, "parameters": spec.parameters,
@@ -60,25 +64,25 @@ fn message(message: &Message) -> Value {
                     said.insert("content".to_owned(), Value::Null);
                 }
             }
-            thought::echo(reasoning, &mut said);
+            reasoning::echo(reasoning, &mut said);
             Value::Object(said)
         }
     }
 }
 
-/// Puts the chunks of an answer together.
+/// Assembles an answer from its chunks.
 #[derive(Default)]
-pub(super) struct Decoder {
+pub(super) struct OpenAiDecoder {
     text: String,
-    thought: Thought,
-    calls: Calls,
-    finish: Option<Finish>,
+    thought: ReasoningBlocks,
+    calls: CallAssembler,
+    finish: Option<FinishReason>,
     usage: Option<Usage>,
 }
 
-impl Decode for Decoder {
-    fn take(&mut self, chunk: Value, _origin: &Origin, out: &mut Vec<Delta>) -> Result<(), Failure> {
-        // Cumulative where it comes with every chunk: the last one counts.
+impl Decoder for OpenAiDecoder {
+    fn take(&mut self, chunk: Value, _origin: &CallContext, out: &mut Vec<Delta>) -> Result<(), ModelError> {
+        // Cumulative if it is in every chunk: the last one counts.
         for place in ["/usage", "/x_groq/usage"] {
             if let Some(usage) = chunk.pointer(place).filter(|usage| usage.is_object()) {
                 self.usage = Some(read_usage(usage));
@@ -101,15 +105,15 @@ impl Decode for Decoder {
         }
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty()) {
             self.finish = Some(match reason {
-                "length" | "max_tokens" => Finish::Length,
-                "content_filter" => Finish::ContentFilter,
-                _ => Finish::Stop,
+                "length" | "max_tokens" => FinishReason::Length,
+                "content_filter" => FinishReason::ContentFilter,
+                _ => FinishReason::Stop,
             });
         }
         Ok(())
     }
 
-    fn finish(&self) -> Option<Finish> {
+    fn finish(&self) -> Option<FinishReason> {
         self.finish
     }
 
@@ -120,7 +124,7 @@ impl Decode for Decoder {
     }
 }
 
-/// Text, or a list of parts with text in them.
+/// Text, or a list of parts that contain text.
 fn content(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! Trying a provider, and listing what it has.
+//! Tests a provider, and lists its models.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Message, Model, Request, failure::Origin, http::Http};
-use crate::config::{Api, Config};
+use super::{Message, Model, ModelRequest, failure::CallContext, http::HttpProvider};
+use crate::config::{Config, ProviderApi};
 
-/// How long a trial may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What came of a trial.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Probe {
+pub struct ProbeResult {
     pub latency_ms: u64,
     /// For people.
     pub sentence: String,
 }
 
-/// Asks `model` (the provider's own name) of `provider` for one word: a real call, as cheap as one can be.
-pub async fn test(provider: &str, model: &str, config: &Config) -> Result<Probe, TaskError> {
+/// Asks `model` (the provider's own name) of `provider` for one word: a real call, as cheap as possible.
+pub async fn test(provider: &str, model: &str, config: &Config) -> Result<ProbeResult, TaskError> {
     let route = Model::named(&format!("{provider}/{model}"), config)?;
     if route.is_scripted() {
         let sentence = "demo/tour is built in: a script that needs no key and no network.".to_owned();
-        return Ok(Probe { latency_ms: 0, sentence });
+        return Ok(ProbeResult { latency_ms: 0, sentence });
     }
-    let request = Request {
+    let request = ModelRequest {
         model: model.to_owned(),
         system: "Answer with the single word OK.".to_owned(),
         messages: vec![Message::User("Say OK.".to_owned())],
         tools: vec![],
         temperature: None,
-        // Room for models that think before they speak.
+        // Room for models that think before they answer.
         max_tokens: Some(256),
         context_window: 4096,
     };
@@ -48,9 +48,9 @@ pub async fn test(provider: &str, model: &str, config: &Config) -> Result<Probe,
         drop(to);
         answer
     };
-    let Ok((answer, ())) = timeout(PATIENCE, async { tokio::join!(call, drained) }).await else {
-        let origin = Origin { provider: provider.to_owned(), ..Origin::default() };
-        return Err(origin.unavailable(format_args!("no answer within {} s", PATIENCE.as_secs())).into());
+    let Ok((answer, ())) = timeout(PROBE_TIMEOUT, async { tokio::join!(call, drained) }).await else {
+        let origin = CallContext { provider: provider.to_owned(), ..CallContext::default() };
+        return Err(origin.unavailable(format_args!("no answer within {} s", PROBE_TIMEOUT.as_secs())).into());
     };
     let answer = answer.map_err(TaskError::from)?;
     let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -60,26 +60,26 @@ pub async fn test(provider: &str, model: &str, config: &Config) -> Result<Probe,
     } else {
         format!("“{}”", protocol::text::title(said))
     };
-    Ok(Probe { latency_ms, sentence: format!("{provider}/{model} answered {said} after {latency_ms} ms.") })
+    Ok(ProbeResult { latency_ms, sentence: format!("{provider}/{model} answered {said} after {latency_ms} ms.") })
 }
 
-/// The models that `provider` offers, as `provider/model` refers to them, sorted.
+/// The models that `provider` offers, sorted, in the form that `provider/model` uses.
 pub async fn list(provider: &str, config: &Config) -> Result<Vec<String>, TaskError> {
     let entry = config.providers.get(provider);
-    if provider == "demo" || entry.is_some_and(|entry| entry.api == Api::Demo) {
+    if provider == "demo" || entry.is_some_and(|entry| entry.api == ProviderApi::Demo) {
         return Ok(vec!["tour".to_owned()]);
     }
-    // The same refusals as for a task: unknown provider, missing key.
+    // The same errors as for a task: unknown provider, missing key.
     Model::named(&format!("{provider}/models"), config)?;
     let Some(entry) = entry else { return Ok(vec![]) };
-    let http = Http::new(provider, entry).map_err(TaskError::from)?;
+    let http = HttpProvider::new(provider, entry).map_err(TaskError::from)?;
     let (path, place, field) = match http.api() {
-        Api::Anthropic => ("/v1/models?limit=1000", "/data", "id"),
-        Api::Ollama => ("/api/tags", "/models", "name"),
-        Api::OpenAi | Api::Demo => ("/models", "/data", "id"),
+        ProviderApi::Anthropic => ("/v1/models?limit=1000", "/data", "id"),
+        ProviderApi::Ollama => ("/api/tags", "/models", "name"),
+        ProviderApi::OpenAi | ProviderApi::Demo => ("/models", "/data", "id"),
     };
     let body = http.get(path, Duration::from_secs(15)).await.map_err(TaskError::from)?;
-    let origin = Origin { provider: provider.to_owned(), ..Origin::default() };
+    let origin = CallContext { provider: provider.to_owned(), ..CallContext::default() };
     let body: Value = serde_json::from_str(&body)
         .map_err(|_| TaskError::from(origin.unavailable("the list of models is not JSON")))?;
     let items = body.pointer(place).or(Some(&body)).and_then(Value::as_array);

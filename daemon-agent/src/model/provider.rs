@@ -4,30 +4,29 @@ use protocol::{ErrorCode, TaskError};
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Delta, Failure, Request,
-    demo::Demo,
-    failure::{Origin, plain},
-    http::Http,
-    window,
+    Answer, Delta, ModelError, ModelRequest, context_window,
+    demo::DemoModel,
+    failure::{CallContext, plain},
+    http::HttpProvider,
 };
-use crate::config::{Agent, Api, Config, Provider};
+use crate::config::{Agent, Config, Provider, ProviderApi};
 
 /// A model that an agent uses for one task.
 pub struct Model {
     /// The provider's own name of the model.
     name: String,
-    /// Tokens.
+    /// Context window, tokens.
     window: u64,
     route: Route,
 }
 
 enum Route {
-    Demo(Demo),
-    Http(Box<Http>),
+    Demo(DemoModel),
+    Http(Box<HttpProvider>),
 }
 
 impl Model {
-    /// The model of `agent`, or why it cannot be used: nothing is sent yet.
+    /// The model of `agent`, or why it cannot be used. Sends nothing yet.
     pub fn for_agent(agent: &Agent, config: &Config) -> Result<Self, TaskError> {
         let model = Self::named(&agent.model, config)?;
         let window = agent.context_window.unwrap_or(model.window);
@@ -46,7 +45,7 @@ impl Model {
             ));
         };
         let provider = config.providers.get(provider_id);
-        if provider_id == "demo" || provider.is_some_and(|provider| provider.api == Api::Demo) {
+        if provider_id == "demo" || provider.is_some_and(|provider| provider.api == ProviderApi::Demo) {
             if name != "tour" {
                 let message = format!("There is no built-in model {reference:?}; the only one is demo/tour.");
                 return Err(refused(
@@ -57,8 +56,8 @@ impl Model {
             }
             return Ok(Self {
                 name: name.to_owned(),
-                window: window::of(name),
-                route: Route::Demo(Demo::from_environment()),
+                window: context_window::of(name),
+                route: Route::Demo(DemoModel::from_environment()),
             });
         }
         let Some(provider) = provider else {
@@ -69,16 +68,16 @@ impl Model {
             return Err(refused(ErrorCode::NotFound, message, &suggestion));
         };
         require_key(provider_id, name, provider).map_err(TaskError::from)?;
-        let http = Http::new(provider_id, provider).map_err(TaskError::from)?;
-        Ok(Self { name: name.to_owned(), window: window::of(name), route: Route::Http(Box::new(http)) })
+        let http = HttpProvider::new(provider_id, provider).map_err(TaskError::from)?;
+        Ok(Self { name: name.to_owned(), window: context_window::of(name), route: Route::Http(Box::new(http)) })
     }
 
-    /// The provider's own name of the model, for `Request::model`.
+    /// The provider's own name of the model, for `ModelRequest::model`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The model's window in tokens, for `Request::context_window`.
+    /// The model's window in tokens, for `ModelRequest::context_window`.
     pub fn window(&self) -> u64 {
         self.window
     }
@@ -88,9 +87,9 @@ impl Model {
         matches!(self.route, Route::Demo(_))
     }
 
-    /// Asks the model. What it says arrives at `to` piece by piece and, whole, as the answer. Dropping the future drops
+    /// Calls the model. Pieces of the answer are sent to `to`; the whole answer is returned. Dropping the future aborts
     /// the HTTP request at once.
-    pub async fn call(&self, request: &Request, to: &mpsc::Sender<Delta>) -> Result<Answer, Failure> {
+    pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
         match &self.route {
             Route::Demo(demo) => Ok(demo.call(request, to).await),
             Route::Http(http) => http.call(request, to).await,
@@ -98,18 +97,19 @@ impl Model {
     }
 }
 
-/// Says what to do when a provider that wants a key has none. One with an address of its own may well work without.
-fn require_key(id: &str, model: &str, provider: &Provider) -> Result<(), Failure> {
-    const WANT_KEYS: [&str; 4] = ["api.openai.com", "api.anthropic.com", "openrouter.ai", "api.deepseek.com"];
+/// Says what to do if a provider that requires a key has none. A provider with a custom address may well work without.
+fn require_key(id: &str, model: &str, provider: &Provider) -> Result<(), ModelError> {
+    const HOSTS_REQUIRING_KEYS: [&str; 4] =
+        ["api.openai.com", "api.anthropic.com", "openrouter.ai", "api.deepseek.com"];
     let there = provider.api_key.as_deref().is_some_and(|key| !key.trim().is_empty());
     let host = reqwest::Url::parse(&provider.base_url).ok().and_then(|url| url.host_str().map(str::to_owned));
-    if there || !host.is_some_and(|host| WANT_KEYS.contains(&host.as_str())) {
+    if there || !host.is_some_and(|host| HOSTS_REQUIRING_KEYS.contains(&host.as_str())) {
         return Ok(());
     }
-    let origin = Origin { provider: id.to_owned(), model: model.to_owned(), ..Origin::default() };
+    let origin = CallContext { provider: id.to_owned(), model: model.to_owned(), ..CallContext::default() };
     Err(origin.auth(&format!("there is no API key for {id}/{model} on this viber")))
 }
 
 fn refused(code: ErrorCode, message: String, suggestion: &str) -> TaskError {
-    super::Failure { suggestion: Some(suggestion.to_owned()), ..plain(code, message) }.into()
+    super::ModelError { suggestion: Some(suggestion.to_owned()), ..plain(code, message) }.into()
 }

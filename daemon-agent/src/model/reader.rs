@@ -1,23 +1,23 @@
-//! From the bytes of a response to an answer: framing, then the decoder of the provider's format.
+//! From a response's bytes to an answer: framing, then the decoder for the provider's format.
 
 use protocol::{ErrorCode, Usage, UsageSource, tokens::estimate};
 use serde_json::Value;
 
 use super::{
-    Answer, AssistantMessage, Delta, Failure, Finish, anthropic,
-    decode::Decode,
-    failure::{Origin, plain},
-    framing::{Frame, Framer, Framing},
+    Answer, AssistantMessage, Delta, FinishReason, ModelError, anthropic,
+    decode::Decoder,
+    failure::{CallContext, plain},
+    framing::{Framer, Framing, StreamFrame},
     ollama, openai,
 };
-use crate::config::Api;
+use crate::config::ProviderApi;
 
 /// Reads one response.
-pub(super) struct Reader {
-    origin: Origin,
+pub(super) struct ResponseReader {
+    origin: CallContext,
     framer: Framer,
-    decoder: Box<dyn Decode>,
-    /// Set when the body turned out to be one JSON document instead of events.
+    decoder: Box<dyn Decoder>,
+    /// Set if the body turned out to be one JSON document instead of events.
     whole: Option<Vec<u8>>,
     begun: bool,
     said_something: bool,
@@ -27,14 +27,14 @@ pub(super) struct Reader {
 }
 
 /// Largest response, bytes: a model that never stops is stopped here.
-const MAX_RESPONSE: usize = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-impl Reader {
-    pub fn new(api: Api, origin: Origin) -> Self {
-        let (framing, decoder): (_, Box<dyn Decode>) = match api {
-            Api::Anthropic => (Framing::Sse, Box::<anthropic::Decoder>::default()),
-            Api::Ollama => (Framing::Lines, Box::<ollama::Decoder>::default()),
-            Api::OpenAi | Api::Demo => (Framing::Sse, Box::<openai::Decoder>::default()),
+impl ResponseReader {
+    pub fn new(api: ProviderApi, origin: CallContext) -> Self {
+        let (framing, decoder): (_, Box<dyn Decoder>) = match api {
+            ProviderApi::Anthropic => (Framing::Sse, Box::<anthropic::AnthropicDecoder>::default()),
+            ProviderApi::Ollama => (Framing::Lines, Box::<ollama::OllamaDecoder>::default()),
+            ProviderApi::OpenAi | ProviderApi::Demo => (Framing::Sse, Box::<openai::OpenAiDecoder>::default()),
         };
         let framer = Framer::new(framing);
         Self {
@@ -49,16 +49,16 @@ impl Reader {
         }
     }
 
-    /// Takes bytes as they come, split anywhere.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Delta>, Failure> {
+    /// Takes bytes as they arrive, split anywhere.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Delta>, ModelError> {
         self.read += bytes.len();
-        if self.read > MAX_RESPONSE {
+        if self.read > MAX_RESPONSE_BYTES {
             let message =
-                format!("{}: the answer is larger than {} MiB", self.origin.provider, MAX_RESPONSE / 1024 / 1024);
+                format!("{}: the answer is larger than {} MiB", self.origin.provider, MAX_RESPONSE_BYTES / 1024 / 1024);
             return Err(plain(ErrorCode::ProviderUnavailable, message));
         }
         if !self.begun {
-            // Events never start with a brace: a server that ignores `stream` answers with one document.
+            // Events never start with a brace: a server that ignores `stream` answers with a single document.
             if let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 self.begun = true;
                 self.whole = matches!(first, b'{' | b'[').then(Vec::new);
@@ -77,12 +77,12 @@ impl Reader {
         Ok(out)
     }
 
-    /// Whether anything has come yet.
+    /// Whether anything has arrived yet.
     pub fn begun(&self) -> bool {
         self.read > 0
     }
 
-    /// Whether the end was announced; nothing but usage can follow a finish reason.
+    /// Whether the end was announced: only usage can follow a finish reason.
     pub fn finished(&self) -> bool {
         self.over || self.decoder.finish().is_some()
     }
@@ -92,13 +92,13 @@ impl Reader {
         self.over
     }
 
-    /// The stream has ended: the last deltas and the answer.
-    pub fn end(mut self) -> Result<(Vec<Delta>, Answer), Failure> {
+    /// The stream has ended: returns the last deltas and the answer.
+    pub fn end(mut self) -> Result<(Vec<Delta>, Answer), ModelError> {
         let mut out = Vec::new();
         match self.whole.take() {
             Some(whole) => {
                 let data = String::from_utf8_lossy(&whole).into_owned();
-                self.take(Frame { data, ..Frame::default() }, true, &mut out)?;
+                self.take(StreamFrame { data, ..StreamFrame::default() }, true, &mut out)?;
             }
             None => {
                 for frame in self.framer.end() {
@@ -113,7 +113,7 @@ impl Reader {
             Some(finish) => finish,
             None if silent && !self.said_something => return Err(self.origin.empty()),
             // `[DONE]` without a reason: the server meant to end here.
-            None if self.over && !silent => Finish::Stop,
+            None if self.over && !silent => FinishReason::Stop,
             None => return Err(self.origin.unavailable("the answer ended in the middle, without a finish reason")),
         };
         if silent && usage.is_none() && self.origin.estimate > self.origin.window {
@@ -123,7 +123,7 @@ impl Reader {
         Ok((out, Answer { message, finish, usage }))
     }
 
-    fn take(&mut self, frame: Frame, last: bool, out: &mut Vec<Delta>) -> Result<(), Failure> {
+    fn take(&mut self, frame: StreamFrame, last: bool, out: &mut Vec<Delta>) -> Result<(), ModelError> {
         let data = frame.data.trim();
         if data == "[DONE]" {
             self.over = true;
@@ -138,11 +138,11 @@ impl Reader {
             Ok(event) if failed || is_error(&event) => Err(self.origin.classify(frame.status, None, data)),
             Ok(event) => Ok(event),
             Err(_) if failed => Err(self.origin.classify(frame.status, None, data)),
-            // A fragment at the very end, or a gateway's keep-alive that is no event at all.
+            // A fragment at the very end, or a gateway's keep-alive that is not an event.
             Err(_) if last || !data.starts_with('{') => return Ok(()),
             Err(_) => Err(self.origin.unavailable("an event of the stream is not JSON")),
         };
-        // What goes wrong after a finish reason takes nothing from the answer.
+        // An error after a finish reason does not invalidate the answer.
         let event = match event {
             Ok(event) => event,
             Err(_) if complete => return Ok(()),
@@ -157,7 +157,7 @@ impl Reader {
     }
 }
 
-fn estimated(origin: &Origin, message: &AssistantMessage) -> Usage {
+fn estimated(origin: &CallContext, message: &AssistantMessage) -> Usage {
     let calls = message.calls.iter().map(|call| match &call.args {
         Ok(args) => args.to_string().len() as u64 / 4,
         Err(raw) => estimate(raw),
@@ -166,7 +166,7 @@ fn estimated(origin: &Origin, message: &AssistantMessage) -> Usage {
     Usage { input_tokens: origin.estimate, output_tokens, source: UsageSource::Estimated, ..Usage::default() }
 }
 
-/// Whether an event is an error, in any of the shapes that gateways and providers use.
+/// Whether an event is an error, in any of the forms that gateways and providers use.
 fn is_error(event: &Value) -> bool {
     let there =
         |place: &str| event.pointer(place).is_some_and(|found| !found.is_null() && found != "" && found != false);

@@ -13,53 +13,53 @@ use protocol::{AgentEvent, AgentStreamEvent, ErrorCode, Event, EventBody, Instan
 use serde_json::value::RawValue;
 
 use super::{
-    record::{HEADER, Record, encode, scan},
-    recover::REASON,
+    record::{HEADER_BYTES, Record, encode, scan},
+    recover::DAMAGE_REASON,
 };
 use crate::{
     home::{private_folder, write_private},
     removal,
 };
 
-/// A segment is closed above this size: small enough that what is acknowledged soon leaves the disk.
-const SEGMENT: u64 = 512 * 1024;
+/// Size at which a segment is closed: small enough that acknowledged events soon leave the disk.
+const MAX_SEGMENT_BYTES: u64 = 512 * 1024;
 
-/// A file in a log's folder that says when the Board refused it, in milliseconds.
-pub(super) const REFUSED: &str = "refused";
+/// A file in a log's folder that contains the time at which the Board refused the log, in milliseconds.
+pub(super) const REFUSED_FILE: &str = "refused";
 /// A file in a log's folder: the attempt's engine was about to start.
-pub(super) const BEGUN: &str = "begun";
-/// A file in a log's folder: part of it was damaged, so what is missing is not there because of that.
-pub(super) const DAMAGED: &str = "damaged";
+pub(super) const BEGUN_FILE: &str = "begun";
+/// A file in a log's folder: part of the log was damaged, which explains missing events.
+pub(super) const DAMAGED_FILE: &str = "damaged";
 
-/// What is held of an attempt.
-pub struct Log {
+/// The log of one attempt.
+pub struct AttemptLog {
     pub(super) folder: PathBuf,
     pub(super) segments: VecDeque<Segment>,
     /// The last segment, open for appending.
     file: Option<Arc<File>>,
-    /// The seq that the next event gets.
+    /// The seq of the next event.
     pub next: u64,
-    /// Readers see events up to here: an ending only when it is on the disk for good.
+    /// Readers see events up to here: an ending only once it is durable.
     pub visible: u64,
-    /// The ending is recorded: nothing can follow.
+    /// Whether the ending is recorded, so that nothing can follow.
     pub ended: bool,
-    /// Whose events these are, for gaps.
+    /// The agent whose events these are, for gaps.
     pub agent_id: String,
-    /// Given but not written; becomes one event when there is room.
+    /// Events that have a seq but were not written; they become one event when there is room.
     pub(super) gap: Option<Gap>,
-    /// The engine may have started: something beyond the acceptance was written, or was about to be.
+    /// Whether the engine may have started: something after the acceptance was written, or was about to be.
     pub begun: bool,
-    /// Part of it was found damaged.
+    /// Whether part of it was found damaged.
     pub damaged: bool,
-    /// The first event is among what damage took.
+    /// Whether the first event was lost to damage.
     pub lost_first: bool,
-    /// What is told instead of a lost announcement, without which the Board would refuse all of it.
+    /// Sent in place of a lost announcement, without which the Board would refuse the whole log.
     announcement: Option<Box<Event>>,
-    /// When the Board refused it: nothing of it is sent.
+    /// When the Board refused it: then nothing of it is sent.
     pub refused: Option<Instant>,
-    /// Seqs that were too large for the Board: readers get a word about them instead.
+    /// Seqs that the Board rejected as too large: readers get a notice in their place.
     withheld: BTreeSet<u64>,
-    /// Where recent readers stood: seq, first seq of the segment, offset.
+    /// Where recent readers stopped: seq, first seq of the segment, offset.
     marks: VecDeque<(u64, u64, u64)>,
 }
 
@@ -76,29 +76,29 @@ pub(super) struct Gap {
     pub reason: &'static str,
 }
 
-/// Events to send, contiguous.
+/// Consecutive events to send.
 #[derive(Debug)]
-pub struct Batch {
+pub struct EventBatch {
     pub from: u64,
     pub to: u64,
     pub bytes: u64,
     pub items: Vec<Box<RawValue>>,
 }
 
-/// Where to read, computed under the lock; the reading itself happens outside of it.
-pub struct Place {
+/// Where to read, determined under the lock; the reading itself happens outside of it.
+pub struct ReadPosition {
     path: PathBuf,
     segment: u64,
     offset: u64,
     visible: u64,
     agent_id: String,
     withheld: BTreeSet<u64>,
-    /// Why something between records is missing.
+    /// Why events between records are missing.
     reason: &'static str,
     announcement: Option<Box<Event>>,
 }
 
-impl Log {
+impl AttemptLog {
     /// A log for a new attempt in `folder`.
     pub fn create(folder: PathBuf, agent_id: &str) -> Self {
         Self {
@@ -125,12 +125,12 @@ impl Log {
         self.segments.front().map(|segment| segment.first)
     }
 
-    /// Bytes on the disk.
+    /// Size on disk, bytes.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Gives the next seq to something that is not kept. True when it is the first in a row.
+    /// Assigns the next seq to an event that is not kept. True if it is the first in a row.
     pub fn skip(&mut self, bytes: u64, reason: &'static str) -> bool {
         let (seq, first) = (self.next, self.gap.is_none());
         let gap = self.gap.get_or_insert(Gap { from: seq, to: seq, bytes: 0, reason });
@@ -139,7 +139,7 @@ impl Log {
         first
     }
 
-    /// Writes what is missing as one event. Nothing is missing, or the disk takes it, when this is `Ok`.
+    /// Writes what is missing as one event. `Ok` means that nothing is missing any more.
     fn close_gap(&mut self, at: Instant, dirty: &mut Vec<Arc<File>>) -> io::Result<()> {
         let Some(gap) = &self.gap else { return Ok(()) };
         let event = gap_event(gap.from, gap.to, gap.bytes, gap.reason, &self.agent_id, at);
@@ -151,7 +151,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes `body` as the next event. An ending is not visible before `seen`.
+    /// Writes `body` as the next event. An ending is not visible yet: the caller makes it so once it is durable.
     pub fn append(&mut self, body: EventBody, at: Instant, dirty: &mut Vec<Arc<File>>) -> io::Result<u64> {
         self.close_gap(at, dirty)?;
         let seq = self.next;
@@ -175,7 +175,7 @@ impl Log {
     fn write(&mut self, record: &Record<'_>, dirty: &mut Vec<Arc<File>>) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(record.size());
         encode(record, &mut bytes);
-        let fresh = self.file.is_none() || self.segments.back().is_none_or(|segment| segment.bytes > SEGMENT);
+        let fresh = self.file.is_none() || self.segments.back().is_none_or(|segment| segment.bytes > MAX_SEGMENT_BYTES);
         if fresh {
             private_folder(&self.folder)?;
             let path = self.path(record.from);
@@ -188,7 +188,7 @@ impl Log {
             return Err(io::Error::other("no segment is open"));
         };
         if let Err(error) = (&**file).write_all(&bytes) {
-            // What was written of it must not stand between good records.
+            // A partial record must not stand between good ones.
             let cut = file.set_len(segment.bytes);
             if segment.bytes == 0 || cut.is_err() {
                 self.file = None;
@@ -205,7 +205,7 @@ impl Log {
         Ok(())
     }
 
-    /// The Board has everything up to `seq`: what only holds that is deleted. True when nothing is left to say.
+    /// The Board has everything up to `seq`: segments with only that are deleted. True if nothing is left to send.
     pub fn acknowledge(&mut self, seq: u64) -> bool {
         if seq >= self.next && !self.ended {
             self.next = seq + 1;
@@ -213,7 +213,7 @@ impl Log {
             self.gap = None;
         }
         if let Some(gap) = &mut self.gap {
-            // Of what is missing here the Board has had the beginning.
+            // The Board already has the beginning of this gap.
             gap.from = gap.from.max(seq + 1);
         }
         while self.segments.len() > 1 && self.segments[0].last <= seq {
@@ -226,19 +226,19 @@ impl Log {
         self.ended && self.visible <= seq && self.visible + 1 == self.next
     }
 
-    /// Notes on the disk that the engine is about to start.
+    /// The file that records that the engine is about to start, and whether that was recorded before.
     pub fn begins(&self) -> (PathBuf, bool) {
-        (self.folder.join(BEGUN), self.begun)
+        (self.folder.join(BEGUN_FILE), self.begun)
     }
 
-    /// Why something that was given a seq is not held.
+    /// Why an event that has a seq is not held.
     pub fn reason(&self) -> &'static str {
-        if self.damaged { REASON } else { "not kept on the viber" }
+        if self.damaged { DAMAGE_REASON } else { "not kept on the viber" }
     }
 
-    /// What is told of `from..=to`, which is not held.
-    pub fn missing(&self, from: u64, to: u64, at: Instant) -> io::Result<Batch> {
-        let mut batch = Batch { from, to: from - 1, bytes: 0, items: Vec::new() };
+    /// The events sent in place of `from..=to`, which are not held.
+    pub fn missing(&self, from: u64, to: u64, at: Instant) -> io::Result<EventBatch> {
+        let mut batch = EventBatch { from, to: from - 1, bytes: 0, items: Vec::new() };
         if let Some(first) = self.announcement.as_deref().filter(|_| from == 1) {
             batch.push(first)?;
         }
@@ -248,31 +248,31 @@ impl Log {
         Ok(batch)
     }
 
-    /// Readers get this in the place of the lost first event.
+    /// Readers get this in place of the lost first event.
     pub fn announce(&mut self, event: Event) {
         self.announcement = Some(Box::new(event));
     }
 
-    /// The Board refused it.
+    /// The Board refused the log.
     pub fn refuse(&mut self, at: Instant) -> io::Result<()> {
         self.refused = Some(at);
-        write_private(&self.folder.join(REFUSED), at.millis().to_string().as_bytes())
+        write_private(&self.folder.join(REFUSED_FILE), at.millis().to_string().as_bytes())
     }
 
-    /// Readers do not get `seq` any more.
+    /// Readers no longer get `seq`.
     pub fn withhold(&mut self, seq: u64) {
         self.withheld.insert(seq);
     }
 
-    /// Removes the log from the disk.
+    /// Removes the log from disk.
     pub fn remove(self) {
         if let Err(error) = removal::remove(&self.folder) {
             tracing::warn!(folder = %self.folder.display(), "cannot delete: {error}");
         }
     }
 
-    /// Where `from` is to be read; `None` when it is not there yet.
-    pub fn place(&self, from: u64) -> Option<Place> {
+    /// Where to read `from`; `None` if it does not exist yet.
+    pub fn place(&self, from: u64) -> Option<ReadPosition> {
         if from > self.visible {
             return None;
         }
@@ -294,11 +294,11 @@ impl Log {
         let withheld = self.withheld.clone();
         let (path, visible, reason) = (self.path(segment), self.visible, self.reason());
         let announcement = self.announcement.clone().filter(|_| from == 1);
-        Some(Place { path, segment, offset, visible, agent_id, withheld, reason, announcement })
+        Some(ReadPosition { path, segment, offset, visible, agent_id, withheld, reason, announcement })
     }
 
     /// Remembers where a reader stopped.
-    pub fn mark(&mut self, seq: u64, place: &Place, read: u64) {
+    pub fn mark(&mut self, seq: u64, place: &ReadPosition, read: u64) {
         self.marks.push_front((seq, place.segment, place.offset + read));
         self.marks.truncate(4);
     }
@@ -308,10 +308,11 @@ impl Log {
     }
 }
 
-/// Reads events from `from` on, at most about `max_bytes` but at least one. Also the bytes that were passed in the file.
-pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result<Option<(Batch, u64)>> {
-    let bytes = read_part(&place.path, place.offset, max_bytes + (MAX_EVENT + HEADER) as u64)?;
-    let mut batch = Batch { from, to: from - 1, bytes: 0, items: Vec::new() };
+/// Reads events starting at `from`, at most about `max_bytes` but at least one. Also returns how many bytes of the file
+/// were read.
+pub fn read(place: &ReadPosition, from: u64, max_bytes: u64, at: Instant) -> io::Result<Option<(EventBatch, u64)>> {
+    let bytes = read_part(&place.path, place.offset, max_bytes + (MAX_EVENT + HEADER_BYTES) as u64)?;
+    let mut batch = EventBatch { from, to: from - 1, bytes: 0, items: Vec::new() };
     let mut passed = 0;
     for (start, record) in scan(&bytes) {
         if record.to > place.visible {
@@ -329,7 +330,7 @@ pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result
                 batch.push_gap(record.from - 1, place.reason, &place.agent_id, at)?;
             }
             if record.from <= batch.to {
-                // A gap, of which the beginning is told already.
+                // A gap whose beginning was sent already.
                 if record.to > batch.to {
                     batch.push_gap(record.to, place.reason, &place.agent_id, at)?;
                 }
@@ -349,7 +350,7 @@ pub fn read(place: &Place, from: u64, max_bytes: u64, at: Instant) -> io::Result
     Ok((!batch.items.is_empty()).then_some((batch, passed)))
 }
 
-impl Batch {
+impl EventBatch {
     fn push_gap(&mut self, to: u64, reason: &str, agent_id: &str, at: Instant) -> io::Result<()> {
         self.push(&gap_event(self.to + 1, to, 0, reason, agent_id, at))
     }
@@ -371,7 +372,7 @@ fn read_part(path: &Path, offset: u64, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What stands in the place of an event that is too large: a gap, or an ending that says so.
+/// The event in place of one that is too large: a gap, or an ending that says so.
 fn instead(seq: u64, at: Instant, ended: bool, bytes: usize, agent_id: &str) -> Event {
     if !ended {
         return gap_event(seq, seq, bytes as u64, "too large", agent_id, at);

@@ -1,14 +1,14 @@
-//! Records of append-only files: a length, a checksum, the payload. What a crash tore off at the end is noticed.
+//! Records of append-only files: a length, a checksum, the payload. What a crash tore off at the end is detected.
 
-/// Bytes before a payload: u32 length, u32 CRC-32 of all that follows, u64 first seq, u64 last seq, little-endian.
-pub const HEADER: usize = 24;
-/// A larger length is damage: no event is so long (the journal's commands are bounded by a frame).
-pub const MAX_PAYLOAD: usize = 1024 * 1024;
+/// Bytes before a payload: u32 length, u32 CRC-32 of everything after it, u64 first seq, u64 last seq; little-endian.
+pub const HEADER_BYTES: usize = 24;
+/// Largest payload: a greater length means damage, since no event is that long (a frame bounds the journal's commands).
+pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
-/// One record as it lies in a file.
+/// One record in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The first and the last seq that the payload stands for.
+    /// The first and the last seq that the payload covers.
     pub from: u64,
     pub to: u64,
     pub payload: &'a [u8],
@@ -17,7 +17,7 @@ pub struct Record<'a> {
 impl Record<'_> {
     /// Bytes in the file.
     pub fn size(&self) -> usize {
-        HEADER + self.payload.len()
+        HEADER_BYTES + self.payload.len()
     }
 }
 
@@ -33,21 +33,21 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     out[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The record at the start of `bytes`; `None` when there is no whole and sound one.
+/// The record at the start of `bytes`; `None` if there is no complete and sound one.
 pub fn decode(bytes: &[u8]) -> Option<Record<'_>> {
-    let header = bytes.first_chunk::<HEADER>()?;
+    let header = bytes.first_chunk::<HEADER_BYTES>()?;
     let number = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
     let length = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
     let sum = u32::from_le_bytes(header[4..8].try_into().expect("four bytes"));
-    if length as usize > MAX_PAYLOAD {
+    if length as usize > MAX_PAYLOAD_BYTES {
         return None;
     }
-    let whole = bytes.get(..HEADER + length as usize)?;
+    let whole = bytes.get(..HEADER_BYTES + length as usize)?;
     let sound = checksum(length, &whole[8..]) == sum;
-    sound.then(|| Record { from: number(8), to: number(16), payload: &whole[HEADER..] })
+    sound.then(|| Record { from: number(8), to: number(16), payload: &whole[HEADER_BYTES..] })
 }
 
-/// The length is part of the sum: a damaged one must not make other bytes look sound.
+/// Covers the length too: a damaged length must not make other bytes look sound.
 fn checksum(length: u32, rest: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length.to_le_bytes());
@@ -55,7 +55,7 @@ fn checksum(length: u32, rest: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The sound records from the start of `bytes`, each with its offset, until the first that is not.
+/// The sound records from the start of `bytes` up to the first unsound one, each with its offset.
 pub fn scan(bytes: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -66,20 +66,20 @@ pub fn scan(bytes: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     })
 }
 
-/// A stretch of a file.
+/// A part of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stretch<'a> {
+pub enum FileSpan<'a> {
     /// A sound record.
     Sound(Record<'a>),
-    /// Bytes that are no sound record.
+    /// Bytes that are not a sound record.
     Damaged(&'a [u8]),
 }
 
-/// All of a file: the sound records, also those behind damage, and the stretches between them.
+/// The whole file: sound records, including those after damage, and the stretches between them.
 ///
-/// What follows damage is searched for byte by byte. Payloads are JSON objects, in which no NUL stands, and every header
-/// has some: what a model or a file wrote into a payload is never taken for a record.
-pub fn salvage(bytes: &[u8]) -> impl Iterator<Item = Stretch<'_>> {
+/// After damage, the next record is searched for byte by byte. Payloads are JSON objects, which contain no NUL, and
+/// every header contains some: text that a model or a file put into a payload is never mistaken for a record.
+pub fn salvage(bytes: &[u8]) -> impl Iterator<Item = FileSpan<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         if at >= bytes.len() {
@@ -87,27 +87,27 @@ pub fn salvage(bytes: &[u8]) -> impl Iterator<Item = Stretch<'_>> {
         }
         if let Some(record) = decode(&bytes[at..]) {
             at += record.size();
-            return Some(Stretch::Sound(record));
+            return Some(FileSpan::Sound(record));
         }
         let end = (at + 1..bytes.len()).find(|at| is_record(&bytes[*at..])).unwrap_or(bytes.len());
         let damaged = &bytes[at..end];
         at = end;
-        Some(Stretch::Damaged(damaged))
+        Some(FileSpan::Damaged(damaged))
     })
 }
 
-/// Whether a record of JSON starts here: nearly everywhere the first and last byte of a payload say no, before a sum is
-/// computed.
+/// Whether a JSON record starts here. Nearly everywhere, the first and last byte of a payload already rule it out,
+/// before a checksum is computed.
 fn is_record(bytes: &[u8]) -> bool {
     let length = bytes.first_chunk().map_or(u32::MAX, |length| u32::from_le_bytes(*length)) as usize;
-    let is_object = length <= MAX_PAYLOAD
-        && bytes.get(HEADER) == Some(&b'{')
-        && bytes.get((HEADER + length).saturating_sub(1)) == Some(&b'}');
+    let is_object = length <= MAX_PAYLOAD_BYTES
+        && bytes.get(HEADER_BYTES) == Some(&b'{')
+        && bytes.get((HEADER_BYTES + length).saturating_sub(1)) == Some(&b'}');
     is_object && decode(bytes).is_some()
 }
 
-/// What the header of a record says. It may be damaged.
-pub struct Claim {
+/// What a record's header says, which may be damaged.
+pub struct HeaderClaim {
     pub from: u64,
     pub to: u64,
     /// Bytes of the whole record.
@@ -115,16 +115,18 @@ pub struct Claim {
 }
 
 /// What the header at the start of `bytes` says.
-pub fn claim(bytes: &[u8]) -> Option<Claim> {
+pub fn claim(bytes: &[u8]) -> Option<HeaderClaim> {
     let number = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
     let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
-    Some(Claim { from: number(8)?, to: number(16)?, size: HEADER + length })
+    Some(HeaderClaim { from: number(8)?, to: number(16)?, size: HEADER_BYTES + length })
 }
 
-/// Whether the end of a file is what a crash leaves of a record that was being written: its beginning.
+/// Whether the end of a file is the beginning of a record that a crash interrupted.
 pub fn is_torn(end: &[u8]) -> bool {
     let Some(length) = end.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) else { return true };
-    length <= MAX_PAYLOAD && end.len() < HEADER + length && (end.len() <= HEADER || end[HEADER] == b'{')
+    length <= MAX_PAYLOAD_BYTES
+        && end.len() < HEADER_BYTES + length
+        && (end.len() <= HEADER_BYTES || end[HEADER_BYTES] == b'{')
 }
 
 #[cfg(test)]
@@ -147,8 +149,8 @@ mod tests {
 
     fn sound(bytes: &[u8]) -> Vec<u64> {
         let from = |stretch| match stretch {
-            Stretch::Sound(record) => Some(record.from),
-            Stretch::Damaged(_) => None,
+            FileSpan::Sound(record) => Some(record.from),
+            FileSpan::Damaged(_) => None,
         };
         salvage(bytes).filter_map(from).collect()
     }
@@ -157,10 +159,10 @@ mod tests {
     fn a_zeroed_page_and_a_record_within_a_payload_are_not_taken_for_records() {
         let mut inner = Vec::new();
         encode(&Record { from: 7, to: 7, payload: b"{}" }, &mut inner);
-        // JSON writes the NULs of a header as text.
+        // JSON escapes the NULs of a header.
         let text = serde_json::to_vec(&serde_json::json!({ "a": String::from_utf8_lossy(&inner) })).expect("JSON");
         let mut bytes = file(&[b"{}".to_vec(), text, vec![b' '; 9000], b"{}".to_vec()]);
-        let second = HEADER + 2;
+        let second = HEADER_BYTES + 2;
         bytes[second] ^= 1;
         bytes[2000..6096].fill(0);
         assert_eq!(sound(&bytes), [0, 3]);
@@ -173,7 +175,7 @@ mod tests {
             assert!(is_torn(&whole[..cut]), "{cut}");
         }
         let mut flipped = whole.clone();
-        flipped[HEADER + 2] ^= 1;
+        flipped[HEADER_BYTES + 2] ^= 1;
         assert!(!is_torn(&flipped) && !is_torn(&[0; 600]) && !is_torn(&[0xff; 30]));
         let claim = claim(&flipped).expect("a header");
         assert_eq!((claim.from, claim.to, claim.size), (0, 0, flipped.len()));
@@ -189,8 +191,8 @@ mod tests {
             let cut = cut.index(bytes.len() + 1);
             let got = read(&bytes[..cut]);
             prop_assert_eq!(&got[..], &payloads[..got.len()]);
-            let whole: usize = payloads[..got.len()].iter().map(|p| p.len() + HEADER).sum();
-            prop_assert!(got.len() == payloads.len() || cut < whole + payloads[got.len()].len() + HEADER);
+            let whole: usize = payloads[..got.len()].iter().map(|p| p.len() + HEADER_BYTES).sum();
+            prop_assert!(got.len() == payloads.len() || cut < whole + payloads[got.len()].len() + HEADER_BYTES);
         }
 
         #[test]
@@ -202,7 +204,7 @@ mod tests {
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             let mut end = 0;
-            let hit = payloads.iter().position(|p| { end += p.len() + HEADER; bit / 8 < end }).expect("inside");
+            let hit = payloads.iter().position(|p| { end += p.len() + HEADER_BYTES; bit / 8 < end }).expect("inside");
             prop_assert_eq!(&read(&bytes)[..], &payloads[..hit]);
         }
 
@@ -222,7 +224,7 @@ mod tests {
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             let mut end = 0;
-            let hit = payloads.iter().position(|p| { end += p.len() + HEADER; bit / 8 < end }).expect("inside");
+            let hit = payloads.iter().position(|p| { end += p.len() + HEADER_BYTES; bit / 8 < end }).expect("inside");
             let sound: Vec<u64> = sound(&bytes);
             let expected: Vec<u64> = (0..payloads.len() as u64).filter(|n| *n != hit as u64).collect();
             prop_assert_eq!(sound, expected);
@@ -230,9 +232,9 @@ mod tests {
 
         #[test]
         fn every_byte_belongs_to_one_stretch(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let length = |stretch: &Stretch<'_>| match stretch {
-                Stretch::Sound(record) => record.size(),
-                Stretch::Damaged(damaged) => damaged.len(),
+            let length = |stretch: &FileSpan<'_>| match stretch {
+                FileSpan::Sound(record) => record.size(),
+                FileSpan::Damaged(damaged) => damaged.len(),
             };
             prop_assert_eq!(salvage(&bytes).map(|one| length(&one)).sum::<usize>(), bytes.len());
         }

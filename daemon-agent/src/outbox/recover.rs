@@ -1,5 +1,5 @@
-//! What a former process left of a log. Of a damaged file everything sound is taken and the original is kept; what is
-//! missing is a gap.
+//! Restores what a former process left of a log. Of a damaged file everything sound is used and the original is kept;
+//! what is missing becomes a gap.
 
 use std::{
     fs::{self, OpenOptions},
@@ -10,44 +10,44 @@ use std::{
 use protocol::{Event, Instant};
 
 use super::{
-    log::{BEGUN, DAMAGED, Gap, Log, REFUSED, Segment, agent_of},
-    record::{Record, Stretch, claim, encode, is_torn, salvage},
+    log::{AttemptLog, BEGUN_FILE, DAMAGED_FILE, Gap, REFUSED_FILE, Segment, agent_of},
+    record::{FileSpan, Record, claim, encode, is_torn, salvage},
 };
 use crate::{
     damaged,
     home::{self, write_private},
 };
 
-/// What a gap says that damage made.
-pub const REASON: &str = "damaged on the viber's disk";
-/// A header that claims more events than this is not believed.
-const MAX_CLAIM: u64 = 10_000;
-/// Seqs stay exact in every JSON reader (2^53).
+/// The reason in a gap that damage caused.
+pub const DAMAGE_REASON: &str = "damaged on the viber's disk";
+/// Most events that a damaged header is believed to cover.
+const MAX_CLAIMED_EVENTS: u64 = 10_000;
+/// Largest seq: every JSON reader represents integers up to 2^53 exactly.
 const MAX_SEQ: u64 = 1 << 53;
 
 /// The sound part of a segment.
 #[derive(Default)]
-struct Found {
-    /// Its sound records, one after the other.
+struct RecoveredSegment {
+    /// Its sound records, one after another.
     sound: Vec<u8>,
-    /// The first seq of them.
+    /// The first seq of these records.
     head: Option<u64>,
-    /// The last seq of them; what lies before the segment when there is none.
+    /// The last seq of these records, or the one before the segment if there are none.
     last: u64,
-    /// Bytes that are no records.
+    /// Bytes that are not records.
     damaged: u64,
     /// The last seq that damaged headers at the end claim.
     claimed: u64,
-    /// There is something unsound behind the last sound record.
+    /// Whether there is something unsound after the last sound record.
     open_end: bool,
-    /// A crash tore the last record.
+    /// Whether a crash tore the last record.
     torn: bool,
-    /// The last sound record ends the attempt.
+    /// Whether the last sound record ends the attempt.
     ended: bool,
 }
 
-impl Log {
-    /// What a log's folder still holds.
+impl AttemptLog {
+    /// Reads what a log's folder still holds.
     pub fn recover(folder: PathBuf, now: Instant) -> io::Result<Self> {
         let mut log = Self::create(folder, "");
         let mut firsts: Vec<u64> = Vec::new();
@@ -70,9 +70,10 @@ impl Log {
             head = head.or(seen);
         }
         log.lost_first = log.damaged && firsts.first() == Some(&1) && head != Some(1);
-        log.refused = fs::read_to_string(log.folder.join(REFUSED)).ok().and_then(|at| at.parse().ok()).map(Instant);
-        log.begun |= log.folder.join(BEGUN).exists() || log.next > 2;
-        let noted = log.folder.join(DAMAGED);
+        log.refused =
+            fs::read_to_string(log.folder.join(REFUSED_FILE)).ok().and_then(|at| at.parse().ok()).map(Instant);
+        log.begun |= log.folder.join(BEGUN_FILE).exists() || log.next > 2;
+        let noted = log.folder.join(DAMAGED_FILE);
         if log.damaged && !noted.exists() {
             write_private(&noted, b"")?;
         }
@@ -80,17 +81,21 @@ impl Log {
         Ok(log)
     }
 
-    /// Takes the segment that begins with `first`; `following` is the first seq of the next one. The first sound seq.
+    /// Reads the segment that begins with `first`; `following` is the first seq of the next one. Returns the first
+    /// sound seq.
     fn take_segment(&mut self, first: u64, following: Option<u64>, now: Instant) -> io::Result<Option<u64>> {
         let path = self.path(first);
-        // A whole segment that is missing is a hole as well.
+        // A missing segment leaves a hole as well.
         self.damaged |= first > self.next;
         let before = (first - 1).max(self.next - 1);
         let Some(bytes) = damaged::read(&path).map_err(|error| at(&path, &error))? else {
-            tracing::error!(file = %path.display(), "an outbox file is no file");
+            tracing::error!(file = %path.display(), "an outbox file is not a file");
             damaged::move_aside(&self.kept(), &path, &self.label(first), now)?;
             self.damaged = true;
-            self.lose_end(&Found { last: before, claimed: before + 1, ..Found::default() }, following);
+            self.lose_end(
+                &RecoveredSegment { last: before, claimed: before + 1, ..RecoveredSegment::default() },
+                following,
+            );
             return Ok(None);
         };
         let found = self.sound(&bytes, before, following);
@@ -100,15 +105,15 @@ impl Log {
         }
         if found.torn {
             tracing::warn!(file = %path.display(), bytes = bytes.len() - found.sound.len(), "the end of an outbox file was torn and is cut off");
-            // Something was being written when the process died: it was at work.
+            // A record was being written when the process died, so the attempt was at work.
             self.begun |= found.last > 0;
         }
         if found.head.is_none() {
-            // Out of the way also when the original could not be kept: the next record must not be appended to it.
+            // Moved away even if the original could not be kept: the next record must not be appended to it.
             fs::rename(&path, path.with_extension("unsound")).map_err(|error| at(&path, &error))?;
         } else {
             if found.damaged > 0 {
-                // The original's second name keeps it: this is a new file under its first.
+                // A second name keeps the original: this writes a new file under the first one.
                 write_private(&path, &found.sound).map_err(|error| at(&path, &error))?;
             } else if found.sound.len() < bytes.len() {
                 OpenOptions::new().write(true).open(&path)?.set_len(found.sound.len() as u64)?;
@@ -132,23 +137,23 @@ impl Log {
         }
     }
 
-    /// What lies behind the last sound record of the last segment becomes one gap with what follows.
-    fn lose_end(&mut self, found: &Found, following: Option<u64>) {
+    /// What lies after the last sound record of the last segment becomes one gap, together with what follows.
+    fn lose_end(&mut self, found: &RecoveredSegment, following: Option<u64>) {
         if following.is_none() {
             let to = found.claimed.max(found.last + 1);
-            self.gap = Some(Gap { from: found.last + 1, to, bytes: found.damaged, reason: REASON });
+            self.gap = Some(Gap { from: found.last + 1, to, bytes: found.damaged, reason: DAMAGE_REASON });
             self.next = to + 1;
         }
     }
 
-    /// The sound records of a segment: each behind the one before it, the last one before the next segment.
-    fn sound(&mut self, bytes: &[u8], before: u64, following: Option<u64>) -> Found {
+    /// The sound records of a segment: each after the one before it, the last one before the next segment.
+    fn sound(&mut self, bytes: &[u8], before: u64, following: Option<u64>) -> RecoveredSegment {
         let limit = following.unwrap_or(MAX_SEQ);
-        let mut found = Found { last: before, claimed: before, ..Found::default() };
+        let mut found = RecoveredSegment { last: before, claimed: before, ..RecoveredSegment::default() };
         let mut rest = bytes.len();
         for stretch in salvage(bytes) {
             match stretch {
-                Stretch::Sound(record) => {
+                FileSpan::Sound(record) => {
                     rest -= record.size();
                     let fits = record.from > found.last && record.from <= record.to && record.to < limit;
                     if !fits || found.ended {
@@ -157,12 +162,12 @@ impl Log {
                     }
                     self.heard(&record, &mut found);
                 }
-                Stretch::Damaged(end)
+                FileSpan::Damaged(end)
                     if end.len() == rest && following.is_none() && !found.open_end && is_torn(end) =>
                 {
                     found.torn = true;
                 }
-                Stretch::Damaged(stretch) => {
+                FileSpan::Damaged(stretch) => {
                     rest -= stretch.len();
                     found.damaged += stretch.len() as u64;
                     found.open_end = true;
@@ -173,7 +178,7 @@ impl Log {
         found
     }
 
-    fn heard(&mut self, record: &Record<'_>, found: &mut Found) {
+    fn heard(&mut self, record: &Record<'_>, found: &mut RecoveredSegment) {
         encode(record, &mut found.sound);
         found.last = record.to;
         (found.open_end, found.torn) = (false, false);
@@ -189,7 +194,7 @@ impl Log {
     }
 
     fn kept(&self) -> PathBuf {
-        self.folder.parent().unwrap_or(&self.folder).join(home::DAMAGED)
+        self.folder.parent().unwrap_or(&self.folder).join(home::DAMAGED_FOLDER)
     }
 
     fn label(&self, first: u64) -> String {
@@ -198,12 +203,13 @@ impl Log {
     }
 }
 
-/// The last seq that headers in a damaged stretch claim, as far as they can be believed: each goes on where the one before
-/// it ends.
+/// The last seq that headers in a damaged stretch claim, as far as they are plausible: each continues where the one
+/// before it ends.
 fn claimed(stretch: &[u8], last: u64, limit: u64) -> u64 {
     let (mut rest, mut to) = (stretch, last);
     while let Some(claim) = claim(rest) {
-        let follows = claim.from == to + 1 && (claim.from..limit.min(claim.from + MAX_CLAIM)).contains(&claim.to);
+        let follows =
+            claim.from == to + 1 && (claim.from..limit.min(claim.from + MAX_CLAIMED_EVENTS)).contains(&claim.to);
         let Some(behind) = rest.get(claim.size..).filter(|_| follows) else { break };
         (rest, to) = (behind, claim.to);
     }

@@ -1,16 +1,16 @@
-//! Logs that the Board will never take: of a task that it does not know as ours, or that it has recorded otherwise.
+//! Logs that the Board will never accept: it does not know their task as this viber's, or has recorded it differently.
 //!
-//! They are kept for a while, for people, and neither announced nor sent: asked again and again the Board would end the
-//! connection, and with it everything else.
+//! They are kept for a while, for people, but neither announced nor sent: after repeated attempts the Board would end
+//! the connection, which affects everything else.
 
 use protocol::Running;
 
-use super::{Log, Outbox};
+use super::{AttemptLog, Outbox};
 
-/// So long a refused log is kept, milliseconds.
-const KEPT: i64 = 7 * 24 * 60 * 60 * 1000;
-/// So much of the disk all of them may take, bytes: the oldest go first.
-const ROOM: u64 = 16 * 1024 * 1024;
+/// How long a refused log is kept, milliseconds.
+const RETENTION_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+/// How much disk space refused logs may take together, bytes; the oldest are deleted first.
+const MAX_TOTAL_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Outbox {
     /// The Board refused the attempt's events. Blocks.
@@ -28,17 +28,17 @@ impl Outbox {
         self.logs().get(attempt).is_some_and(|log| log.refused.is_some())
     }
 
-    /// Deletes what was refused long ago or takes too much room. What still runs writes on.
+    /// Deletes logs that were refused long ago or take too much room. Those of running attempts are kept.
     pub(super) fn age(&self) {
         let now = self.shared.clock.now().millis();
         let mut logs = self.logs();
-        let over = |log: &Log| log.refused.filter(|_| log.ended).map(|at| at.millis());
+        let over = |log: &AttemptLog| log.refused.filter(|_| log.ended).map(|at| at.millis());
         let mut refused: Vec<(i64, Running)> =
             logs.iter().filter_map(|(attempt, log)| Some((over(log)?, attempt.clone()))).collect();
         refused.sort();
-        let mut bytes: u64 = refused.iter().filter_map(|(_, attempt)| logs.get(attempt)).map(Log::bytes).sum();
+        let mut bytes: u64 = refused.iter().filter_map(|(_, attempt)| logs.get(attempt)).map(AttemptLog::bytes).sum();
         for (at, attempt) in refused {
-            if now - at < KEPT && bytes <= ROOM {
+            if now - at < RETENTION_MS && bytes <= MAX_TOTAL_BYTES {
                 break;
             }
             if let Some(log) = logs.remove(&attempt) {

@@ -1,4 +1,4 @@
-//! What a log promises: order, durability, gaps that are said, room for the ending.
+//! What a log guarantees: order, durability, gaps that are reported, room for the ending.
 
 use protocol::{AgentEvent, Event, Instant, TaskId, TaskResult};
 
@@ -121,7 +121,7 @@ fn a_torn_end_is_cut_and_the_log_goes_on() {
     fs::write(&segment, &bytes[..bytes.len() - 3]).expect("torn");
     let outbox = open(&folder, Quota::default());
     assert_eq!(outbox.next(&attempt()), 5);
-    // The Board had seen what the crash took: its seq is not given again.
+    // The Board has seen what the crash destroyed: its seq is not assigned again.
     outbox.acknowledge(&[(attempt(), 5)]);
     outbox.append(&attempt(), text("on"));
     assert_eq!(all(&outbox, &attempt(), 6).iter().map(|event| event.seq).collect::<Vec<_>>(), [6]);
@@ -162,7 +162,7 @@ async fn a_full_viber_keeps_room_for_every_ending() {
         assert!(matches!(events.last().expect("events").body, EventBody::Completed { .. }));
     }
     let bytes: u64 = outbox.ranges().len() as u64 * 30_000;
-    let held: u64 = outbox.logs().values().map(Log::bytes).sum();
+    let held: u64 = outbox.logs().values().map(AttemptLog::bytes).sum();
     assert!(held < bytes, "{held}");
 }
 
@@ -171,7 +171,7 @@ async fn a_disk_that_takes_nothing_is_a_gap_and_the_ending_waits_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let outbox = open(&folder, Quota::default());
     outbox.begin(&attempt(), "a");
-    // Where the log's folder should be is a file: nothing can be written, whoever asks.
+    // A file lies where the log's folder should be: nothing can be written, by anybody.
     let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
     fs::write(&place, "").expect("written");
     for n in 0..5 {
@@ -182,7 +182,7 @@ async fn a_disk_that_takes_nothing_is_a_gap_and_the_ending_waits_for_it() {
         let outbox = outbox.clone();
         async move { outbox.end(&attempt(), completed()).await }
     });
-    // The reserve goes first: once it is gone the ending was tried.
+    // The reserve is released first: once it is gone, writing the ending was attempted.
     while outbox.reserve().exists() {
         tokio::task::yield_now().await;
     }
@@ -241,7 +241,7 @@ async fn an_announcement_and_an_ending_may_use_the_reserve() {
         session_id: protocol::SessionId::new(1),
         goal: "g".to_owned(),
     };
-    // Nothing can be written here, with or without the reserve: it is given up for it, and the place is a gap.
+    // Nothing can be written here, with or without the reserve: it is released, and the ending's place becomes a gap.
     let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
     fs::write(&place, "").expect("written");
     outbox.append(&attempt(), text("streams"));
@@ -307,7 +307,7 @@ async fn a_flipped_bit_anywhere_costs_one_event_and_says_so() {
         assert_eq!(originals.len(), 1, "byte {at}");
         assert_eq!(fs::read(originals[0].path()).expect("kept"), bytes, "as it was found");
         drop(outbox);
-        // What was mended stays mended.
+        // What was repaired stays repaired.
         let again = open(&folder, Quota::default());
         again.begin(&attempt(), "a");
         assert_eq!(all(&again, &attempt(), 1).len(), events.len(), "byte {at}");
@@ -341,7 +341,7 @@ async fn a_zeroed_page_in_the_middle_costs_what_was_in_it() {
     let sound = |event: &&Event| !is_damage(event);
     assert!(events.iter().filter(sound).all(|event| before.contains(event)));
     assert!(matches!(events.last().expect("events").body, EventBody::Completed { .. }), "the result is there");
-    // The Board has a part of what is missing: it is told the rest.
+    // The Board has part of what is missing: it receives the rest.
     let from = gaps[0].first_seq() + 1;
     assert_eq!(all(&outbox, &attempt(), from)[0].first_seq(), from);
 }

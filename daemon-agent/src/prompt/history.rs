@@ -1,4 +1,5 @@
-//! The conversation before the goal, as a model takes it: every call has its result, ids are ones that all providers accept.
+//! The conversation before the goal in the form that models accept: every call has its result, and every provider
+//! accepts the ids.
 
 use std::collections::HashSet;
 
@@ -7,10 +8,12 @@ use serde_json::{Value, json};
 
 use crate::model::{AssistantMessage, Message, ToolCall};
 
-/// Longest id that every provider takes (OpenAI's limit is 40), with room for what makes it unique, characters.
-const LONGEST_ID: usize = 34;
+/// Longest id that every provider accepts (OpenAI's limit is 40), with room for a suffix that makes it unique,
+/// characters.
+const MAX_ID_CHARS: usize = 34;
 
-/// The turns as messages. A turn of several model calls is one assistant message after the other, each before its results.
+/// The turns as messages. A turn of several model calls becomes several assistant messages, each followed by its
+/// results.
 pub(super) fn messages(turns: &[Turn]) -> Vec<Message> {
     let mut ids = Ids::default();
     let mut messages = Vec::new();
@@ -70,14 +73,14 @@ fn flush(open: &mut AssistantMessage, results: &mut Vec<Message>, messages: &mut
     messages.append(results);
 }
 
-/// Ids that are unique in a conversation and of letters that every provider accepts.
+/// Ids that are unique within a conversation and use characters that every provider accepts.
 #[derive(Default)]
 struct Ids(HashSet<String>);
 
 impl Ids {
     fn unique(&mut self, id: &str) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-        let base: String = id.chars().map(plain).take(LONGEST_ID).collect();
+        let base: String = id.chars().map(plain).take(MAX_ID_CHARS).collect();
         let base = if base.is_empty() { "call".to_owned() } else { base };
         let unique = if self.0.contains(&base) { format!("{base}_{}", self.0.len()) } else { base };
         self.0.insert(unique.clone());

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     config::Timeouts,
-    memory::Item,
+    memory::RecalledExcerpt,
     model::{ToolCall, ToolSpec},
 };
 
@@ -42,8 +42,8 @@ fn submit(goal: &str, messages: Vec<Turn>) -> TaskSubmit {
     TaskSubmit { messages, ..serde_json::from_value(base).expect("a task") }
 }
 
-fn place() -> Place {
-    Place { os: "linux x86_64".to_owned(), today: "2026-11-20".to_owned(), confined: true }
+fn place() -> PromptEnvironment {
+    PromptEnvironment { os: "linux x86_64".to_owned(), today: "2026-11-20".to_owned(), confined: true }
 }
 
 fn home_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Home) {
@@ -61,12 +61,12 @@ fn messages(submit: &TaskSubmit) -> Vec<Message> {
     super::messages(submit, &Home::at("/home/viber"), &Recall::default())
 }
 
-async fn system(agent: &Agent, home: &Home, place: &Place) -> String {
+async fn system(agent: &Agent, home: &Home, place: &PromptEnvironment) -> String {
     super::system(agent, home, place).await.text
 }
 
 fn recalled(items: &[(&str, &str, Option<u64>)]) -> Recall {
-    let item = |(path, text, of): &(&str, &str, Option<u64>)| Item {
+    let item = |(path, text, of): &(&str, &str, Option<u64>)| RecalledExcerpt {
         excerpt: Excerpt { path: (*path).to_owned(), title: String::new(), text: (*text).to_owned() },
         of: *of,
     };
@@ -214,7 +214,7 @@ async fn every_layer_of_a_request_is_measured() {
         ..submit("123456789", vec![turn])
     };
     let tools = [ToolSpec { name: "grep", description: "find", parameters: json!({}) }];
-    let asked = Asked { system: &system, submit: &with, recall: &recall, plan: "sessions/s/task.md" };
+    let asked = PromptParts { system: &system, submit: &with, recall: &recall, plan: "sessions/s/task.md" };
     let told = context(&asked, &home, &tools, 20_000);
     let layers = told["layers"].as_array().expect("layers");
     let names: Vec<_> = layers.iter().map(|layer| layer["layer"].as_str().expect("a name")).collect();
@@ -240,6 +240,6 @@ async fn every_layer_of_a_request_is_measured() {
     assert_eq!((sent.len(), &sent[0]["text"]), (2, &json!("tabs")));
     assert!(serde_json::to_string(sent).expect("JSON").len() <= 16 * 1024);
     let strange = recalled(&[("a", &"\u{1}".repeat(9_000), None)]);
-    let asked = Asked { recall: &strange, ..asked };
+    let asked = PromptParts { recall: &strange, ..asked };
     assert!(serde_json::to_string(&context(&asked, &home, &tools, 1)["memory"]).expect("JSON").len() <= 17 * 1024);
 }

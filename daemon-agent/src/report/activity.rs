@@ -1,4 +1,4 @@
-//! What an attempt did, heard from its reports: for the log of the day.
+//! What an attempt did, gathered from its reports for the daily log.
 
 use std::{
     collections::HashMap,
@@ -8,20 +8,20 @@ use std::{
 use protocol::{AgentStreamEvent, EventBody, Running, TaskSubmit, text::head};
 
 use super::Sink;
-use crate::memory::{Outcome, Story};
+use crate::memory::{SummaryOutcome, TaskSummary};
 
-/// Things of one kind that are kept.
-const MOST: usize = 100;
-/// Longest of them, bytes.
-const LONGEST: usize = 1_000;
+/// Most items of one kind that are kept.
+const MAX_ITEMS: usize = 100;
+/// Longest item, bytes.
+const MAX_ITEM_BYTES: usize = 1_000;
 
-/// Listens to the reports of one attempt. Cheap to clone.
+/// Observes the reports of one attempt. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct ActivityRecorder(Arc<Mutex<Seen>>);
+pub struct ActivityRecorder(Arc<Mutex<Activity>>);
 
 #[derive(Default)]
-struct Seen {
-    /// Notes by the calls that asked for them, until their results are there.
+struct Activity {
+    /// Notes by the calls that asked for them, until their results arrive.
     asked: HashMap<String, String>,
     decisions: Vec<String>,
     artifacts: Vec<(String, String)>,
@@ -29,7 +29,7 @@ struct Seen {
 }
 
 impl ActivityRecorder {
-    /// A sink that is listened to.
+    /// A sink that forwards to `to` and is observed.
     pub fn beside(&self, to: Sink) -> Sink {
         let seen = self.0.clone();
         Sink::new(move |event| {
@@ -39,30 +39,30 @@ impl ActivityRecorder {
         })
     }
 
-    /// What there is to tell when the attempt has ended.
-    pub fn story(&self, submit: &TaskSubmit, ending: &EventBody) -> Option<Story> {
-        let mut story = story(submit, ending)?;
+    /// The attempt's summary, once it has ended.
+    pub fn task_summary(&self, submit: &TaskSubmit, ending: &EventBody) -> Option<TaskSummary> {
+        let mut task_summary = task_summary(submit, ending)?;
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        story.decisions.clone_from(&seen.decisions);
-        story.artifacts = seen.artifacts.iter().map(|(_, told)| told.clone()).collect();
-        story.plan.clone_from(&seen.plan);
-        Some(story)
+        task_summary.decisions.clone_from(&seen.decisions);
+        task_summary.artifacts = seen.artifacts.iter().map(|(_, told)| told.clone()).collect();
+        task_summary.plan.clone_from(&seen.plan);
+        Some(task_summary)
     }
 }
 
-/// The same of an attempt that nobody listened to.
-pub fn story(submit: &TaskSubmit, ending: &EventBody) -> Option<Story> {
+/// The summary of an attempt that nobody observed.
+pub fn task_summary(submit: &TaskSubmit, ending: &EventBody) -> Option<TaskSummary> {
     let outcome = match ending {
-        EventBody::Completed { result } => Outcome::Completed(result.summary.clone()),
-        EventBody::Error { error } => Outcome::Error(error.code.as_str().to_owned(), error.message.clone()),
-        EventBody::Stopped { reason, .. } => Outcome::Stopped(reason.clone()),
+        EventBody::Completed { result } => SummaryOutcome::Completed(result.summary.clone()),
+        EventBody::Error { error } => SummaryOutcome::Error(error.code.as_str().to_owned(), error.message.clone()),
+        EventBody::Stopped { reason, .. } => SummaryOutcome::Stopped(reason.clone()),
         _ => return None,
     };
-    Some(Story {
+    Some(TaskSummary {
         attempt: Running { task_id: submit.task_id.clone(), attempt: submit.attempt },
         session_id: submit.session_id.to_string(),
         agent_id: submit.agent_id.clone(),
-        goal: head(&submit.goal, LONGEST).to_owned(),
+        goal: head(&submit.goal, MAX_ITEM_BYTES).to_owned(),
         outcome,
         decisions: Vec::new(),
         artifacts: Vec::new(),
@@ -70,31 +70,31 @@ pub fn story(submit: &TaskSubmit, ending: &EventBody) -> Option<Story> {
     })
 }
 
-impl Seen {
+impl Activity {
     fn hear(&mut self, event: &AgentStreamEvent) {
         match event {
             AgentStreamEvent::ToolCall { call_id, tool, args } if tool == "remember" => {
-                if let Some(note) = args["note"].as_str().filter(|_| self.asked.len() < MOST) {
-                    self.asked.insert(call_id.clone(), head(note, LONGEST).to_owned());
+                if let Some(note) = args["note"].as_str().filter(|_| self.asked.len() < MAX_ITEMS) {
+                    self.asked.insert(call_id.clone(), head(note, MAX_ITEM_BYTES).to_owned());
                 }
             }
             AgentStreamEvent::ToolResult { call_id, tool, ok, .. } if tool == "remember" => {
-                let note = self.asked.remove(call_id).filter(|_| *ok && self.decisions.len() < MOST);
+                let note = self.asked.remove(call_id).filter(|_| *ok && self.decisions.len() < MAX_ITEMS);
                 self.decisions.extend(note);
             }
             AgentStreamEvent::Artifact { artifact } => {
                 let title = artifact.title.as_deref().unwrap_or(&artifact.id);
-                let place = artifact.reference.as_deref().map(|place| format!(" ({})", head(place, LONGEST)));
-                let told = format!("{}{}", head(title, LONGEST), place.unwrap_or_default());
-                // The same again is a new version of it.
+                let place = artifact.reference.as_deref().map(|place| format!(" ({})", head(place, MAX_ITEM_BYTES)));
+                let told = format!("{}{}", head(title, MAX_ITEM_BYTES), place.unwrap_or_default());
+                // The same artifact again is a new version of it.
                 self.artifacts.retain(|(id, _)| *id != artifact.id);
-                if self.artifacts.len() < MOST {
+                if self.artifacts.len() < MAX_ITEMS {
                     self.artifacts.push((artifact.id.clone(), told));
                 }
             }
             AgentStreamEvent::Plan { plan } if plan["hash"].is_string() => {
                 let path = plan["path"].as_str().unwrap_or("task.md");
-                self.plan = Some(head(path, LONGEST).to_owned());
+                self.plan = Some(head(path, MAX_ITEM_BYTES).to_owned());
             }
             _ => {}
         }
@@ -137,11 +137,11 @@ mod tests {
         let submit: TaskSubmit = serde_json::from_value(base).expect("a task");
         let ending =
             EventBody::Completed { result: TaskResult { summary: "Done.".to_owned(), ..TaskResult::default() } };
-        let story = activity.story(&submit, &ending).expect("a story");
-        assert_eq!(story.decisions, ["note a"]);
-        assert_eq!(story.artifacts, ["New (artifacts/t/r.md)"]);
-        assert_eq!((story.plan, story.outcome), (None, Outcome::Completed("Done.".to_owned())));
+        let task_summary = activity.task_summary(&submit, &ending).expect("a story");
+        assert_eq!(task_summary.decisions, ["note a"]);
+        assert_eq!(task_summary.artifacts, ["New (artifacts/t/r.md)"]);
+        assert_eq!((task_summary.plan, task_summary.outcome), (None, SummaryOutcome::Completed("Done.".to_owned())));
         assert_eq!(*heard.lock().expect("no test panics with it"), 7, "everything is passed on");
-        assert!(activity.story(&submit, &EventBody::Accepted {}).is_none());
+        assert!(activity.task_summary(&submit, &EventBody::Accepted {}).is_none());
     }
 }

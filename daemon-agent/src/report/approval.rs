@@ -1,4 +1,4 @@
-//! Questions that wait for a person's word: asked by a task, answered by a command of the Board.
+//! Questions that wait for a person: asked by a task, answered by a command of the Board.
 
 use std::{
     collections::HashMap,
@@ -8,14 +8,14 @@ use std::{
 use protocol::{ApprovalId, ApprovalResponse};
 use tokio::sync::mpsc;
 
-/// Answers to one question that are under way; more than one is a mistake of the other side.
-const ANSWERS: usize = 4;
+/// Answers to one question that may be queued; more than one is a mistake of the other side.
+const MAX_QUEUED_ANSWERS: usize = 4;
 
 /// The open questions of this daemon. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Approvals(Arc<Mutex<HashMap<ApprovalId, mpsc::Sender<ApprovalResponse>>>>);
 
-/// A question that is open until this is dropped.
+/// A question that stays open until this is dropped.
 pub struct Question {
     id: ApprovalId,
     digest: String,
@@ -24,18 +24,18 @@ pub struct Question {
 }
 
 impl Approvals {
-    /// Opens a question about what has this digest.
+    /// Opens a question about the content with this digest.
     pub fn ask(&self, id: ApprovalId, digest: String) -> Question {
-        let (to, answers) = mpsc::channel(ANSWERS);
+        let (to, answers) = mpsc::channel(MAX_QUEUED_ANSWERS);
         self.open().insert(id.clone(), to);
         Question { id, digest, answers, all: self.clone() }
     }
 
-    /// A person's word. What nobody asks any more is no question.
+    /// Passes on a person's answer. Answers to questions that are no longer open are dropped.
     pub fn answer(&self, response: ApprovalResponse) {
         let to = self.open().get(&response.approval_id).cloned();
         if let Some(to) = to {
-            // A full queue holds an answer already.
+            // A full queue contains an answer already.
             let _ = to.try_send(response);
         }
     }
@@ -46,13 +46,13 @@ impl Approvals {
 }
 
 impl Question {
-    /// The word about what was asked; one about anything else is none.
+    /// Waits for the answer about this content; answers about anything else are ignored.
     pub async fn answer(&mut self) -> ApprovalResponse {
         loop {
             match self.answers.recv().await {
                 Some(response) if response.digest == self.digest => return response,
                 Some(_) => {}
-                // The sender stays in the registry as long as this question does.
+                // Cannot happen: the sender stays in the registry as long as this question exists.
                 None => std::future::pending().await,
             }
         }

@@ -1,8 +1,8 @@
-//! What an agent may do with its memory: note something for the day, change `MEMORY.md` as the session's policy allows,
-//! search.
+//! What an agent may do with its memory: take a note for the day, change `MEMORY.md` as the session's policy allows,
+//! and search.
 //!
-//! Owns how a note becomes a new version of a file or a proposal, and what is reported of it. Refuses to know how files are
-//! written safely (`workspace`) and how passages are found (`memory`).
+//! Owns how a note becomes a new version of a file or a proposal, and what is reported of it. Does not know how files
+//! are written safely (`workspace`) and how passages are found (`memory`).
 
 use std::{
     collections::HashSet,
@@ -19,51 +19,51 @@ use serde_json::{Value, json};
 
 use super::Sink;
 use crate::{
-    memory::{CURATED, Memory},
-    workspace::{By, State},
+    memory::{CURATED_NAMES, Memory},
+    workspace::{Author, EditState},
 };
 
-/// A change is made anew on what somebody else wrote meanwhile, so often.
-const TRIES: usize = 8;
+/// Most attempts to apply a change when somebody else keeps writing to the file.
+const MAX_WRITE_ATTEMPTS: usize = 8;
 /// Longest note, bytes.
-const NOTE: usize = 8 * 1024;
-/// Notes of one attempt that are taken.
-const NOTES: usize = 100;
-/// Suggestions of one answer that are taken.
-const SUGGESTIONS: usize = 20;
+const MAX_NOTE_BYTES: usize = 8 * 1024;
+/// Most notes that one attempt may take.
+const MAX_NOTES: usize = 100;
+/// Most suggestions in one answer.
+const MAX_SUGGESTIONS: usize = 20;
 /// Largest report, bytes of JSON.
-const EVENT: usize = MAX_EVENT - 8 * 1024;
-/// Largest text that is proposed, bytes: the Board takes no larger one.
-const PROPOSAL: usize = 2 * MAX_PLAN;
-/// What a proposal says of text that came into the file and not from a tool. Whose hand it was is not known for sure.
-const WRITTEN: &str = "Written into the file while a command ran.";
-/// Longest line of what is told of a note, bytes.
-const TOLD: usize = 200;
+const MAX_EVENT_BYTES: usize = MAX_EVENT - 8 * 1024;
+/// Largest text that is proposed, bytes: the Board accepts no larger one.
+const MAX_PROPOSAL_BYTES: usize = 2 * MAX_PLAN;
+/// The note of a proposal for text that appeared in the file without a tool. It is not certain who wrote it.
+const PROPOSAL_NOTE: &str = "Written into the file while a command ran.";
+/// Longest line that is reported of a note, bytes.
+const MAX_NOTE_LINE_BYTES: usize = 200;
 
 /// The memory as one attempt uses it. Cheap to clone.
 #[derive(Clone)]
-pub struct MemoryEditor(Arc<Desk>);
+pub struct MemoryEditor(Arc<Inner>);
 
-struct Desk {
+struct Inner {
     memory: Memory,
     agent: String,
     policy: Policy,
     sink: Sink,
-    /// Notes of this attempt that wait for a person: each proposal holds all of them.
+    /// Notes of this attempt that wait for a person: each proposal contains all of them.
     proposed: Mutex<Vec<String>>,
-    /// The file as commands of this attempt would have it: notes that are proposed later are added to that.
+    /// The file as commands of this attempt wanted it: notes that are proposed later are added to that.
     written: Mutex<Option<String>>,
     notes: Mutex<Vec<Note>>,
-    /// One change after the other.
+    /// Held during a change, so that changes are made one after another.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl MemoryEditor {
-    /// The editor of the attempt `submit`.
+    /// The editor for the attempt `submit`.
     pub fn open(submit: &TaskSubmit, memory: Memory, sink: Sink) -> Self {
         let (agent, policy) = (submit.agent_id.clone(), submit.memory_policy);
         let (proposed, written, notes, turn) = Default::default();
-        Self(Arc::new(Desk { memory, agent, policy, sink, proposed, written, notes, turn }))
+        Self(Arc::new(Inner { memory, agent, policy, sink, proposed, written, notes, turn }))
     }
 
     /// Whether changes of `MEMORY.md` become proposals.
@@ -71,7 +71,7 @@ impl MemoryEditor {
         self.0.policy == Policy::Propose
     }
 
-    /// Proposes what was written into the file at `path` and has been put back.
+    /// Proposes text that a command wrote into the file at `path` and that was put back.
     pub async fn propose_written(&self, path: &str, text: &str) -> Result<(), String> {
         let _turn = self.0.turn.lock().await;
         let (standing, now, base) = self.now().await?;
@@ -81,11 +81,12 @@ impl MemoryEditor {
             None => wanted,
         };
         let notes = held(&self.0.proposed).clone();
-        self.emit(standing, &wanted, base, &notes, WRITTEN).await?;
+        self.emit(standing, &wanted, base, &notes, PROPOSAL_NOTE).await?;
         *held(&self.0.written) = Some(wanted);
-        let note = Note { note: WRITTEN.to_owned(), kind: NoteKind::Memory, became: NoteBecame::Proposed, why: None };
+        let note =
+            Note { note: PROPOSAL_NOTE.to_owned(), kind: NoteKind::Memory, became: NoteBecame::Proposed, why: None };
         let mut notes = held(&self.0.notes);
-        if notes.len() < NOTES && !notes.contains(&note) {
+        if notes.len() < MAX_NOTES && !notes.contains(&note) {
             notes.push(note);
         }
         Ok(())
@@ -96,10 +97,10 @@ impl MemoryEditor {
         let text = printable(note).trim().to_owned();
         let done = if text.is_empty() {
             Err("a note has at least a word".to_owned())
-        } else if text.len() > NOTE {
-            Err(format!("a note has at most {NOTE} bytes"))
-        } else if held(&self.0.notes).len() >= NOTES {
-            Err(format!("a task has at most {NOTES} notes"))
+        } else if text.len() > MAX_NOTE_BYTES {
+            Err(format!("a note has at most {MAX_NOTE_BYTES} bytes"))
+        } else if held(&self.0.notes).len() >= MAX_NOTES {
+            Err(format!("a task has at most {MAX_NOTES} notes"))
         } else {
             match kind {
                 NoteKind::Daily => self.jot(&text).await,
@@ -108,24 +109,24 @@ impl MemoryEditor {
         };
         let (became, why) = match &done {
             Ok(became) => (*became, None),
-            Err(why) => (NoteBecame::Refused, Some(head(why, TOLD).to_owned())),
+            Err(why) => (NoteBecame::Refused, Some(head(why, MAX_NOTE_LINE_BYTES).to_owned())),
         };
         let first = text.lines().next().unwrap_or_default();
         let mut notes = held(&self.0.notes);
-        if notes.len() < NOTES {
-            notes.push(Note { note: head(first, TOLD).to_owned(), kind, became, why });
+        if notes.len() < MAX_NOTES {
+            notes.push(Note { note: head(first, MAX_NOTE_LINE_BYTES).to_owned(), kind, became, why });
         }
         done
     }
 
-    /// Takes what a closing answer suggests; what could not be taken is told.
+    /// Takes the notes that a closing answer suggests, and returns why others were not taken.
     pub async fn take_suggestions(&self, answer: &str) -> Vec<String> {
         let all = suggestions(answer);
         let mut wrong = Vec::new();
-        if all.len() > SUGGESTIONS {
-            wrong.push(format!("an answer holds at most {SUGGESTIONS} suggestions for the memory"));
+        if all.len() > MAX_SUGGESTIONS {
+            wrong.push(format!("an answer holds at most {MAX_SUGGESTIONS} suggestions for the memory"));
         }
-        for note in all.into_iter().take(SUGGESTIONS) {
+        for note in all.into_iter().take(MAX_SUGGESTIONS) {
             if let Err(why) = self.remember(note, NoteKind::Memory).await {
                 wrong.push(why);
             }
@@ -133,7 +134,7 @@ impl MemoryEditor {
         wrong
     }
 
-    /// What is found, as a model reads it.
+    /// Search results in the form that a model reads.
     pub async fn search(&self, query: &str, limit: Option<u32>) -> Result<String, String> {
         let asked = MemorySearch { agent_id: self.0.agent.clone(), query: query.to_owned(), limit };
         let found = self.0.memory.search(&asked).await?;
@@ -148,22 +149,22 @@ impl MemoryEditor {
         Ok(found.items.iter().enumerate().map(one).collect::<Vec<_>>().join("\n\n"))
     }
 
-    /// `result.memory` of the task: what became of the notes.
+    /// `result.memory` of the task: the outcome of each note.
     pub fn result(&self) -> Option<Value> {
         let notes = held(&self.0.notes);
         (!notes.is_empty()).then(|| json!({ "notes": *notes }))
     }
 
     async fn jot(&self, note: &str) -> Result<NoteBecame, String> {
-        let (path, hash) = self.0.memory.jot(note, By::Agent).await?;
+        let (path, hash) = self.0.memory.jot(note, Author::Agent).await?;
         self.tell(&path, &hash).await;
         Ok(NoteBecame::Applied)
     }
 
-    /// Adds to `MEMORY.md`, or proposes to.
+    /// Adds a note to `MEMORY.md`, or proposes to.
     async fn change(&self, note: &str) -> Result<NoteBecame, String> {
         let _turn = self.0.turn.lock().await;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let (path, now, base) = self.now().await?;
             let wanted = with(&now, note);
             if wanted == now {
@@ -173,15 +174,15 @@ impl MemoryEditor {
                 return self.propose(path, &now, base, note).await;
             }
             let (workspace, text) = (self.0.memory.workspace(), wanted);
-            let put = move || workspace.put(path, base.as_deref(), text.as_bytes(), By::Agent);
+            let put = move || workspace.put(path, base.as_deref(), text.as_bytes(), Author::Agent);
             let written = tokio::task::spawn_blocking(put).await.map_err(|error| error.to_string())?;
             match written {
-                Ok(written) if written.state == State::Applied => {
+                Ok(written) if written.state == EditState::Applied => {
                     self.0.memory.wrote(None, &format!("workspace/{path}"));
                     self.tell(path, &written.hash.unwrap_or_default()).await;
                     return Ok(NoteBecame::Applied);
                 }
-                // Somebody wrote in between: once more, on what stands there now.
+                // Somebody wrote in between: try again with the current content.
                 Ok(_) => {}
                 Err(refused) => return Err(format!("{path} cannot be written: {refused}")),
             }
@@ -189,7 +190,7 @@ impl MemoryEditor {
         Err("MEMORY.md is being changed by somebody else; try again".to_owned())
     }
 
-    /// Proposes the file as it is now with all notes of this attempt that wait.
+    /// Proposes the current file with all notes of this attempt that wait.
     async fn propose(
         &self,
         path: &'static str,
@@ -203,13 +204,13 @@ impl MemoryEditor {
         }
         notes.push(note.to_owned());
         let from = held(&self.0.written).clone();
-        let about = if from.is_some() { WRITTEN } else { "" };
+        let about = if from.is_some() { PROPOSAL_NOTE } else { "" };
         self.emit(path, &from.unwrap_or_else(|| now.to_owned()), base, &notes, about).await?;
         *held(&self.0.proposed) = notes;
         Ok(NoteBecame::Proposed)
     }
 
-    /// Proposes `text` with `notes`; `about` says what else it is.
+    /// Proposes `text` with `notes`; `about` says what else it contains.
     async fn emit(
         &self,
         path: &'static str,
@@ -219,29 +220,28 @@ impl MemoryEditor {
         about: &str,
     ) -> Result<(), String> {
         let proposal = notes.iter().fold(text.to_owned(), |text, note| with(&text, note));
-        let first = notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, TOLD));
+        let first = notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, MAX_NOTE_LINE_BYTES));
         let told: Vec<&str> = Some(about).filter(|about| !about.is_empty()).into_iter().chain(first).collect();
-        let memory =
-            json!({ "proposal": proposal, "base": base, "path": path, "note": head(&told.join("\n"), 4 * TOLD) });
-        if proposal.len() > PROPOSAL || memory.to_string().len() > EVENT {
+        let memory = json!({ "proposal": proposal, "base": base, "path": path, "note": head(&told.join("\n"), 4 * MAX_NOTE_LINE_BYTES) });
+        if proposal.len() > MAX_PROPOSAL_BYTES || memory.to_string().len() > MAX_EVENT_BYTES {
             return Err(format!("{path} is too long for a proposal: somebody has to shorten it first"));
         }
         self.0.sink.emit(AgentStreamEvent::Memory { memory }).await;
         Ok(())
     }
 
-    /// The file, its text, and its version when there is one.
+    /// The file's path, its text, and its version if it exists.
     async fn now(&self) -> Result<(&'static str, String, Option<String>), String> {
         let workspace = self.0.memory.workspace();
         let look = move || {
-            for path in CURATED {
+            for path in CURATED_NAMES {
                 if let Some((text, hash)) =
                     workspace.text(path).map_err(|why| format!("{path} cannot be read: {why}"))?
                 {
                     return Ok((path, text, Some(hash)));
                 }
             }
-            Ok((CURATED[0], String::new(), None))
+            Ok((CURATED_NAMES[0], String::new(), None))
         };
         tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?
     }
@@ -251,10 +251,10 @@ impl MemoryEditor {
     }
 }
 
-/// The notes in `<memory_suggestion>…</memory_suggestion>`, outside of code.
+/// The notes in `<memory_suggestion>…</memory_suggestion>` outside of code.
 pub fn suggestions(answer: &str) -> Vec<&str> {
-    const OPEN: &str = "<memory_suggestion>";
-    const CLOSE: &str = "</memory_suggestion>";
+    const OPENING_TAG: &str = "<memory_suggestion>";
+    const CLOSING_TAG: &str = "</memory_suggestion>";
     let lines: Vec<&str> = answer.split_inclusive('\n').collect();
     let starts: Vec<usize> = lines.iter().scan(0, |at, line| Some(std::mem::replace(at, *at + line.len()))).collect();
     let end = |line: usize| starts.get(line).copied().unwrap_or(answer.len());
@@ -264,24 +264,24 @@ pub fn suggestions(answer: &str) -> Vec<&str> {
         all.find(|at| !code.iter().any(|code| code.contains(at)) && !answer[..*at].ends_with('`'))
     };
     let (mut found, mut from) = (Vec::new(), 0);
-    while let Some(open) = next(OPEN, from) {
-        let inside = open + OPEN.len();
-        let Some(close) = next(CLOSE, inside) else { break };
+    while let Some(open) = next(OPENING_TAG, from) {
+        let inside = open + OPENING_TAG.len();
+        let Some(close) = next(CLOSING_TAG, inside) else { break };
         let note = answer[inside..close].trim();
         found.extend((!note.is_empty()).then_some(note));
-        from = close + CLOSE.len();
+        from = close + CLOSING_TAG.len();
     }
     found
 }
 
-/// `second`, and what `first` had added to `now`.
+/// `second`, with the lines that `first` had added to `now`.
 fn both(now: &str, first: &str, second: String) -> String {
     let known: HashSet<&str> = now.lines().chain(second.lines()).collect();
     let more: Vec<&str> = first.lines().filter(|line| !known.contains(line)).collect();
     if more.is_empty() { second } else { format!("{}\n{}\n", second.trim_end(), more.join("\n")) }
 }
 
-/// `now` with a note at its end; the same when it says that already.
+/// `now` with a note added at its end; unchanged if it contains the note already.
 fn with(now: &str, note: &str) -> String {
     let note = note.trim();
     let bare = note.trim_start_matches("- ");

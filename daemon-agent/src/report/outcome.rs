@@ -1,13 +1,13 @@
-//! How an attempt ends, as its engine sees it.
+//! How an attempt ends, from its engine's point of view.
 
 use protocol::{TaskError, TaskResult};
 
-/// How an attempt ended. `task:completed`, `task:error` or `task:stopped` is appended by `task`, not by the engine.
+/// How an attempt ended. `task` appends `task:completed`, `task:error` or `task:stopped`, not the engine.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum EngineOutcome {
     Completed(TaskResult),
     Failed(TaskError),
-    /// After `stop`: everything that was started is dead; so many processes had to be killed.
+    /// After `stop`: everything that was started is dead, and this many processes had to be killed.
     Stopped {
         killed: u32,
     },

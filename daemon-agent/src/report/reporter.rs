@@ -1,4 +1,4 @@
-//! From an engine's events to the attempt's log: filtered by what was asked for, coalesced, cut to size.
+//! Turns an engine's events into the attempt's log: filtered by what was requested, coalesced, cut to size.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,14 +10,14 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::Sink;
-use crate::outbox::{Outbox, Shaper};
+use crate::outbox::{EventFitter, Outbox};
 
-/// Between two frames of text.
-const PAUSE: Duration = Duration::from_millis(1000 / DELTAS_PER_SECOND);
-/// So much text does not wait.
-const ENOUGH: usize = 16 * 1024;
+/// Time between two frames of text.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(1000 / DELTAS_PER_SECOND);
+/// Amount of text that no longer waits, bytes.
+const FLUSH_BYTES: usize = 16 * 1024;
 
-/// Reports of one attempt.
+/// Takes the reports of one attempt.
 #[derive(Clone)]
 pub struct Reporter {
     shared: Arc<Shared>,
@@ -28,27 +28,27 @@ struct Shared {
     agent_id: String,
     stream: Stream,
     outbox: Outbox,
-    shaper: Shaper,
-    waiting: Mutex<Waiting>,
+    shaper: EventFitter,
+    waiting: Mutex<WaitingText>,
     more: Notify,
 }
 
 /// Text that waits for its frame.
 #[derive(Default)]
-struct Waiting {
+struct WaitingText {
     deltas: Vec<AgentStreamEvent>,
     bytes: usize,
     last: Option<Instant>,
 }
 
 impl Reporter {
-    /// Reports of `attempt` to `outbox`, until `done`.
+    /// Reports events of `attempt` to `outbox` until `done`.
     pub fn start(
         attempt: Running,
         agent_id: &str,
         stream: Stream,
         outbox: Outbox,
-        shaper: Shaper,
+        shaper: EventFitter,
         done: CancellationToken,
     ) -> Self {
         let agent_id = agent_id.to_owned();
@@ -61,7 +61,7 @@ impl Reporter {
         reporter
     }
 
-    /// What an engine is given.
+    /// The sink for an engine.
     pub fn sink(&self) -> Sink {
         let reporter = self.clone();
         Sink::new(move |event| {
@@ -70,11 +70,11 @@ impl Reporter {
         })
     }
 
-    /// Writes what waits.
+    /// Writes what is waiting.
     pub fn flush(&self) {
         let mut waiting = self.waiting();
         let deltas = waiting.take();
-        // Under the lock: the order in the log is the order of the calls.
+        // Under the lock, so that the order in the log is the order of the calls.
         self.append(deltas);
         drop(waiting);
     }
@@ -85,7 +85,7 @@ impl Reporter {
         }
         let mut waiting = self.waiting();
         if waiting.join(&event) {
-            let due = waiting.last.is_none_or(|last| last.elapsed() >= PAUSE) || waiting.bytes >= ENOUGH;
+            let due = waiting.last.is_none_or(|last| last.elapsed() >= FLUSH_INTERVAL) || waiting.bytes >= FLUSH_BYTES;
             if due {
                 let deltas = waiting.take();
                 self.append(deltas);
@@ -105,7 +105,7 @@ impl Reporter {
             self.shared.more.notified().await;
             let last = self.waiting().last;
             if let Some(last) = last {
-                tokio::time::sleep_until(last + PAUSE).await;
+                tokio::time::sleep_until(last + FLUSH_INTERVAL).await;
             }
             self.flush();
         }
@@ -144,13 +144,13 @@ impl Reporter {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingText> {
         self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
-    /// Takes `event` when it is text that can wait; it is joined with what it continues.
+impl WaitingText {
+    /// Takes `event` if it is text that can wait, and joins it with the text that it continues.
     fn join(&mut self, event: &AgentStreamEvent) -> bool {
         use AgentStreamEvent::{ReasoningDelta, TextDelta, ToolOutput};
         let size = match event {
@@ -165,7 +165,7 @@ impl Waiting {
                 (ReasoningDelta { content }, ReasoningDelta { content: more }) if at == last => {
                     return push(content, more);
                 }
-                // Output of one call is in order by itself, whatever other calls say meanwhile.
+                // The output of one call is ordered by itself, whatever other calls report in between.
                 (ToolOutput { call_id, content }, ToolOutput { call_id: same, content: more }) if call_id == same => {
                     return push(content, more);
                 }
@@ -197,26 +197,26 @@ mod tests {
     use super::*;
     use crate::{clock::Clock, home::Home, outbox::Quota};
 
-    struct Desk {
+    struct Fixture {
         _folder: tempfile::TempDir,
         outbox: Outbox,
         attempt: Running,
         reporter: Reporter,
     }
 
-    fn desk(stream: Stream) -> Desk {
+    fn fixture(stream: Stream) -> Fixture {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Clock::fixed(protocol::Instant(1));
         let outbox = Outbox::open(folder.path().join("o"), Quota::default(), clock).expect("an outbox");
         let attempt = Running { task_id: TaskId::new(1), attempt: 1 };
         outbox.begin(&attempt, "a");
-        let shaper = Shaper::new(Home::at(folder.path()), attempt.task_id.clone());
+        let shaper = EventFitter::new(Home::at(folder.path()), attempt.task_id.clone());
         let done = CancellationToken::new();
         let reporter = Reporter::start(attempt.clone(), "a", stream, outbox.clone(), shaper, done);
-        Desk { _folder: folder, outbox, attempt, reporter }
+        Fixture { _folder: folder, outbox, attempt, reporter }
     }
 
-    impl Desk {
+    impl Fixture {
         fn events(&self) -> Vec<AgentStreamEvent> {
             let batch = self.outbox.read(&self.attempt, 1, 1 << 20);
             let items = batch.map(|batch| batch.items).unwrap_or_default();
@@ -239,41 +239,41 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_delta_goes_at_once_and_the_others_together() {
-        let desk = desk(Stream::Full);
-        let sink = desk.reporter.sink();
-        let mut bell = desk.outbox.bell();
+        let fixture = fixture(Stream::Full);
+        let sink = fixture.reporter.sink();
+        let mut bell = fixture.outbox.bell();
         for word in ["a", "b", "c"] {
             sink.emit(text(word)).await;
         }
-        assert_eq!(desk.events()[0], text("a"));
-        while !desk.outbox.has(&desk.attempt, 2) {
+        assert_eq!(fixture.events()[0], text("a"));
+        while !fixture.outbox.has(&fixture.attempt, 2) {
             bell.changed().await.expect("rang");
         }
-        assert_eq!(desk.events(), [text("a"), text("bc")]);
+        assert_eq!(fixture.events(), [text("a"), text("bc")]);
     }
 
     #[tokio::test]
     async fn nothing_is_passed_by_what_came_later() {
-        let desk = desk(Stream::Full);
-        let sink = desk.reporter.sink();
+        let fixture = fixture(Stream::Full);
+        let sink = fixture.reporter.sink();
         let state = AgentStreamEvent::StateChange { state: protocol::ActivityState::Tool, waiting: None };
         for event in
             [text("a"), text("b"), output("1", "x"), output("2", "y"), output("1", "z"), state.clone(), text("c")]
         {
             sink.emit(event).await;
         }
-        desk.reporter.flush();
-        assert_eq!(desk.events(), [text("a"), text("b"), output("1", "xz"), output("2", "y"), state, text("c")]);
+        fixture.reporter.flush();
+        assert_eq!(fixture.events(), [text("a"), text("b"), output("1", "xz"), output("2", "y"), state, text("c")]);
     }
 
     #[tokio::test]
     async fn only_what_was_asked_for_is_reported() {
         for (stream, expected) in [(Stream::None, 0), (Stream::Text, 1), (Stream::Full, 2)] {
-            let desk = desk(stream);
-            desk.reporter.sink().emit(text("a")).await;
-            desk.reporter.sink().emit(output("1", "x")).await;
-            desk.reporter.flush();
-            assert_eq!(desk.events().len(), expected);
+            let fixture = fixture(stream);
+            fixture.reporter.sink().emit(text("a")).await;
+            fixture.reporter.sink().emit(output("1", "x")).await;
+            fixture.reporter.flush();
+            assert_eq!(fixture.events().len(), expected);
         }
     }
 }

@@ -4,12 +4,12 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use protocol::AgentStreamEvent;
 
-/// Where an engine reports to: appends to the attempt's log on disk (awaited) and rings the adapters.
-/// Text and reasoning deltas are coalesced behind it; an engine calls it as often as it likes.
+/// Where an engine reports to: appends to the attempt's log on disk and rings the adapters. Text and reasoning deltas
+/// are coalesced behind it, so an engine may call it as often as it likes.
 #[derive(Clone)]
-pub struct Sink(Arc<Take>);
+pub struct Sink(Arc<EmitFn>);
 
-type Take = dyn Fn(AgentStreamEvent) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+type EmitFn = dyn Fn(AgentStreamEvent) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 impl Sink {
     /// A sink that hands every event to `take`.
@@ -21,7 +21,7 @@ impl Sink {
         Self(Arc::new(move |event| Box::pin(take(event))))
     }
 
-    /// Reports `event`; returns when it has its place in the log.
+    /// Reports `event`; returns once it has its place in the log.
     pub async fn emit(&self, event: AgentStreamEvent) {
         (self.0)(event).await;
     }

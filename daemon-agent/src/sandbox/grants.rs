@@ -1,5 +1,5 @@
-//! Folders that commands write to: where a path leads when they may have made links on its way, and how all but a part of a
-//! folder is granted.
+//! Folders that commands write to: where a path leads if commands may have placed links on its way, and how a folder is
+//! granted except for a part of it.
 
 use std::{
     collections::VecDeque,
@@ -10,15 +10,15 @@ use std::{
 
 use rustix::io::Errno;
 
-/// As many links as the kernel follows.
+/// Most links that are followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Everything that commands of this machine write to, as it lies now.
+/// Everything that commands of this machine write to, at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(Vec<PathBuf>);
 
 impl Grants {
-    /// Of these folders; what is not there is skipped.
+    /// Resolves these folders; missing ones are skipped.
     pub fn look<'a>(folders: impl IntoIterator<Item = &'a PathBuf>) -> Self {
         let mut real: Vec<PathBuf> = folders.into_iter().filter_map(|folder| folder.canonicalize().ok()).collect();
         real.sort();
@@ -26,8 +26,8 @@ impl Grants {
         Self(real)
     }
 
-    /// Where `path`, an absolute one, really lies. Fails when its way leads through one of the folders and out of it again:
-    /// a command may have made that link, or moved it there.
+    /// Where the absolute `path` really lies. Fails if its way leads through one of the folders and out of it again: a
+    /// command may have created that link, or moved it there.
     pub fn real(&self, path: &Path) -> io::Result<PathBuf> {
         let mut rest = parts(path);
         let (mut now, mut links, mut passed) = (PathBuf::from("/"), 0, Vec::new());
@@ -58,14 +58,14 @@ impl Grants {
     }
 }
 
-/// The parts of a path that say something.
+/// The normal components of a path.
 fn parts(path: &Path) -> VecDeque<OsString> {
     let said = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     said.map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// The fewest paths below `root` that together hold everything but `closed` and the folders on the way to it. What
-/// is made later directly in one of those folders is not among them.
+/// The smallest set of paths below `root` that covers everything except `closed` and the folders on the way there.
+/// Files created later directly in one of those folders are not covered.
 pub fn around(root: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
     if closed.iter().any(|hole| root.starts_with(hole)) {
         return Vec::new();
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(real("code/app/sub"), Some(at("code/app/sub")));
         assert_eq!(real("mine/code/app"), Some(at("code/app")), "a link that no command has made");
         assert_eq!((real("missing"), real("code/app/none")), (None, None));
-        // A folder above the inner one becomes a link to what was never granted.
+        // A folder above the inner one becomes a link to something that was never granted.
         fs::rename(at("code/app"), at("code/old")).expect("moved");
         symlink(at("private"), at("code/app")).expect("a link");
         assert_eq!((real("code/app/sub"), real("mine/code/app"), real("code/app")), (None, None, None));

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// What keeps the rules. Each is used when it is wanted here and the kernel has it.
+/// What enforces the rules. Each layer is used if it is requested and the kernel supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// User, mount, process and IPC namespaces: the command has a file tree, processes and devices of its own.
+    /// User, mount, process and IPC namespaces: the command has its own file tree, processes and devices.
     pub namespaces: bool,
-    /// Rules for files, abstract sockets and signals that a process can only make stricter.
+    /// Rules for files, abstract sockets and signals that a process can only tighten.
     pub landlock: bool,
     /// A filter of system calls.
     pub seccomp: bool,
@@ -22,7 +22,7 @@ impl Default for Layers {
 impl Layers {
     pub const NONE: Self = Self { namespaces: false, landlock: false, seccomp: false };
 
-    /// Comma separated names, or `none`.
+    /// Parses comma-separated names, or `none`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut layers = Self::NONE;
         for name in text.split(',').filter(|_| text != "none") {
@@ -36,13 +36,13 @@ impl Layers {
         Some(layers)
     }
 
-    /// The names of those that are there.
+    /// The names of the enabled layers.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = [(self.namespaces, "namespaces"), (self.landlock, "landlock"), (self.seccomp, "seccomp")];
         all.into_iter().filter_map(|(there, name)| there.then_some(name))
     }
 
-    /// Those that are in both.
+    /// The layers that both have.
     pub fn and(self, other: Self) -> Self {
         Self {
             namespaces: self.namespaces && other.namespaces,
@@ -70,7 +70,7 @@ pub enum Network {
     /// The machine's own, as its user has it.
     #[default]
     Open,
-    /// None but its own loopback.
+    /// Nothing but a loopback of its own.
     None,
 }
 

@@ -13,17 +13,17 @@ use rustix::mount::MountFlags;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     pub point: PathBuf,
-    /// Those of its flags that have to be named again when it is made read-only.
+    /// The flags that have to be repeated when it is made read-only.
     pub flags: MountFlags,
     pub kind: String,
 }
 
-/// All mounts of a process, in the order they were made.
+/// All mounts of a process, in the order in which they were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mounts(Vec<Mount>);
 
 impl Mounts {
-    /// Those of this process.
+    /// The mounts of this process.
     pub fn read() -> io::Result<Self> {
         Ok(Self::parse(&fs::read("/proc/self/mountinfo")?))
     }
@@ -32,11 +32,11 @@ impl Mounts {
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
 
-    /// Those below `path`, without one at `path` itself, outer ones first.
+    /// The mounts below `path`, outer ones first, without a mount at `path` itself.
     pub fn below(&self, path: &Path) -> Vec<&Mount> {
         let mut below: Vec<&Mount> = Vec::new();
         for mount in self.0.iter().filter(|mount| mount.point != path && mount.point.starts_with(path)) {
-            // The last one at a point is the one that is seen.
+            // Of several mounts at a point, only the last one is visible.
             below.retain(|other| other.point != mount.point);
             below.push(mount);
         }
@@ -44,15 +44,15 @@ impl Mounts {
         below
     }
 
-    /// The one that `path` lies on.
+    /// The mount that `path` lies on.
     pub fn of(&self, path: &Path) -> Option<&Mount> {
         let around = self.0.iter().filter(|mount| path.starts_with(&mount.point));
-        // `max_by_key` takes the last of equals.
+        // `max_by_key` returns the last of equal elements.
         around.max_by_key(|mount| mount.point.components().count())
     }
 }
 
-/// A line: id, parent, device, root, mount point, flags, optional fields, `-`, type, source, options.
+/// Parses a line: id, parent, device, root, mount point, flags, optional fields, `-`, type, source, options.
 fn mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let point = unescape(fields.nth(4)?);
@@ -72,7 +72,7 @@ fn mount(line: &[u8]) -> Option<Mount> {
     Some(Mount { point, flags, kind: String::from_utf8_lossy(kind).into_owned() })
 }
 
-/// Blanks and backslashes stand there as `\040` and so on.
+/// Blanks and backslashes are escaped as `\040` and so on.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,5 +1,5 @@
 //! Namespaces: the user, IPC and network namespaces of a supervisor, the process namespace of its command, and the
-//! capabilities that are had there and dropped before the command starts.
+//! capabilities that exist there and are dropped before the command starts.
 
 use std::{fs, io};
 
@@ -16,12 +16,13 @@ use rustix::{
 
 use super::Network;
 
-/// What making the file tree takes, inside the namespaces alone.
-const NEEDED: [CapabilitySet; 3] = [CapabilitySet::SYS_ADMIN, CapabilitySet::NET_ADMIN, CapabilitySet::SETPCAP];
+/// What building the file tree takes, within the namespaces alone.
+const SETUP_CAPABILITIES: [CapabilitySet; 3] =
+    [CapabilitySet::SYS_ADMIN, CapabilitySet::NET_ADMIN, CapabilitySet::SETPCAP];
 
-/// With these root looks past Landlock: into the memory and environment of other processes (the daemon's keys), at
-/// files by handle, at the kernel itself. Nobody else has them.
-const BEYOND_FILES: [CapabilitySet; 18] = [
+/// With these, root reaches past Landlock: into the memory and environment of other processes (the daemon's keys), to
+/// files by handle, and to the kernel itself. Nobody else has them.
+const CAPABILITIES_PAST_LANDLOCK: [CapabilitySet; 18] = [
     CapabilitySet::SYS_ADMIN,
     CapabilitySet::SYS_PTRACE,
     CapabilitySet::PERFMON,
@@ -42,8 +43,8 @@ const BEYOND_FILES: [CapabilitySet; 18] = [
     CapabilitySet::SYS_TTY_CONFIG,
 ];
 
-/// Moves this process, which must have one thread, into a user namespace where it is who it was, and into an IPC
-/// namespace, and with no network into one without.
+/// Moves this process, which must have one thread, into a user namespace that keeps its identity, into an IPC
+/// namespace, and without a network into a network namespace.
 pub fn enter(network: Network) -> io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let mut spaces = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWIPC;
@@ -60,7 +61,8 @@ pub fn enter(network: Network) -> io::Result<()> {
     keep_over_exec()
 }
 
-/// Lets what this thread starts next be the first process of a new process namespace. It may make no thread after that.
+/// The next process that this thread starts becomes the first of a new process namespace. After that it must not start
+/// a thread.
 pub fn enter_processes() -> io::Result<()> {
     Ok(unshare(CloneFlags::CLONE_NEWPID)?)
 }
@@ -70,25 +72,25 @@ pub fn enter_mounts() -> io::Result<()> {
     Ok(unshare(CloneFlags::CLONE_NEWNS)?)
 }
 
-/// A program that is started loses the capabilities of anybody but root, unless they are ambient.
+/// Keeps capabilities across exec: a started program loses those of anybody but root, unless they are ambient.
 fn keep_over_exec() -> io::Result<()> {
     let mut sets = capabilities(None)?;
-    for needed in NEEDED {
+    for needed in SETUP_CAPABILITIES {
         sets.inheritable |= needed;
     }
     set_capabilities(None, sets)?;
-    for needed in NEEDED {
+    for needed in SETUP_CAPABILITIES {
         configure_capability_in_ambient_set(needed, true)?;
     }
     Ok(())
 }
 
-/// Takes from the calling thread, and what it starts, every capability (`all`) or those that look past Landlock.
-/// Fails for none: whoever may not drop them has none.
+/// Drops every capability of the calling thread and of what it starts (`all`), or those that reach past Landlock. Fails
+/// for nobody: whoever may not drop capabilities has none.
 pub fn drop_capabilities(all: bool) {
     let _ = clear_ambient_capability_set();
     if !all {
-        for capability in BEYOND_FILES {
+        for capability in CAPABILITIES_PAST_LANDLOCK {
             let _ = remove_capability_from_bounding_set(capability);
         }
         return;
@@ -100,29 +102,29 @@ pub fn drop_capabilities(all: bool) {
     let _ = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
 }
 
-/// Sets the only device of a new network namespace up: one request to the kernel, rtnetlink(7).
+/// Brings up the only device of a new network namespace: one request to the kernel, rtnetlink(7).
 fn start_loopback() -> io::Result<()> {
-    const NEW_LINK: u16 = 16;
-    const REQUEST: u16 = 1;
-    const UP: u32 = 1;
-    const LOOPBACK: i32 = 1;
+    const RTM_NEWLINK: u16 = 16;
+    const NLM_F_REQUEST: u16 = 1;
+    const IFF_UP: u32 = 1;
+    const LOOPBACK_INDEX: i32 = 1;
     let socket: OwnedFd = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // rtnetlink is the first of its protocols.
+        // rtnetlink is protocol 0.
         None,
     )?;
     let mut message = Vec::with_capacity(32);
-    // Length, type, flags, sequence, port; family and padding, kind of device, index, flags, which of them change.
+    // Length, type, flags, sequence, port; family and padding, kind of device, index, flags, mask of changed flags.
     message.extend(32_u32.to_ne_bytes());
-    message.extend(NEW_LINK.to_ne_bytes());
-    message.extend(REQUEST.to_ne_bytes());
+    message.extend(RTM_NEWLINK.to_ne_bytes());
+    message.extend(NLM_F_REQUEST.to_ne_bytes());
     message.extend([0; 8]);
     message.extend([0; 4]);
-    message.extend(LOOPBACK.to_ne_bytes());
-    message.extend(UP.to_ne_bytes());
-    message.extend(UP.to_ne_bytes());
+    message.extend(LOOPBACK_INDEX.to_ne_bytes());
+    message.extend(IFF_UP.to_ne_bytes());
+    message.extend(IFF_UP.to_ne_bytes());
     rustix::net::send(&socket, &message, SendFlags::empty())?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The filter of system calls: what no build tool needs and what reaches around the file tree.
+//! The filter of system calls: refuses what no build tool needs and what bypasses the file tree.
 //!
-//! A list of what is refused, not of what is allowed: an agent runs whatever a developer runs. Programs of another
-//! architecture than the daemon's are ended by it, because their calls bear other numbers.
+//! It lists what is refused, not what is allowed: an agent runs whatever a developer runs. Programs for another
+//! architecture than the daemon's are ended by it, because their system calls have other numbers.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use seccompiler::{
 use super::{Layers, Network};
 
 /// Refused with EPERM, whatever the arguments.
-const REFUSED: &[i64] = &[
+const REFUSED_CALLS: &[i64] = &[
     // Keyrings belong to the user, not to a process.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // Doors into the kernel that show new holes every year.
+    // Kernel interfaces in which new holes are found every year.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -42,7 +42,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_iopl,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
-    // Other namespaces and mounts than those that were given.
+    // Other namespaces and mounts than those that were granted.
     libc::SYS_unshare,
     libc::SYS_setns,
     libc::SYS_mount,
@@ -56,39 +56,39 @@ const REFUSED: &[i64] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
-    OPEN_TREE_ATTR,
-    // Files by number instead of by path.
+    SYS_OPEN_TREE_ATTR,
+    // Files by handle instead of by path.
     libc::SYS_open_by_handle_at,
 ];
 
-/// As if the kernel did not have it: programs then use what can be judged by its arguments.
-const ABSENT: &[i64] =
+/// Answered as if the kernel did not have them: programs then use calls that can be judged by their arguments.
+const UNSUPPORTED_CALLS: &[i64] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Not in `libc` yet; the same number everywhere.
-const OPEN_TREE_ATTR: i64 = 467;
+/// Not in `libc` yet; the number is the same on every architecture.
+const SYS_OPEN_TREE_ATTR: i64 = 467;
 
-/// What reaches other processes of the user where they are in sight.
-const OF_OTHER_PROCESSES: &[i64] =
+/// Calls that affect other processes of the user where these are visible.
+const CALLS_ON_OTHER_PROCESSES: &[i64] =
     &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_pidfd_getfd];
 
-/// Memory and queues that all processes of the user share, where there is no IPC namespace.
-const OF_SHARED_MEMORY: &[i64] = &[libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open];
+/// Shared memory and queues that all processes of the user share, unless there is an IPC namespace.
+const SHARED_MEMORY_CALLS: &[i64] = &[libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open];
 
-/// Calls that set something for a process which their first argument names; 0 is the caller itself. A filter cannot
-/// know the caller's own number, so that one is refused as well. Scheduling (`sched_setaffinity`, `sched_setscheduler`)
-/// is not among them: libraries name their own threads by number there.
-const BY_NUMBER: &[i64] = &[libc::SYS_migrate_pages, libc::SYS_move_pages];
+/// Calls that change something for the process that their first argument names, where 0 is the caller itself. A filter
+/// cannot know the caller's process id, so that is refused as well. Scheduling calls (`sched_setaffinity`,
+/// `sched_setscheduler`) are not among them, because libraries name their own threads by id there.
+const CALLS_BY_PID: &[i64] = &[libc::SYS_migrate_pages, libc::SYS_move_pages];
 
-/// Calls whose first argument says what the second one names: of processes, groups of them, or all of a user, each with
-/// the number of the last.
-const BY_KIND: [(i64, i32); 2] = [(libc::SYS_setpriority, libc::PRIO_USER as i32), (libc::SYS_ioprio_set, 3)];
+/// Calls whose first argument says what the second one names: a process, a group, or all processes of a user. Each
+/// comes with the value for the latter.
+const CALLS_BY_KIND: [(i64, i32); 2] = [(libc::SYS_setpriority, libc::PRIO_USER as i32), (libc::SYS_ioprio_set, 3)];
 
-/// Families of sockets that a command may open: local, IPv4, IPv6, and the kernel's tables of routes.
-const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// Socket families that a command may use: local, IPv4, IPv6, and netlink.
+const SOCKET_FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// New namespaces that `clone` could make.
-const NEW: [i32; 7] = [
+/// New namespaces that `clone` could create.
+const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWUTS,
@@ -99,14 +99,14 @@ const NEW: [i32; 7] = [
 ];
 
 /// `TIOCSTI` and `TIOCLINUX`: they type into a terminal.
-const TYPING: [u64; 2] = [0x5412, 0x541c];
+const TERMINAL_INPUT_IOCTLS: [u64; 2] = [0x5412, 0x541c];
 
-/// Whether this kernel takes filters.
+/// Whether this kernel supports filters.
 pub fn is_there() -> bool {
     std::fs::metadata("/proc/sys/kernel/seccomp/actions_avail").is_ok() && arch().is_some()
 }
 
-/// Holds the calling thread, and what it starts, to the filter for good.
+/// Confines the calling thread, and what it starts, to the filter for good.
 pub fn confine_this_thread(layers: Layers, network: Network) -> anyhow::Result<()> {
     for program in programs(layers, network)? {
         apply_filter(&program).context("no filter of system calls")?;
@@ -116,47 +116,47 @@ pub fn confine_this_thread(layers: Layers, network: Network) -> anyhow::Result<(
 
 fn programs(layers: Layers, network: Network) -> anyhow::Result<Vec<BpfProgram>> {
     let whole = |calls: &[i64]| calls.iter().map(|call| (*call, Vec::new())).collect::<BTreeMap<_, _>>();
-    let mut refused = whole(REFUSED);
+    let mut refused = whole(REFUSED_CALLS);
     if !layers.confine() {
-        refused.extend(whole(OF_OTHER_PROCESSES));
+        refused.extend(whole(CALLS_ON_OTHER_PROCESSES));
     }
     if !layers.namespaces {
-        refused.extend(whole(OF_SHARED_MEMORY));
+        refused.extend(whole(SHARED_MEMORY_CALLS));
         refused.extend(of_others()?);
     }
-    let new = NEW.map(|flag| rule(&[when(0, SeccompCmpOp::MaskedEq(flag as u64), flag as u64)?]));
+    let new = NAMESPACE_FLAGS.map(|flag| rule(&[when(0, SeccompCmpOp::MaskedEq(flag as u64), flag as u64)?]));
     refused.insert(libc::SYS_clone, new.into_iter().collect::<anyhow::Result<_>>()?);
-    let typing = TYPING.map(|request| rule(&[when(1, SeccompCmpOp::Eq, request)?]));
+    let typing = TERMINAL_INPUT_IOCTLS.map(|request| rule(&[when(1, SeccompCmpOp::Eq, request)?]));
     refused.insert(libc::SYS_ioctl, typing.into_iter().collect::<anyhow::Result<_>>()?);
     refused.insert(libc::SYS_socket, sockets(layers, network)?);
-    let mut programs = vec![compile(refused, libc::EPERM)?, compile(whole(ABSENT), libc::ENOSYS)?];
+    let mut programs = vec![compile(refused, libc::EPERM)?, compile(whole(UNSUPPORTED_CALLS), libc::ENOSYS)?];
     if cfg!(target_arch = "x86_64") {
         programs.push(without_x32());
     }
     Ok(programs)
 }
 
-/// What is set for other processes of the user, where they are in sight: a limit of processor time ends one as a signal
-/// does.
+/// Calls that would change other processes of the user where these are visible: a limit on processor time, for example,
+/// ends a process like a signal.
 fn of_others() -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let other = |argument: u8| when(argument, SeccompCmpOp::Ne, 0);
     let mut rules = BTreeMap::new();
-    for call in BY_NUMBER {
+    for call in CALLS_BY_PID {
         rules.insert(*call, vec![rule(&[other(0)?])?]);
     }
-    for (call, user) in BY_KIND {
+    for (call, user) in CALLS_BY_KIND {
         rules.insert(call, vec![rule(&[other(1)?])?, rule(&[when(0, SeccompCmpOp::Eq, user as u64)?])?]);
     }
-    // Reading the limits of another changes nothing.
+    // Reading another process's limits changes nothing.
     let new_limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![rule(&[other(0)?, new_limits])?]);
     Ok(rules)
 }
 
 fn sockets(layers: Layers, network: Network) -> anyhow::Result<Vec<SeccompRule>> {
-    // With a network namespace there is nothing to reach; without one no such socket is made at all.
+    // With a network namespace there is nothing to reach; without one, no such socket can be created at all.
     let closed = network == Network::None && !layers.namespaces;
-    let families = FAMILIES.into_iter().filter(|family| !closed || *family == libc::AF_UNIX);
+    let families = SOCKET_FAMILIES.into_iter().filter(|family| !closed || *family == libc::AF_UNIX);
     let other: anyhow::Result<Vec<_>> = families.map(|family| when(0, SeccompCmpOp::Ne, family as u64)).collect();
     let raw = SeccompCmpOp::MaskedEq(0xf);
     let raw = [when(0, SeccompCmpOp::Ne, libc::AF_NETLINK as u64)?, when(1, raw, libc::SOCK_RAW as u64)?];
@@ -181,17 +181,17 @@ fn compile(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> anyhow::Result
     Ok(filter.try_into()?)
 }
 
-/// x86-64 kernels may answer a second set of numbers, the same calls with a bit more: none of them.
+/// x86-64 kernels may accept a second set of numbers, the same calls with an extra bit: all of them are refused.
 fn without_x32() -> BpfProgram {
-    const LOAD_NUMBER: u16 = 0x20;
-    const JUMP_IF_AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
+    const BPF_LOAD_NUMBER: u16 = 0x20;
+    const BPF_JUMP_IF_AT_LEAST: u16 = 0x35;
+    const BPF_RETURN: u16 = 0x06;
     let say = |code, jt, k| sock_filter { code, jt, jf: 0, k };
     vec![
-        say(LOAD_NUMBER, 0, 0),
-        say(JUMP_IF_AT_LEAST, 1, 0x4000_0000),
-        say(RETURN, 0, libc::SECCOMP_RET_ALLOW),
-        say(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        say(BPF_LOAD_NUMBER, 0, 0),
+        say(BPF_JUMP_IF_AT_LEAST, 1, 0x4000_0000),
+        say(BPF_RETURN, 0, libc::SECCOMP_RET_ALLOW),
+        say(BPF_RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     ]
 }
 

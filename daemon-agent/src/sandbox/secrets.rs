@@ -1,6 +1,6 @@
-//! What commands do not see unless it was opened by name: the daemon's own files, and the user's secrets.
+//! What commands do not see unless it was opened by name: the daemon's own files and the user's secrets.
 //!
-//! One table, a word each; `sandbox.read` in `config.yaml` takes the word or the path.
+//! A single table with one word per group; `sandbox.read` in `config.yaml` takes the word or the path.
 
 use std::{
     collections::BTreeSet,
@@ -9,19 +9,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What in a home is the daemon's alone: credential and journal, configuration, keys; the last two are where the
-/// predecessor kept its keys.
-pub const PRIVATE: [&str; 6] = ["state", "config.yaml", ".env", "secrets", "openai.yaml", "config.json"];
+/// Names in a home that belong to the daemon alone: credential and journal, configuration, keys. The predecessor kept
+/// its keys in the last two.
+pub const PRIVATE_NAMES: [&str; 6] = ["state", "config.yaml", ".env", "secrets", "openai.yaml", "config.json"];
 
-/// More entries of a private folder are not looked at for links that lead out of it.
-const MAX_ENTRIES: usize = 512;
+/// Most entries of a private folder that are examined for links that lead out of it.
+const MAX_FOLDER_ENTRIES: usize = 512;
 
 /// A group of places in a user's home folder that hold secrets of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secret {
     /// Opens the group in `sandbox.read`.
     pub word: &'static str,
-    /// Below the home folder. A last part with `*` stands for every name that begins like it.
+    /// Below the home folder. A `*` at the end stands for every name that begins like that.
     pub places: &'static [&'static str],
 }
 
@@ -138,13 +138,13 @@ pub const SECRETS: &[Secret] = &[
     },
 ];
 
-/// The group of a word.
+/// The group with this word.
 pub fn named(word: &str) -> Option<&'static Secret> {
     SECRETS.iter().find(|secret| secret.word == word)
 }
 
 impl Secret {
-    /// Those of its places that are there, as they are written in the home folder.
+    /// Those of its places that exist, as they are written below the home folder.
     pub fn found(&self, user_home: &Path) -> Vec<PathBuf> {
         let places = self.places.iter().flat_map(|place| match place.strip_suffix('*') {
             Some(begin) => beginning(user_home, begin),
@@ -162,7 +162,7 @@ fn beginning(user_home: &Path, begin: &str) -> Vec<PathBuf> {
     alike.map(|entry| entry.path()).collect()
 }
 
-/// The home folders of this process's user: what the environment says and what the machine's list says.
+/// The home folders of this process's user, from the environment and from the system's user database.
 pub fn user_homes() -> Vec<PathBuf> {
     let named = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let own = rustix::process::getuid().as_raw().to_string();
@@ -176,39 +176,39 @@ pub fn user_homes() -> Vec<PathBuf> {
     homes
 }
 
-/// The real places of the daemon's own files in `home`, as their links lead.
+/// The real paths of the daemon's own files in `home`.
 pub fn private(home: &Path) -> Vec<PathBuf> {
-    let places = PRIVATE.iter().flat_map(|name| real_of_private(&home.join(name)));
+    let places = PRIVATE_NAMES.iter().flat_map(|name| real_of_private(&home.join(name)));
     sensible(places.collect(), home)
 }
 
-/// The real places of the secrets that are there and were not `opened`.
+/// The real paths of the existing secrets that were not `opened`.
 pub fn hidden(home: &Path, opened: &[PathBuf]) -> Vec<PathBuf> {
     let secrets = user_homes().into_iter().flat_map(|user| SECRETS.iter().flat_map(move |secret| secret.found(&user)));
     let closed = secrets.filter(|secret| !opened.contains(secret)).filter_map(|secret| secret.canonicalize().ok());
     sensible(closed.filter(|real| !opened.contains(real)).collect(), home)
 }
 
-/// Places of secrets and of the daemon's own files where there is nothing now, but for those that were `opened`. Made while a
-/// command runs, they would be seen. Names with `*` are not among them.
+/// Places of secrets and of the daemon's own files where nothing exists now, except those that were `opened`. Files
+/// created there while a command runs would be visible. Names with `*` are not included.
 pub fn absent(home: &Path, opened: &[PathBuf]) -> Vec<PathBuf> {
     let named = |user: PathBuf| {
         let places = SECRETS.iter().flat_map(|secret| secret.places).filter(|place| !place.ends_with('*'));
         places.map(move |place| user.join(place)).collect::<Vec<_>>()
     };
-    let secrets = user_homes().into_iter().flat_map(named).chain(PRIVATE.iter().map(|name| home.join(name)));
+    let secrets = user_homes().into_iter().flat_map(named).chain(PRIVATE_NAMES.iter().map(|name| home.join(name)));
     secrets.filter(|place| !opened.contains(place) && place.symlink_metadata().is_err()).collect()
 }
 
-/// A home that lies in a hidden place, or a link out of one to the whole machine, hides nothing of that.
+/// Leaves out places that contain the home, and links to the whole machine: they must not hide everything.
 fn sensible(places: BTreeSet<PathBuf>, home: &Path) -> Vec<PathBuf> {
     places.into_iter().filter(|place| place.components().count() > 1 && !home.starts_with(place)).collect()
 }
 
-/// Where a private file or folder lies really, and where the links directly in it lead: keys may be kept elsewhere.
+/// Where a private file or folder really lies, and where links directly in it lead: keys may be kept elsewhere.
 fn real_of_private(private: &Path) -> Vec<PathBuf> {
     let Ok(real) = private.canonicalize() else { return Vec::new() };
-    let entries = fs::read_dir(&real).into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let entries = fs::read_dir(&real).into_iter().flatten().flatten().take(MAX_FOLDER_ENTRIES);
     let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
     let mut places: Vec<PathBuf> = links.filter_map(|link| link.path().canonicalize().ok()).collect();
     places.push(real);

@@ -1,4 +1,4 @@
-//! What changed in a space: git's own words, read field by field.
+//! What changed in a space, parsed field by field from git's output.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,27 +7,27 @@ use std::{
 
 use protocol::{Change, ChangeKind, SessionId, Since, SpaceStatus, Upstream, limits::MAX_LISTING, space::MAX_CHANGES};
 
-use super::{Space, Trouble, git::Git, heads};
+use super::{Space, SpaceError, base_commits, git::Git};
 
-/// Bytes of one of git's lists that are read.
-const MOST: usize = 4 * 1024 * 1024;
-/// What a change takes as JSON beside its names, bytes.
-const AROUND: usize = 80;
+/// Bytes of a list of git's that are read.
+const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
+/// What a change takes as JSON in addition to its names, bytes.
+const CHANGE_JSON_BYTES: usize = 80;
 
-/// Against what a space is compared.
-pub(super) struct Base {
-    /// What git understands.
+/// What a space is compared with.
+pub(super) struct ComparisonBase {
+    /// A tree in git's notation.
     pub tree: String,
     pub since: Option<Since>,
     pub head: Option<String>,
 }
 
-impl Base {
-    /// Of the session's work, when its beginning is known and still there; else of the last commit.
-    pub async fn of(space: &Space, git: &Git, session: Option<&SessionId>) -> Result<Self, Trouble> {
+impl ComparisonBase {
+    /// The beginning of the session's work if it is known and still exists, otherwise the last commit.
+    pub async fn of(space: &Space, git: &Git, session: Option<&SessionId>) -> Result<Self, SpaceError> {
         let head = git.try_ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], 200).await?;
         let head = head.map(|told| String::from_utf8_lossy(&told.bytes).trim().to_owned());
-        let mut since = session.and_then(|session| heads::of(space, session));
+        let mut since = session.and_then(|session| base_commits::of(space, session));
         if let Some(known) = since.as_ref().filter(|since| !since.commit.is_empty()) {
             let commit = format!("{}^{{commit}}", known.commit);
             if git.try_ask(&["cat-file", "-e", &commit], 200).await?.is_none() {
@@ -43,17 +43,17 @@ impl Base {
     }
 }
 
-/// The name of a tree without anything, whichever hash the repository uses.
-async fn empty(git: &Git) -> Result<String, Trouble> {
+/// The name of the empty tree, whichever hash the repository uses.
+async fn empty(git: &Git) -> Result<String, SpaceError> {
     let told = git.ask(&["hash-object", "-t", "tree", "/dev/null"], 200).await?;
     Ok(String::from_utf8_lossy(&told.bytes).trim().to_owned())
 }
 
 impl Space {
-    /// The branch, and what changed: since the session's work began, or since the last commit.
-    pub async fn status(&self, session: Option<&SessionId>) -> Result<SpaceStatus, Trouble> {
+    /// The branch, and what changed since the session's work began, or since the last commit.
+    pub async fn status(&self, session: Option<&SessionId>) -> Result<SpaceStatus, SpaceError> {
         let git = Git::of(self).await?;
-        let base = Base::of(self, &git, session).await?;
+        let base = ComparisonBase::of(self, &git, session).await?;
         let args = [
             "status",
             "--porcelain=v2",
@@ -64,7 +64,7 @@ impl Space {
             "--",
             ".",
         ];
-        let told = git.ask(&args, MOST).await?;
+        let told = git.ask(&args, MAX_LIST_BYTES).await?;
         let mut status = branch(&told.bytes);
         let conflicts = conflicts(&told.bytes, self.root.strip_prefix(&git.repository().top).unwrap_or(Path::new("")));
         let args = [
@@ -81,17 +81,17 @@ impl Space {
             "--",
             ".",
         ];
-        let told = git.ask(&args, MOST).await?;
+        let told = git.ask(&args, MAX_LIST_BYTES).await?;
         let mut cut = told.cut;
         let mut changes = tracked(&told.bytes);
         let clashing = changes.iter_mut().filter(|change| conflicts.contains(&change.path));
         clashing.for_each(|change| change.kind = ChangeKind::Conflict);
         let args = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
-        let told = git.ask(&args, MOST).await?;
+        let told = git.ask(&args, MAX_LIST_BYTES).await?;
         cut |= told.cut;
         let mut names = words(&told.bytes);
         if told.cut {
-            // The last one is not whole.
+            // The last word is incomplete.
             names.pop();
         }
         changes.extend(names.into_iter().map(|path| Change {
@@ -107,8 +107,8 @@ impl Space {
         changes.truncate(MAX_CHANGES);
         let fits = changes.iter().take_while(|change| {
             let names = change.path.len() + change.renamed_from.as_ref().map_or(0, String::len);
-            // A byte of a name may take six in JSON.
-            bytes += AROUND + names * if change.path.is_ascii() { 2 } else { 6 };
+            // JSON may take six bytes for one byte of a name.
+            bytes += CHANGE_JSON_BYTES + names * if change.path.is_ascii() { 2 } else { 6 };
             bytes <= MAX_LISTING
         });
         let fits = fits.count();
@@ -120,13 +120,13 @@ impl Space {
     }
 }
 
-/// The words between NULs.
+/// Splits a list at its NULs.
 pub(super) fn words(bytes: &[u8]) -> Vec<String> {
     let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// The headers of `status --branch`.
+/// Parses the headers of `status --branch`.
 fn branch(bytes: &[u8]) -> SpaceStatus {
     let mut status = SpaceStatus::default();
     let (mut upstream, mut counted) = (None, None);
@@ -145,18 +145,18 @@ fn branch(bytes: &[u8]) -> SpaceStatus {
             _ => {}
         }
     }
-    // An upstream that is not fetched has no counts.
+    // An upstream that was never fetched has no counts.
     status.upstream = upstream.zip(counted).map(|(name, (ahead, behind))| Upstream { name, ahead, behind });
     status
 }
 
-/// The files below `folder` that `status` says are in conflict: compared with a commit they are merely changed.
+/// The files below `folder` that `status` reports as conflicts: compared with a commit they are merely changed.
 fn conflicts(bytes: &[u8], folder: &Path) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut words = words(bytes).into_iter();
     while let Some(word) = words.next() {
         if word.starts_with("2 ") {
-            // The name it had before follows.
+            // The file's former name follows.
             words.next();
         }
         // u XY submodule, four modes, three hashes, path
@@ -170,7 +170,7 @@ fn short(name: &str) -> String {
     protocol::text::head(name, 200).to_owned()
 }
 
-/// `diff --raw --numstat -z`: first how each file changed, then by how many lines.
+/// Parses `diff --raw --numstat -z`: first how each file changed, then by how many lines.
 fn tracked(bytes: &[u8]) -> Vec<Change> {
     let mut words = bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     let mut changes: Vec<Change> = Vec::new();
@@ -186,7 +186,7 @@ fn tracked(bytes: &[u8]) -> Vec<Change> {
             } else {
                 (first, None)
             };
-            // A file with a conflict is told twice.
+            // A file with a conflict is listed twice.
             if !places.contains_key(&path) {
                 places.insert(path.clone(), changes.len());
                 changes.push(Change { path, kind, added: None, removed: None, renamed_from });
@@ -208,7 +208,7 @@ fn tracked(bytes: &[u8]) -> Vec<Change> {
     changes
 }
 
-/// What a letter of git means, and whether two names follow it.
+/// The meaning of a letter of git's, and whether two names follow it.
 fn kind(letter: &str) -> (ChangeKind, bool) {
     match letter.as_bytes().first() {
         Some(b'A') => (ChangeKind::Added, false),
@@ -242,7 +242,7 @@ mod tests {
             ]
         );
         assert_eq!(changes[1].renamed_from.as_deref(), Some("a.txt"));
-        // Cut anywhere nothing breaks.
+        // Cutting the output anywhere breaks nothing.
         for end in 0..raw.len() {
             assert!(tracked(&raw[..end]).len() <= 4);
         }

@@ -1,4 +1,5 @@
-//! A repository's configuration before git goes by it: read whole, or the repository is refused with the reason.
+//! Checks a repository's configuration before git uses it: it is read completely, or the repository is refused with the
+//! reason.
 
 use std::{
     fs,
@@ -8,35 +9,35 @@ use std::{
 };
 
 use super::{
-    Trouble,
+    SpaceError,
     git::Git,
     repository::{Repository, real},
 };
 
-/// Largest file of a configuration, bytes.
+/// Largest configuration file, bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
-/// Bytes of all its keys and values, with the file that each comes from.
+/// Most bytes of all keys and values, including the file that each comes from.
 const MAX_LIST_BYTES: usize = 1024 * 1024;
-/// Filters that are switched off by name; a repository with more is refused.
+/// Most filters, which are disabled by name; a repository with more is refused.
 const MAX_FILTERS: usize = 100;
-/// Files that a configuration may include.
+/// Most files that a configuration may include.
 const MAX_INCLUDES: usize = 20;
 
-/// A key as git tells it.
+/// A setting as git reports it.
 struct Setting {
-    /// The file that says so.
+    /// The file that contains it.
     origin: PathBuf,
     key: String,
     value: String,
 }
 
 /// The filters that the repository's configuration names. Reading it starts nothing.
-pub async fn filters(git: &Git) -> Result<Vec<String>, Trouble> {
+pub async fn filters(git: &Git) -> Result<Vec<String>, SpaceError> {
     let repository = git.repository().clone();
     let checked = tokio::task::spawn_blocking(move || check_own(&repository));
-    checked.await.map_err(|error| Trouble::Git(error.to_string()))??;
+    checked.await.map_err(|error| SpaceError::Git(error.to_string()))??;
     let mut settings = list(git, &["--no-includes"]).await?;
-    // What includes something is asked before git follows it.
+    // Includes are checked before git follows them.
     let (mut files, mut followed, mut read) = (Vec::new(), Vec::new(), 0);
     loop {
         files.extend(settings.iter().skip(read).filter_map(include));
@@ -44,30 +45,30 @@ pub async fn filters(git: &Git) -> Result<Vec<String>, Trouble> {
         let Some(file) = files.pop() else { break };
         followed.push(file.clone());
         if followed.len() > MAX_INCLUDES {
-            return Err(Trouble::Unreadable("it includes too many files".to_owned()));
+            return Err(SpaceError::Unreadable("it includes too many files".to_owned()));
         }
         let (repository, checked) = (git.repository().clone(), file.clone());
         let checked = tokio::task::spawn_blocking(move || check_file(&repository, &checked));
-        if checked.await.map_err(|error| Trouble::Git(error.to_string()))?? {
-            let name = file.to_str().ok_or_else(|| Trouble::Unreadable("it is not UTF-8 text".to_owned()))?;
+        if checked.await.map_err(|error| SpaceError::Git(error.to_string()))?? {
+            let name = file.to_str().ok_or_else(|| SpaceError::Unreadable("it is not UTF-8 text".to_owned()))?;
             settings.extend(list(git, &["--no-includes", "--file", name]).await?);
         }
     }
     if !followed.is_empty() {
-        // Whether git can follow them all, too.
+        // Check that git can follow all of them, too.
         list(git, &["--includes"]).await?;
     }
     let mut names: Vec<String> = settings.iter().filter_map(|setting| filter(&setting.key)).collect();
     names.sort_unstable();
     names.dedup();
     if names.len() > MAX_FILTERS {
-        return Err(Trouble::Unreadable("it names too many filters".to_owned()));
+        return Err(SpaceError::Unreadable("it names too many filters".to_owned()));
     }
     Ok(names)
 }
 
-/// The files that git reads without being told to.
-fn check_own(repository: &Repository) -> Result<(), Trouble> {
+/// Checks the files that git reads by default.
+fn check_own(repository: &Repository) -> Result<(), SpaceError> {
     let (own, common) = (&repository.git, &repository.common);
     for file in [common.join("config"), own.join("config"), own.join("config.worktree")] {
         if fs::symlink_metadata(&file).is_ok() {
@@ -77,16 +78,16 @@ fn check_own(repository: &Repository) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Whether there is such a file, which then can be read whole.
-fn check_file(repository: &Repository, file: &Path) -> Result<bool, Trouble> {
-    let unreadable = |why: &str| Err(Trouble::Unreadable(why.to_owned()));
+/// Whether the file exists; an existing one must be readable completely.
+fn check_file(repository: &Repository, file: &Path) -> Result<bool, SpaceError> {
+    let unreadable = |why: &str| Err(SpaceError::Unreadable(why.to_owned()));
     let real = match real(file) {
         Ok(real) => real,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(_) => return unreadable("one of its files cannot be opened"),
     };
     if !repository.holds(&real) {
-        return Err(Trouble::Elsewhere("a file that its configuration includes".to_owned()));
+        return Err(SpaceError::Elsewhere("a file that its configuration includes".to_owned()));
     }
     let mut bytes = Vec::new();
     let opened = crate::home::open_plain(&real, rustix::fs::OFlags::NOFOLLOW);
@@ -102,20 +103,20 @@ fn check_file(repository: &Repository, file: &Path) -> Result<bool, Trouble> {
     Ok(true)
 }
 
-async fn list(git: &Git, which: &[&str]) -> Result<Vec<Setting>, Trouble> {
+async fn list(git: &Git, which: &[&str]) -> Result<Vec<Setting>, SpaceError> {
     let args = [&["config", "--list", "--show-origin", "-z"], which].concat();
     let told = git.ask(&args, MAX_LIST_BYTES).await;
     let told = told.map_err(|trouble| match trouble {
-        Trouble::Git(why) => Trouble::Unreadable(why),
+        SpaceError::Git(why) => SpaceError::Unreadable(why),
         other => other,
     })?;
     if told.cut {
-        return Err(Trouble::Unreadable("it says too much".to_owned()));
+        return Err(SpaceError::Unreadable("it contains too much".to_owned()));
     }
-    settings(&told.bytes).ok_or_else(|| Trouble::Unreadable("it is not UTF-8 text".to_owned()))
+    settings(&told.bytes).ok_or_else(|| SpaceError::Unreadable("it is not UTF-8 text".to_owned()))
 }
 
-/// `origin NUL key [LF value] NUL`, one after the other.
+/// Parses `origin NUL key [LF value] NUL`, repeated.
 fn settings(bytes: &[u8]) -> Option<Vec<Setting>> {
     let mut words = bytes.split(|byte| *byte == 0);
     let mut settings = Vec::new();
@@ -128,7 +129,7 @@ fn settings(bytes: &[u8]) -> Option<Vec<Setting>> {
     Some(settings)
 }
 
-/// The file that a setting includes. What git would look for in a home is elsewhere in any case.
+/// The file that a setting includes. Paths that git would look for in a home lie outside in any case.
 fn include(setting: &Setting) -> Option<PathBuf> {
     let (section, rest) = setting.key.split_once('.')?;
     let includes = section.eq_ignore_ascii_case("include") || section.eq_ignore_ascii_case("includeif");
@@ -141,7 +142,7 @@ fn include(setting: &Setting) -> Option<PathBuf> {
     Some(setting.origin.parent().unwrap_or(Path::new("/")).join(&setting.value))
 }
 
-/// The name of the filter that a key is about.
+/// The name of the filter that a key belongs to.
 fn filter(key: &str) -> Option<String> {
     let (section, rest) = key.split_once('.')?;
     let (name, _) = rest.rsplit_once('.')?;

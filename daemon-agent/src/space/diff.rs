@@ -1,33 +1,33 @@
-//! What changed in one file: git's unified diff; of a file that git does not know, all its lines.
+//! What changed in one file: git's unified diff, or all lines of a file that git does not know.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use protocol::{DiffPiece, SessionId, limits::MAX_PIECE, path, space::MAX_DIFF};
 
-use super::{Space, Trouble, changes::Base, git::Git};
-use crate::workspace::{Refused, hex};
+use super::{Space, SpaceError, changes::ComparisonBase, git::Git};
+use crate::workspace::{WorkspaceError, hex};
 
-/// Which diff.
+/// Which diff to show.
 #[derive(Clone, Debug, Default)]
-pub struct Which {
+pub struct DiffQuery {
     pub path: String,
-    /// The name the file had, when it was renamed.
+    /// The file's former name, if it was renamed.
     pub from: Option<String>,
     pub session: Option<SessionId>,
 }
 
-/// A diff as far as it is given.
+/// A diff, possibly incomplete.
 #[derive(Debug, Default)]
-struct Text {
+struct DiffText {
     bytes: Vec<u8>,
     cut: bool,
     binary: bool,
 }
 
 impl Space {
-    /// A piece of one file's diff from `offset` on.
-    pub async fn diff(&self, which: &Which, offset: u64) -> Result<DiffPiece, Trouble> {
+    /// A piece of one file's diff, starting at `offset`.
+    pub async fn diff(&self, which: &DiffQuery, offset: u64) -> Result<DiffPiece, SpaceError> {
         for path in which.from.iter().chain([&which.path]) {
-            path::file(path).map_err(Refused::from)?;
+            path::file(path).map_err(WorkspaceError::from)?;
             self.files.hidden().admit(path)?;
         }
         let text = self.text(which).await?;
@@ -44,9 +44,9 @@ impl Space {
         })
     }
 
-    async fn text(&self, which: &Which) -> Result<Text, Trouble> {
+    async fn text(&self, which: &DiffQuery) -> Result<DiffText, SpaceError> {
         let git = Git::of(self).await?;
-        let base = Base::of(self, &git, which.session.as_ref()).await?;
+        let base = ComparisonBase::of(self, &git, which.session.as_ref()).await?;
         let mut args = vec![
             "diff",
             "--no-color",
@@ -63,30 +63,30 @@ impl Space {
         let told = git.ask(&args, MAX_DIFF).await?;
         if !told.bytes.is_empty() {
             let binary = is_binary(&told.bytes);
-            return Ok(Text { bytes: told.bytes, cut: told.cut, binary });
+            return Ok(DiffText { bytes: told.bytes, cut: told.cut, binary });
         }
         let known = git.ask(&["ls-files", "-z", "--", &which.path], MAX_DIFF).await?;
         if !known.bytes.is_empty() {
-            return Ok(Text::default());
+            return Ok(DiffText::default());
         }
         let (files, path) = (self.files.clone(), which.path.clone());
         let read = tokio::task::spawn_blocking(move || files.beginning(&path, MAX_DIFF as u64));
-        let (bytes, size) = read.await.map_err(|error| Trouble::Git(error.to_string()))??;
+        let (bytes, size) = read.await.map_err(|error| SpaceError::Git(error.to_string()))??;
         Ok(whole(&which.path, &bytes, size))
     }
 }
 
-/// Whether git says so instead of showing lines.
+/// Whether git reports a binary file instead of showing lines.
 fn is_binary(diff: &[u8]) -> bool {
     let mut lines = diff.split(|byte| *byte == b'\n').take_while(|line| !line.starts_with(b"@@"));
     lines.any(|line| line.starts_with(b"Binary files ") || line.starts_with(b"GIT binary patch"))
 }
 
-/// All lines of a new file.
-fn whole(path: &str, content: &[u8], size: u64) -> Text {
+/// A new file as a diff that adds all of its lines.
+fn whole(path: &str, content: &[u8], size: u64) -> DiffText {
     let head = format!("diff --git a/{path} b/{path}\nnew file\n--- /dev/null\n+++ b/{path}\n");
     if content.contains(&0) {
-        return Text { bytes: head.into_bytes(), cut: false, binary: true };
+        return DiffText { bytes: head.into_bytes(), cut: false, binary: true };
     }
     let mut bytes = head.into_bytes();
     let lines = content.split_inclusive(|byte| *byte == b'\n').count();
@@ -102,7 +102,7 @@ fn whole(path: &str, content: &[u8], size: u64) -> Text {
     }
     let cut = bytes.len() > MAX_DIFF || (content.len() as u64) < size;
     bytes.truncate(MAX_DIFF);
-    Text { bytes, cut, binary: false }
+    DiffText { bytes, cut, binary: false }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Asking the machine's `git` about a repository that nobody trusts.
+//! Asks the machine's `git` about an untrusted repository.
 //!
 //! A repository can name programs, other places and endless work in more ways than anybody has listed. So git runs
-//! confined by the kernel (`look`), under the supervisor that ends what does not end. The settings here are not what makes
-//! it safe: they make answers the same everywhere, and spare honest repositories an error about something that could not
+//! confined by the kernel (`look`), under the supervisor that ends what does not end. The settings here do not provide
+//! safety: they make answers the same everywhere, and spare honest repositories an error about something that could not
 //! have been started anyway.
 
 use std::{
@@ -21,29 +21,29 @@ use tokio::{
 };
 
 use super::{
-    Space, Trouble, configuration,
-    look::{LookFailure, LookOptions},
-    queue::LOOKS,
+    Space, SpaceError, configuration,
+    look::{LookError, LookOptions},
+    queue::LOOK_QUEUE,
     repository::Repository,
 };
-use crate::hold::{self, Command, Held, Options};
+use crate::hold::{self, CommandSpec, HoldOptions, SupervisedCommand};
 
 /// How long all questions of one look may take together.
-pub const TIME: Duration = Duration::from_secs(10);
-/// What a filter can name. One without programs leaves a file as it is.
-const OF_FILTER: [&str; 4] = ["clean", "smudge", "process", "required"];
+pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Settings that a filter can have. A filter without programs leaves files as they are.
+const FILTER_KEYS: [&str; 4] = ["clean", "smudge", "process", "required"];
 
-/// What stands above whatever the repository says.
-const SETTINGS: [(&str, &str); 26] = [
+/// Settings that override whatever the repository says.
+const GIT_SETTINGS: [(&str, &str); 26] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
     ("core.excludesFile", "/dev/null"),
     ("core.quotePath", "false"),
     ("core.untrackedCache", "false"),
-    // Larger files are told as binary: their differences are not for reading.
+    // Larger files are reported as binary: nobody reads their differences.
     ("core.bigFileThreshold", "8m"),
-    // Large honest repositories within the memory that one look has, and without threads, which it has not.
+    // Lets large honest repositories fit into the memory of a look, without threads, which are not allowed.
     ("core.packedGitWindowSize", "8m"),
     ("core.packedGitLimit", "64m"),
     ("core.deltaBaseCacheLimit", "16m"),
@@ -65,8 +65,8 @@ const SETTINGS: [(&str, &str); 26] = [
     ("gc.auto", "0"),
 ];
 
-/// The environment beside the settings: no other configuration, no questions, no network.
-const ENVIRONMENT: [(&str, &str); 15] = [
+/// The environment in addition to the settings: no other configuration, no prompts, no network.
+const GIT_ENVIRONMENT: [(&str, &str); 15] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_SYSTEM", "/dev/null"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
@@ -84,7 +84,7 @@ const ENVIRONMENT: [(&str, &str); 15] = [
     ("HOME", "/nonexistent"),
 ];
 
-/// A repository that questions can be asked about.
+/// A repository that can be asked questions.
 pub struct Git {
     program: PathBuf,
     folder: PathBuf,
@@ -94,32 +94,32 @@ pub struct Git {
     _place: SemaphorePermit<'static>,
 }
 
-/// What git wrote.
+/// Git's output.
 #[derive(Debug)]
-pub struct Told {
+pub struct GitOutput {
     pub bytes: Vec<u8>,
-    /// There was more, or it may be.
+    /// Whether there was more, or may have been.
     pub cut: bool,
     pub code: Option<i32>,
 }
 
 impl Git {
-    /// Ready to ask about the repository of `space`; all questions together take [`TIME`] at most.
-    pub async fn of(space: &Space) -> Result<Self, Trouble> {
+    /// Prepares questions about the repository of `space`; together they take at most [`LOOK_TIMEOUT`].
+    pub async fn of(space: &Space) -> Result<Self, SpaceError> {
         if !space.private.is_empty() {
-            return Err(Trouble::HoldsHome);
+            return Err(SpaceError::HoldsHome);
         }
-        let place = LOOKS.enter().await?;
-        let until = Instant::now() + TIME;
+        let place = LOOK_QUEUE.enter().await?;
+        let until = Instant::now() + LOOK_TIMEOUT;
         let root = space.root.clone();
-        // The place goes along: a thread cannot be ended, and as long as it works it counts as a look.
+        // The thread keeps the place in the queue: it cannot be ended, and counts as a look for as long as it works.
         let found = tokio::task::spawn_blocking(move || {
             let repository = Repository::of(&root, until)?;
-            let program = program(std::env::var_os("PATH"), &repository.top).ok_or(Trouble::NoGit)?;
-            Ok::<_, Trouble>((repository, program, place))
+            let program = program(std::env::var_os("PATH"), &repository.top).ok_or(SpaceError::NoGit)?;
+            Ok::<_, SpaceError>((repository, program, place))
         });
-        let found = timeout_at(until, found).await.map_err(|_| Trouble::Slow)?;
-        let (repository, program, place) = found.map_err(|error| Trouble::Git(error.to_string()))??;
+        let found = timeout_at(until, found).await.map_err(|_| SpaceError::Slow)?;
+        let (repository, program, place) = found.map_err(|error| SpaceError::Git(error.to_string()))??;
         let folder = space.root.clone();
         let mut git = Self { program, folder, repository, filters: Vec::new(), until, _place: place };
         git.filters = configuration::filters(&git).await?;
@@ -130,8 +130,8 @@ impl Git {
         &self.repository
     }
 
-    /// Asks; an answer of a failed command is an error in git's own words.
-    pub async fn ask(&self, args: &[&str], most: usize) -> Result<Told, Trouble> {
+    /// Asks a question; a failing command is an error in git's own words.
+    pub async fn ask(&self, args: &[&str], most: usize) -> Result<GitOutput, SpaceError> {
         let told = self.run(args, most, true).await?;
         if told.cut || told.code == Some(0) {
             return Ok(told);
@@ -143,13 +143,13 @@ impl Git {
         Err(self.reason(&String::from_utf8_lossy(&why.bytes)))
     }
 
-    /// The same, where failing is an answer too.
-    pub async fn try_ask(&self, args: &[&str], most: usize) -> Result<Option<Told>, Trouble> {
+    /// Like [`Git::ask`], where failure is an answer too.
+    pub async fn try_ask(&self, args: &[&str], most: usize) -> Result<Option<GitOutput>, SpaceError> {
         let told = self.run(args, most, true).await?;
         Ok((told.cut || told.code == Some(0)).then_some(told))
     }
 
-    async fn run(&self, args: &[&str], most: usize, quiet: bool) -> Result<Told, Trouble> {
+    async fn run(&self, args: &[&str], most: usize, quiet: bool) -> Result<GitOutput, SpaceError> {
         let mut words: Vec<OsString> = vec!["--no-pager".into(), "--no-optional-locks".into()];
         words.extend(args.iter().map(OsString::from));
         let look = LookOptions {
@@ -159,17 +159,17 @@ impl Git {
             args: words,
         };
         let argv = std::iter::once(hold::own_program().into()).chain(look.to_args()).collect();
-        let options = Options { quiet, argv, ..Options::default() };
-        let command = Command { supervisor: hold::own_program(), options, env: self.environment() };
-        let started = timeout_at(self.until, Held::start(command)).await.map_err(|_| Trouble::Slow)?;
-        let (mut held, mut pipe) = started.map_err(|error| Trouble::Git(error.to_string()))?;
+        let options = HoldOptions { quiet, argv, ..HoldOptions::default() };
+        let command = CommandSpec { supervisor: hold::own_program(), options, env: self.environment() };
+        let started = timeout_at(self.until, SupervisedCommand::start(command)).await.map_err(|_| SpaceError::Slow)?;
+        let (mut held, mut pipe) = started.map_err(|error| SpaceError::Git(error.to_string()))?;
         let mut bytes = Vec::new();
         let mut chunk = vec![0; 64 * 1024];
         let all = loop {
             match timeout_at(self.until, pipe.read(&mut chunk)).await {
                 Err(_) => {
                     held.stopped().await;
-                    return Err(Trouble::Slow);
+                    return Err(SpaceError::Slow);
                 }
                 Ok(Ok(0) | Err(_)) => break true,
                 Ok(Ok(length)) => bytes.extend_from_slice(&chunk[..length]),
@@ -184,25 +184,25 @@ impl Git {
             Some(ended) => ended,
             None => held.stopped().await,
         };
-        if let Some(failure) = ended.code.and_then(LookFailure::of) {
+        if let Some(failure) = ended.code.and_then(LookError::of) {
             return Err(not_started(failure));
         }
         if ended.signal == Some(Signal::XCPU.as_raw()) {
-            return Err(Trouble::Slow);
+            return Err(SpaceError::Slow);
         }
-        Ok(Told { bytes, cut: !all, code: ended.code })
+        Ok(GitOutput { bytes, cut: !all, code: ended.code })
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut settings: Vec<(String, OsString)> =
-            SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+            GIT_SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
         settings.push(("safe.directory".to_owned(), self.repository.top.clone().into()));
         for filter in &self.filters {
             let value = |word: &str| if word == "required" { "false" } else { "" };
-            settings.extend(OF_FILTER.map(|word| (format!("filter.{filter}.{word}"), value(word).into())));
+            settings.extend(FILTER_KEYS.map(|word| (format!("filter.{filter}.{word}"), value(word).into())));
         }
         let mut env: Vec<(OsString, OsString)> =
-            ENVIRONMENT.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+            GIT_ENVIRONMENT.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         env.push(("PATH".into(), self.program.parent().unwrap_or(Path::new("/usr/bin")).into()));
         env.push(("GIT_DIR".into(), self.repository.git.clone().into()));
         env.push(("GIT_WORK_TREE".into(), self.repository.top.clone().into()));
@@ -214,31 +214,31 @@ impl Git {
         env
     }
 
-    /// Git's words, without the places of this machine that they may name.
-    fn reason(&self, words: &str) -> Trouble {
+    /// Git's error message, without paths of this machine that it may contain.
+    fn reason(&self, words: &str) -> SpaceError {
         if words.contains("not a git repository") {
-            return Trouble::NoRepository;
+            return SpaceError::NoRepository;
         }
         if ["Out of memory", "out of memory", "Cannot allocate memory"].iter().any(|end| words.contains(end)) {
-            return Trouble::TooLarge;
+            return SpaceError::TooLarge;
         }
         let line = words.lines().find(|line| line.starts_with("fatal:") || line.starts_with("error:"));
-        let line = line.or_else(|| words.lines().next()).unwrap_or("it ended without a word");
-        Trouble::Git(protocol::text::head(line, 300).to_owned())
+        let line = line.or_else(|| words.lines().next()).unwrap_or("it ended without a message");
+        SpaceError::Git(protocol::text::head(line, 300).to_owned())
     }
 }
 
-fn not_started(failure: LookFailure) -> Trouble {
+fn not_started(failure: LookError) -> SpaceError {
     match failure {
-        LookFailure::NoLandlock => Trouble::NoConfinement("Landlock"),
-        LookFailure::NoSeccomp => Trouble::NoConfinement("seccomp"),
-        LookFailure::Moved => Trouble::Elsewhere("the folder".to_owned()),
-        LookFailure::NotStarted => Trouble::NoGit,
-        LookFailure::Usage => Trouble::Git("it was asked wrongly".to_owned()),
+        LookError::NoLandlock => SpaceError::NoConfinement("Landlock"),
+        LookError::NoSeccomp => SpaceError::NoConfinement("seccomp"),
+        LookError::Moved => SpaceError::Elsewhere("the folder".to_owned()),
+        LookError::NotStarted => SpaceError::NoGit,
+        LookError::Usage => SpaceError::Git("it was asked wrongly".to_owned()),
     }
 }
 
-/// The machine's git: never one that lies in the repository itself.
+/// The machine's git, but never one that lies in the repository itself.
 fn program(path: Option<OsString>, repository: &Path) -> Option<PathBuf> {
     let path = path.filter(|path| !path.is_empty()).unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let folders =
@@ -249,7 +249,7 @@ fn program(path: Option<OsString>, repository: &Path) -> Option<PathBuf> {
     usable.find(|program| is_program(program))
 }
 
-/// A script that stands before git could start it nowhere: it would need a shell.
+/// Whether it is a binary: a wrapper script could not start git, since it would need a shell.
 fn is_program(path: &Path) -> bool {
     let mut head = [0; 4];
     std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && head == *b"\x7fELF"

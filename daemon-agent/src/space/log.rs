@@ -2,22 +2,24 @@
 
 use protocol::{Commit, Instant, SessionId, SpaceLog, space::MAX_COMMITS};
 
-use super::{Space, Trouble, changes::Base, git::Git};
+use super::{Space, SpaceError, changes::ComparisonBase, git::Git};
 
-/// Bytes of the names of changed files that are read.
-const MOST: usize = 4 * 1024 * 1024;
-/// Longest name of an author and longest first line that are told, bytes.
-const SHORT: (usize, usize) = (120, 300);
-/// Nobody pages further back here.
-const DEEPEST: u64 = 1_000_000;
+/// Bytes of names of changed files that are read.
+const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
+/// Longest author name that is reported, bytes.
+const MAX_AUTHOR_BYTES: usize = 120;
+/// Longest first line of a commit message that is reported, bytes.
+const MAX_SUBJECT_BYTES: usize = 300;
+/// Largest offset: nobody pages further back here.
+const MAX_OFFSET: u64 = 1_000_000;
 
 impl Space {
-    /// Commits that changed something here, after the first `from`; of a session those since its work began.
-    pub async fn log(&self, from: u64, limit: u64, session: Option<&SessionId>) -> Result<SpaceLog, Trouble> {
+    /// Commits that changed something here, after the first `from` ones; with a session, those since its work began.
+    pub async fn log(&self, from: u64, limit: u64, session: Option<&SessionId>) -> Result<SpaceLog, SpaceError> {
         let git = Git::of(self).await?;
-        let base = Base::of(self, &git, session).await?;
+        let base = ComparisonBase::of(self, &git, session).await?;
         let mut log = SpaceLog { from, since: base.since, ..SpaceLog::default() };
-        // Without a commit there is none to list. One that HEAD names and that is not there git has to say something about.
+        // Without a commit there is nothing to list. If HEAD names one that does not exist, git has to report that.
         if base.head.is_none() && git.try_ask(&["rev-parse", "--verify", "--quiet", "HEAD"], 200).await?.is_none() {
             return Ok(log);
         }
@@ -26,7 +28,7 @@ impl Space {
             None => "HEAD".to_owned(),
         };
         let limit = usize::try_from(limit).unwrap_or(MAX_COMMITS).clamp(1, MAX_COMMITS);
-        let (skip, count) = (format!("--skip={}", from.min(DEEPEST)), format!("--max-count={}", limit + 1));
+        let (skip, count) = (format!("--skip={}", from.min(MAX_OFFSET)), format!("--max-count={}", limit + 1));
         let args = [
             "log",
             "-z",
@@ -45,7 +47,7 @@ impl Space {
             "--",
             ".",
         ];
-        let told = git.ask(&args, MOST).await?;
+        let told = git.ask(&args, MAX_LIST_BYTES).await?;
         log.commits = commits(&told.bytes);
         log.more = told.cut || log.commits.len() > limit;
         log.commits.truncate(limit);
@@ -53,11 +55,11 @@ impl Space {
     }
 }
 
-/// Each commit is `NUL hash NUL author NUL seconds NUL subject NUL`, its files follow, each with a NUL.
+/// Parses commits: each is `NUL hash NUL author NUL seconds NUL subject NUL`, followed by its files, each with a NUL.
 fn commits(bytes: &[u8]) -> Vec<Commit> {
     let mut words = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let mut commits: Vec<Commit> = Vec::new();
-    // A name stands among the files of a commit until an empty word ends them.
+    // Names are files of a commit until an empty word ends them.
     let mut files = false;
     while let Some(word) = words.next() {
         if word.is_empty() {
@@ -74,9 +76,9 @@ fn commits(bytes: &[u8]) -> Vec<Commit> {
         let seconds: i64 = at.parse().unwrap_or(0);
         commits.push(Commit {
             hash: word.into_owned(),
-            author: protocol::text::head(&author, SHORT.0).to_owned(),
+            author: protocol::text::head(&author, MAX_AUTHOR_BYTES).to_owned(),
             at: Instant(seconds.clamp(0, 253_402_300_799).saturating_mul(1000)),
-            subject: protocol::text::head(&subject, SHORT.1).to_owned(),
+            subject: protocol::text::head(&subject, MAX_SUBJECT_BYTES).to_owned(),
             files: 0,
         });
         files = true;

@@ -1,9 +1,9 @@
-//! `daemon-agent look`: the last step before the machine's `git` looks at a repository that nobody trusts.
+//! `daemon-agent look`: the last step before the machine's `git` looks at an untrusted repository.
 //!
-//! It confines itself in ways that the kernel keeps for whatever the process becomes, and then becomes git: only the named
-//! places can be read (Landlock), no file can be written, no program and no thread started, no socket opened (seccomp),
-//! memory and time are bounded (rlimits). What a repository makes git want to do does not matter, so there is no list of
-//! what it could be. Where a part of the confinement is not to be had, git is not started at all. Refuses to know
+//! It confines itself in ways that the kernel enforces for whatever the process becomes, and then becomes git: only the
+//! named places can be read (Landlock); no file can be written, no program or thread started, no socket opened
+//! (seccomp); memory and time are limited (rlimits). It does not matter what a repository makes git attempt, so there
+//! is no list of such things. If a part of the confinement is unavailable, git is not started at all. Knows nothing of
 //! repositories.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -15,27 +15,27 @@ mod syscalls;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-/// Memory of one git, mapped files included, bytes.
-pub const MAX_MEMORY: u64 = 256 * 1024 * 1024;
-/// Seconds of a processor that one git may use: as long as a whole look may take.
-pub const MAX_SECONDS: u64 = 10;
+/// Memory of one git, including mapped files, bytes.
+pub const MAX_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
+/// Processor time that one git may use, seconds: as long as a whole look may take.
+pub const MAX_CPU_SECONDS: u64 = 10;
 
-/// Why git was not started, as this program's exit code: none of them is one of git's own.
+/// Why git was not started, as this program's exit code; git itself uses none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookFailure {
-    /// The kernel cannot limit what is read.
+pub enum LookError {
+    /// The kernel cannot restrict reading.
     NoLandlock = 120,
-    /// The kernel cannot limit system calls.
+    /// The kernel cannot restrict system calls.
     NoSeccomp = 121,
-    /// A place was not there any more, or a link by then.
+    /// A place had disappeared, or become a link.
     Moved = 122,
-    /// Git is not a program that can be started when confined: a script, or of another machine.
+    /// Git cannot be started when confined: it is a script, or built for another machine.
     NotStarted = 123,
     Usage = 124,
 }
 
-impl LookFailure {
-    /// Which one this exit code is.
+impl LookError {
+    /// The error for this exit code.
     pub fn of(code: i32) -> Option<Self> {
         let all = [Self::NoLandlock, Self::NoSeccomp, Self::Moved, Self::NotStarted, Self::Usage];
         all.into_iter().find(|failure| *failure as i32 == code)
@@ -45,9 +45,9 @@ impl LookFailure {
 /// What git is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookOptions {
-    /// Where git runs.
+    /// The folder in which git runs.
     pub folder: PathBuf,
-    /// Files and folders, without links, that can be read with all below them. What is not there is left out.
+    /// Files and folders, without links, that can be read with everything below them. Missing ones are left out.
     pub read: Vec<PathBuf>,
     /// Git itself, without links.
     pub program: PathBuf,
@@ -56,7 +56,7 @@ pub struct LookOptions {
 }
 
 impl LookOptions {
-    /// Reads the arguments that stand after `look`.
+    /// Parses the arguments that follow `look`.
     fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut args = args.into_iter();
         let mut options = Self::default();
@@ -74,7 +74,7 @@ impl LookOptions {
         (options.folder.is_absolute() && options.program.is_absolute()).then_some(options)
     }
 
-    /// The arguments of the daemon's own program that [`LookOptions::parse`] reads back.
+    /// The daemon's own arguments that [`LookOptions::parse`] reads back.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = vec!["look".into(), "--in".into(), self.folder.clone().into()];
         args.extend(self.read.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]));
@@ -84,26 +84,26 @@ impl LookOptions {
     }
 }
 
-/// Runs `look` with the arguments after that word. Comes back only when git could not be started.
+/// Runs `look` with the arguments that follow that word. Returns only if git could not be started.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let failure = match LookOptions::parse(args) {
         Some(options) => become_git(&options),
-        None => LookFailure::Usage,
+        None => LookError::Usage,
     };
     ExitCode::from(failure as u8)
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn become_git(options: &LookOptions) -> LookFailure {
+fn become_git(options: &LookOptions) -> LookError {
     match confine::become_program(options) {
         Err(failure) => failure,
     }
 }
 
-/// Other systems have no such confinement, and on other machines nobody has looked which system calls git needs.
+/// Other systems lack this confinement, and on other machines nobody has checked which system calls git needs.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-fn become_git(_: &LookOptions) -> LookFailure {
-    LookFailure::NoSeccomp
+fn become_git(_: &LookOptions) -> LookError {
+    LookError::NoSeccomp
 }
 
 #[cfg(test)]
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_failure_is_none_of_gits_codes() {
-        assert_eq!(LookFailure::of(LookFailure::Moved as i32), Some(LookFailure::Moved));
+        assert_eq!(LookError::of(LookError::Moved as i32), Some(LookError::Moved));
         for code in [0, 1, 2, 126, 127, 128, 129, 255] {
-            assert_eq!(LookFailure::of(code), None);
+            assert_eq!(LookError::of(code), None);
         }
     }
 }

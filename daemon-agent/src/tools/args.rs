@@ -1,12 +1,12 @@
-//! The arguments of a call, as a model wrote them: checked by name, with the mistake told in words.
+//! The arguments of a call as a model wrote them: checked by name, with mistakes explained in words.
 
 use serde_json::{Map, Value};
 
 /// Reads the arguments of one call.
-pub struct Args<'a>(&'a Map<String, Value>);
+pub struct CallArgs<'a>(&'a Map<String, Value>);
 
-impl<'a> Args<'a> {
-    /// `known` are the tool's argument names; one that is not among them is most likely a misspelt one.
+impl<'a> CallArgs<'a> {
+    /// `known` are the tool's argument names; any other name is most likely misspelt.
     pub fn new(args: &'a Value, known: &[&str]) -> Result<Self, String> {
         let map = args.as_object().ok_or("the arguments are not a JSON object")?;
         match map.keys().find(|name| !known.contains(&name.as_str())) {
@@ -15,7 +15,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The value of an argument that was given; `null` is the same as leaving it out.
+    /// The value of an argument that was given; `null` counts as not given.
     pub fn value(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -29,7 +29,7 @@ impl<'a> Args<'a> {
         value.as_str().map(Some).ok_or_else(|| wrong(name, "a string", value))
     }
 
-    /// A whole number of at least 1; `"5"` is taken for 5, because small models write that.
+    /// A whole number of at least 1; `"5"` is accepted as 5, because small models write that.
     pub fn count(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let whole = value.as_f64().filter(|number| number.fract() == 0.0 && (1.0..1e15).contains(number));
@@ -49,7 +49,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The sentence about an argument of the wrong kind.
+/// The message for an argument of the wrong kind.
 pub fn wrong(name: &str, expected: &str, value: &Value) -> String {
     format!("argument {name:?} must be {expected}, not {}", protocol::text::head_and_tail(&value.to_string(), 200))
 }
@@ -63,20 +63,20 @@ mod tests {
     #[test]
     fn every_mistake_names_its_argument() {
         let value = json!({ "path": 5, "limit": -1, "all": "perhaps", "depth": 2.5 });
-        let args = Args::new(&value, &["path", "limit", "all", "depth", "offset"]).expect("known names");
+        let args = CallArgs::new(&value, &["path", "limit", "all", "depth", "offset"]).expect("known names");
         assert!(args.text("path").expect_err("a number").contains("\"path\""));
         assert!(args.text("offset").expect_err("absent").contains("\"offset\" is missing"));
         assert!(args.count("limit").expect_err("negative").contains("\"limit\""));
         assert!(args.count("depth").expect_err("a fraction").contains("\"depth\""));
         assert!(args.flag("all").expect_err("a word").contains("\"all\""));
-        assert!(Args::new(&value, &["path"]).is_err_and(|error| error.contains("unknown argument")));
-        assert!(Args::new(&json!("{}"), &[]).is_err());
+        assert!(CallArgs::new(&value, &["path"]).is_err_and(|error| error.contains("unknown argument")));
+        assert!(CallArgs::new(&json!("{}"), &[]).is_err());
     }
 
     #[test]
     fn what_small_models_write_is_understood() {
         let value = json!({ "limit": "12", "all": "true", "offset": null, "depth": 3.0 });
-        let args = Args::new(&value, &["limit", "all", "offset", "depth"]).expect("known names");
+        let args = CallArgs::new(&value, &["limit", "all", "offset", "depth"]).expect("known names");
         assert_eq!(args.count("limit"), Ok(Some(12)));
         assert_eq!(args.count("depth"), Ok(Some(3)));
         assert_eq!(args.flag("all"), Ok(true));

@@ -1,24 +1,27 @@
-//! `write_file` and `edit_file`: whole files and exact replacements, in one step each.
+//! `write_file` and `edit_file`: whole files and exact replacements, each in one step.
 
 use std::io::Read;
 
 use serde_json::Value;
 
-use super::{args::Args, fit, paths::Roots};
+use super::{args::CallArgs, paths::Roots, truncate};
 
 /// Largest file that is written or edited, bytes: text that people work on is smaller.
-const MAX_FILE: usize = 8 * 1024 * 1024;
+const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
 /// Lines shown around a change.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 /// Longest part of the file shown after a change, bytes.
-const MAX_SHOWN: usize = 4_000;
+const MAX_SHOWN_BYTES: usize = 4_000;
 
 /// Creates or replaces a file.
 pub fn write(roots: &Roots, args: &Value) -> Result<String, String> {
-    let args = Args::new(args, &["path", "content"])?;
+    let args = CallArgs::new(args, &["path", "content"])?;
     let (path, content) = (args.text("path")?, args.text("content")?);
-    if content.len() > MAX_FILE {
-        return Err(format!("argument \"content\" has {} bytes; at most {MAX_FILE} can be written", content.len()));
+    if content.len() > MAX_FILE_BYTES {
+        return Err(format!(
+            "argument \"content\" has {} bytes; at most {MAX_FILE_BYTES} can be written",
+            content.len()
+        ));
     }
     let target = roots.target(path)?;
     roots.put(&target, content.as_bytes())?;
@@ -29,7 +32,7 @@ pub fn write(roots: &Roots, args: &Value) -> Result<String, String> {
 
 /// Replaces text in a file.
 pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
-    let args = Args::new(args, &["path", "oldText", "newText", "all"])?;
+    let args = CallArgs::new(args, &["path", "oldText", "newText", "all"])?;
     let (path, old, new) = (args.text("path")?, args.text("oldText")?, args.text("newText")?);
     let all = args.flag("all")?;
     if old.is_empty() {
@@ -39,16 +42,16 @@ pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
         return Err("arguments \"oldText\" and \"newText\" are equal".into());
     }
     let (file, found) = roots.read(path)?;
-    if found.stat.st_size as u64 > MAX_FILE as u64 {
-        return Err(format!("{path} has {} bytes; at most {MAX_FILE} can be edited", found.stat.st_size));
+    if found.stat.st_size as u64 > MAX_FILE_BYTES as u64 {
+        return Err(format!("{path} has {} bytes; at most {MAX_FILE_BYTES} can be edited", found.stat.st_size));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("{path}: {error}"))?;
+    file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("{path}: {error}"))?;
     let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8 text"))?;
 
     let (changed, first, count) = replace(&text, old, new, all).map_err(|why| format!("{path}: {why}"))?;
-    if changed.len() > MAX_FILE {
-        return Err(format!("{path} would have {} bytes; at most {MAX_FILE} can be written", changed.len()));
+    if changed.len() > MAX_FILE_BYTES {
+        return Err(format!("{path} would have {} bytes; at most {MAX_FILE_BYTES} can be written", changed.len()));
     }
     let target = roots.target(path)?;
     if !target.is_unchanged(&found.stat) {
@@ -59,7 +62,7 @@ pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
     Ok(format!("Edited {}{times}:\n{}", roots.show(&target.path), around(&changed, first, new)))
 }
 
-/// The text after the replacement, where the first one is, and how many there were.
+/// The text after the replacement, where the first replacement is, and how many there were.
 fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize, usize), String> {
     // A file with Windows line ends is shown to the model without them.
     let windows = |part: &str| part.replace("\r\n", "\n").replace('\n', "\r\n");
@@ -81,14 +84,14 @@ fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize
     }
 }
 
-/// Why `old` is not there, with the nearest thing that is.
+/// Why `old` is not there, with the closest match.
 fn not_found(text: &str, old: &str) -> String {
     let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let wanted = old.lines().map(squeeze).find(|line| !line.is_empty()).unwrap_or_default();
     let similar = text.lines().enumerate().find(|(_, line)| !wanted.is_empty() && squeeze(line).contains(&wanted));
     match similar {
         Some((index, line)) => {
-            let line = fit::line(line, 200);
+            let line = truncate::line(line, 200);
             format!(
                 "oldText was not found. Line {} is similar, mind the white space and what follows: {line:?}",
                 index + 1
@@ -106,10 +109,10 @@ fn line_of(text: &str, at: usize) -> usize {
 fn around(text: &str, at: usize, new: &str) -> String {
     let first = line_of(text, at);
     let last = first + new.matches('\n').count();
-    let from = first.saturating_sub(AROUND).max(1);
-    let lines = text.lines().enumerate().skip(from - 1).take(last + AROUND + 1 - from);
-    let shown: Vec<_> = lines.map(|(index, line)| format!("{:>6}\t{}", index + 1, fit::line(line, 500))).collect();
-    protocol::text::head_and_tail(&shown.join("\n"), MAX_SHOWN)
+    let from = first.saturating_sub(CONTEXT_LINES).max(1);
+    let lines = text.lines().enumerate().skip(from - 1).take(last + CONTEXT_LINES + 1 - from);
+    let shown: Vec<_> = lines.map(|(index, line)| format!("{:>6}\t{}", index + 1, truncate::line(line, 500))).collect();
+    protocol::text::head_and_tail(&shown.join("\n"), MAX_SHOWN_BYTES)
 }
 
 #[cfg(test)]

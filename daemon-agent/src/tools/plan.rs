@@ -1,33 +1,33 @@
-//! `update_plan`: the agent keeps its plan current while it works, whole or step by step.
+//! `update_plan`: the agent keeps its plan up to date while it works, as a whole or step by step.
 
 use protocol::plan::{self, Steps, Todo};
 use serde_json::{Value, json};
 
-use super::Outcome;
-use crate::report::plan::{Became, PlanEditor, status};
+use super::ToolOutcome;
+use crate::report::plan::{PlanEditor, PlanOutcome, status};
 
 /// Runs a call.
-pub async fn run(desk: &PlanEditor, args: &Value) -> Outcome {
-    let asked = match Asked::read(args) {
+pub async fn run(editor: &PlanEditor, args: &Value) -> ToolOutcome {
+    let asked = match PlanRequest::read(args) {
         Ok(asked) => asked,
-        Err(why) => return Outcome::refused(why),
+        Err(why) => return ToolOutcome::refused(why),
     };
     let note = args["note"].as_str().unwrap_or_default();
-    match desk.change(note, |now| asked.make(now)).await {
-        Err(why) => Outcome::refused(why),
-        Ok(became) => Outcome::done(told(became, &desk.now().await.markdown)),
+    match editor.change(note, |now| asked.make(now)).await {
+        Err(why) => ToolOutcome::refused(why),
+        Ok(became) => ToolOutcome::done(told(became, &editor.now().await.markdown)),
     }
 }
 
 /// What a call asks for.
-enum Asked {
+enum PlanRequest {
     /// The whole plan.
     Plan(Value),
     /// One step, by its id, its number or its title.
     Step { step: String, status: Option<plan::Status>, title: Option<String> },
 }
 
-impl Asked {
+impl PlanRequest {
     fn read(args: &Value) -> Result<Self, String> {
         let text = |key: &str| args[key].as_str().filter(|text| !text.trim().is_empty()).map(str::to_owned);
         if let Some(markdown) = text("markdown") {
@@ -66,7 +66,7 @@ impl Asked {
             Self::Plan(value @ Value::String(_)) => plan::markdown_of(value, now),
             Self::Plan(value) => {
                 let (known, mut value) = (Steps::of(now), value.clone());
-                // What is not said stays.
+                // What is not mentioned stays.
                 if value.get("goal").is_none() {
                     value["goal"] = known.goal.into();
                 }
@@ -91,7 +91,7 @@ impl Asked {
     }
 }
 
-/// A step as models send it: an object, or its title alone. Without a status it keeps the one it has.
+/// A step as models send it: an object, or only its title. Without a status it keeps the current one.
 fn step(value: &Value) -> Result<Value, String> {
     if let Value::String(title) = value {
         return Ok(json!({ "title": title }));
@@ -115,13 +115,13 @@ fn unknown(word: &str) -> String {
     format!("there is no status {word:?}; a step is one of {words}")
 }
 
-/// What the model is told: how it ended, and the plan's steps with their ids.
-fn told(became: Became, now: &str) -> String {
+/// The model's answer: the outcome, and the plan's steps with their ids.
+fn told(became: PlanOutcome, now: &str) -> String {
     let what = match became {
-        Became::Same => "The plan says that already.",
-        Became::Applied => "The plan is updated.",
-        Became::Proposed => "Your change is proposed: an operator decides about it. Go on with the plan as it is.",
-        Became::Both => "The ticks are made; the rest is proposed: an operator decides about it.",
+        PlanOutcome::Same => "The plan says that already.",
+        PlanOutcome::Applied => "The plan is updated.",
+        PlanOutcome::Proposed => "Your change is proposed: an operator decides about it. Go on with the plan as it is.",
+        PlanOutcome::Both => "The ticks are made; the rest is proposed: an operator decides about it.",
     };
     let steps = Steps::of(now).steps;
     let lines = steps.iter().map(|step| format!("{} [{}] {}", step.id, step.status.as_str(), step.title));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn make(args: &Value, now: &str) -> Result<String, String> {
-        Asked::read(args)?.make(now).map_err(|why| why.to_string())
+        PlanRequest::read(args)?.make(now).map_err(|why| why.to_string())
     }
 
     #[test]

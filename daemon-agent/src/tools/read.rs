@@ -1,40 +1,40 @@
-//! `read_file`: lines of a text file, numbered, as many as fit.
+//! `read_file`: the numbered lines of a text file, as many as fit.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::Value;
 
 use super::{
-    args::Args,
-    fit::{self, Lines},
+    args::CallArgs,
     paths::Roots,
-    work::{Bounded, Work},
+    timeout::{CallDeadline, DeadlineReader},
+    truncate::{self, TruncatedLines},
 };
 
-/// Lines a call reads when it does not say how many.
+/// Most lines that a call reads.
 const MAX_LINES: u64 = 2_000;
 /// Longest part of a line that is shown, bytes.
-const MAX_LINE: usize = 4_000;
-/// A NUL among so many first bytes tells that a file is not text.
-const SNIFF: u64 = 8_192;
+const MAX_LINE_BYTES: usize = 4_000;
+/// A NUL among this many first bytes shows that a file is not text.
+const SNIFFED_BYTES: u64 = 8_192;
 
 /// Reads the file that `args` name.
-pub fn run(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
-    let args = Args::new(args, &["path", "offset", "limit"])?;
+pub fn run(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+    let args = CallArgs::new(args, &["path", "offset", "limit"])?;
     let path = args.text("path")?;
     let first = args.count("offset")?.unwrap_or(1);
     let limit = args.count("limit")?.unwrap_or(MAX_LINES).min(MAX_LINES);
     let told = |error: io::Error| format!("{path}: {error}");
 
     let (file, found) = roots.read(path)?;
-    let mut file = Bounded { inner: file, work };
+    let mut file = DeadlineReader { inner: file, deadline };
     let mut start = Vec::new();
-    file.by_ref().take(SNIFF).read_to_end(&mut start).map_err(told)?;
+    file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut start).map_err(told)?;
     if start.contains(&0) {
         return Err(format!("{path} is a binary file of {} bytes", found.stat.st_size));
     }
     let mut reader = BufReader::with_capacity(64 * 1024, start.chain(file));
-    let mut shown = Lines::default();
+    let mut shown = TruncatedLines::default();
     let mut number = 0;
     while let Some(line) = next_line(&mut reader).map_err(told)? {
         number += 1;
@@ -53,7 +53,7 @@ pub fn run(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
     }
 }
 
-/// The next line without its end, cut at [`MAX_LINE`]; bytes that are not UTF-8 are shown as U+FFFD. However long the
+/// The next line without its end, cut at [`MAX_LINE_BYTES`]; bytes that are not UTF-8 become U+FFFD. However long the
 /// line is, only the part that is shown is kept in memory.
 fn next_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut kept = Vec::new();
@@ -68,7 +68,7 @@ fn next_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
         }
         let end = chunk.iter().position(|byte| *byte == b'\n');
         let part = &chunk[..end.unwrap_or(chunk.len())];
-        kept.extend_from_slice(&part[..part.len().min(MAX_LINE + 4 - kept.len().min(MAX_LINE + 4))]);
+        kept.extend_from_slice(&part[..part.len().min(MAX_LINE_BYTES + 4 - kept.len().min(MAX_LINE_BYTES + 4))]);
         length += part.len();
         let used = part.len() + usize::from(end.is_some());
         reader.consume(used);
@@ -78,10 +78,10 @@ fn next_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     }
     let text = String::from_utf8_lossy(&kept);
     let text = text.strip_suffix('\r').unwrap_or(&text);
-    if length <= MAX_LINE {
+    if length <= MAX_LINE_BYTES {
         return Ok(Some(text.to_owned()));
     }
-    let cut = fit::head(text, MAX_LINE);
+    let cut = truncate::head(text, MAX_LINE_BYTES);
     Ok(Some(format!("{cut} [… the line has {length} bytes]")))
 }
 
@@ -105,7 +105,7 @@ mod tests {
     fn an_endless_line_is_cut_at_a_character() {
         let long = "ä".repeat(1_000_000);
         let line = next_line(&mut Cursor::new(&long)).expect("readable").expect("a line");
-        assert!(line.len() < MAX_LINE + 100 && line.contains("2000000 bytes"), "{}", line.len());
+        assert!(line.len() < MAX_LINE_BYTES + 100 && line.contains("2000000 bytes"), "{}", line.len());
         assert!(!line.contains('\u{fffd}'));
     }
 }

@@ -9,12 +9,12 @@ use rustix::fs::FileType;
 use serde_json::Value;
 
 use super::{
-    args::{Args, wrong},
-    fit::{self, Lines},
-    paths::{Found, Roots},
-    patterns,
-    walk::{self, Next},
-    work::{Bounded, Work},
+    args::{CallArgs, wrong},
+    paths::{FoundPath, Roots},
+    pattern_limits,
+    timeout::{CallDeadline, DeadlineReader},
+    truncate::{self, TruncatedLines},
+    walk::{self, WalkStep},
 };
 
 /// Most entries that a listing or `glob` shows.
@@ -22,30 +22,30 @@ const MAX_ENTRIES: usize = 1_000;
 /// Most lines that `grep` shows.
 const MAX_MATCHES: usize = 300;
 /// Longest part of a matching line that is shown, bytes.
-const MAX_LINE: usize = 500;
+const MAX_LINE_BYTES: usize = 500;
 /// Deepest listing.
 const MAX_DEPTH: u64 = 10;
-/// Memory that a search may take for one line or one expression, bytes.
-const MAX_MEMORY: usize = 16 * 1024 * 1024;
+/// Memory that a search may use for one line or one expression, bytes.
+const MAX_SEARCH_MEMORY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Lists a folder.
-pub fn list(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
-    let args = Args::new(args, &["path", "depth"])?;
+pub fn list(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+    let args = CallArgs::new(args, &["path", "depth"])?;
     let depth = args.count("depth")?.unwrap_or(1);
     if depth > MAX_DEPTH {
         return Err(wrong("depth", "at most 10", &depth.into()));
     }
     let path = args.optional_text("path")?.unwrap_or(".");
     let start = folder(roots, path)?;
-    let mut shown = Lines::default();
+    let mut shown = TruncatedLines::default();
     let mut count = 0;
     let mut full = false;
-    // Level by level, so that a bound cuts the depth and not the end of the alphabet.
+    // Level by level, so that the limit reduces the depth and not the end of the alphabet.
     let mut level = vec![start.path.clone()];
     for _ in 0..depth {
         let mut next = Vec::new();
         for folder in std::mem::take(&mut level) {
-            work.go_on()?;
+            deadline.go_on()?;
             let handle = match roots.open_folder(&folder) {
                 Ok(handle) => handle,
                 Err(error) if folder == start.path => return Err(format!("{path}: {error}")),
@@ -79,37 +79,37 @@ pub fn list(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> 
 }
 
 /// Finds files by name.
-pub fn glob(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
-    let args = Args::new(args, &["pattern", "path"])?;
+pub fn glob(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+    let args = CallArgs::new(args, &["pattern", "path"])?;
     let wanted = pattern("pattern", args.text("pattern")?)?;
     let start = folder(roots, args.optional_text("path")?.unwrap_or("."))?;
-    let mut shown = Lines::default();
+    let mut shown = TruncatedLines::default();
     let mut count = 0;
     let mut full = false;
-    let walked = walk::walk(roots, &start.path, work, |entry| {
+    let walked = walk::walk(roots, &start.path, deadline, |entry| {
         let name = entry.path.strip_prefix(&start.path).unwrap_or(&entry.path);
-        // Asked again without links: a folder that was swapped for one meanwhile tells nothing of where it leads.
+        // Checked again without links: a folder that was replaced by a link must not reveal where it leads.
         if entry.kind == FileType::Directory
             || !wanted.is_match(name)
             || roots.find_again_or_link(&entry.path).is_none()
         {
-            return Next::GoOn;
+            return WalkStep::GoOn;
         }
         count += 1;
         full = count > MAX_ENTRIES || !shown.push(&roots.show(&entry.path));
-        if full { Next::End } else { Next::GoOn }
+        if full { WalkStep::End } else { WalkStep::GoOn }
     });
     ended(shown, walked, full, "no file matches", "[more files match: narrow the pattern or the path]")
 }
 
 /// Searches the content of files.
-pub fn grep(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> {
-    let args = Args::new(args, &["pattern", "path", "glob", "ignoreCase"])?;
+pub fn grep(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+    let args = CallArgs::new(args, &["pattern", "path", "glob", "ignoreCase"])?;
     let expression = args.text("pattern")?;
-    patterns::check_expression(expression).map_err(|why| unusable("pattern", &why))?;
+    pattern_limits::check_expression(expression).map_err(|why| unusable("pattern", &why))?;
     let mut builder = RegexMatcherBuilder::new();
     builder.case_insensitive(args.flag("ignoreCase")?).line_terminator(Some(b'\n'));
-    builder.size_limit(MAX_MEMORY).dfa_size_limit(MAX_MEMORY);
+    builder.size_limit(MAX_SEARCH_MEMORY_BYTES).dfa_size_limit(MAX_SEARCH_MEMORY_BYTES);
     let matcher = builder.build(expression).map_err(|error| unusable("pattern", &error.to_string()))?;
     let only = args.optional_text("glob")?.map(|glob| pattern("glob", glob)).transpose()?;
     let path = args.optional_text("path")?.unwrap_or(".");
@@ -119,13 +119,13 @@ pub fn grep(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> 
         .line_number(true)
         .binary_detection(BinaryDetection::quit(0))
         .memory_map(MmapChoice::never())
-        .heap_limit(Some(MAX_MEMORY))
+        .heap_limit(Some(MAX_SEARCH_MEMORY_BYTES))
         .build();
-    let mut shown = Lines::default();
+    let mut shown = TruncatedLines::default();
     let mut count = 0;
-    let mut search = |file: &Found| {
+    let mut search = |file: &FoundPath| {
         let mut full = false;
-        search_file(roots, &mut searcher, &matcher, (file, work), |line| {
+        search_file(roots, &mut searcher, &matcher, (file, deadline), |line| {
             count += 1;
             full = count > MAX_MATCHES || !shown.push(line);
             !full
@@ -136,16 +136,16 @@ pub fn grep(roots: &Roots, args: &Value, work: &Work) -> Result<String, String> 
     let walked = match start.kind() {
         FileType::RegularFile => {
             full = search(&start);
-            work.go_on()
+            deadline.go_on()
         }
-        FileType::Directory => walk::walk(roots, &start.path, work, |entry| {
+        FileType::Directory => walk::walk(roots, &start.path, deadline, |entry| {
             let name = entry.path.strip_prefix(&start.path).unwrap_or(&entry.path);
             if entry.kind != FileType::RegularFile || only.as_ref().is_some_and(|glob| !glob.is_match(name)) {
-                return Next::GoOn;
+                return WalkStep::GoOn;
             }
             let file = roots.find_again(&entry.path).filter(|file| file.kind() == FileType::RegularFile);
             full = file.is_some_and(|file| search(&file));
-            if full { Next::End } else { Next::GoOn }
+            if full { WalkStep::End } else { WalkStep::GoOn }
         }),
         _ => return Err(format!("{path} is neither a file nor a folder")),
     };
@@ -157,28 +157,28 @@ fn search_file(
     roots: &Roots,
     searcher: &mut Searcher,
     matcher: &grep_regex::RegexMatcher,
-    (file, work): (&Found, &Work),
+    (file, deadline): (&FoundPath, &CallDeadline),
     mut take: impl FnMut(&str) -> bool,
 ) {
     let Ok(content) = file.open() else { return };
     let name = roots.show(&file.path);
     let sink = sinks::Lossy(|number, line| {
-        let line = fit::line(line.trim_end_matches(['\n', '\r']), MAX_LINE);
+        let line = truncate::line(line.trim_end_matches(['\n', '\r']), MAX_LINE_BYTES);
         Ok(take(&format!("{name}:{number}:{line}")))
     });
-    // A file that cannot be read further has told what it could.
-    let _ = searcher.search_reader(matcher, Bounded { inner: content, work }, sink);
+    // A file that cannot be read to the end has still reported some matches.
+    let _ = searcher.search_reader(matcher, DeadlineReader { inner: content, deadline }, sink);
 }
 
-fn folder(roots: &Roots, path: &str) -> Result<Found, String> {
+fn folder(roots: &Roots, path: &str) -> Result<FoundPath, String> {
     let found = roots.find(path)?;
     if found.kind() == FileType::Directory { Ok(found) } else { Err(format!("{path} is not a folder")) }
 }
 
-/// A glob on paths relative to the start; without a slash it matches the name at any depth.
+/// A glob on paths relative to the start; without a slash it matches names at any depth.
 fn pattern(argument: &str, glob: &str) -> Result<GlobMatcher, String> {
     let glob = glob.trim_start_matches("./");
-    patterns::check_glob(glob).map_err(|why| unusable(argument, &why))?;
+    pattern_limits::check_glob(glob).map_err(|why| unusable(argument, &why))?;
     let glob = if glob.contains('/') { PathBuf::from(glob) } else { Path::new("**").join(glob) };
     let built = GlobBuilder::new(&glob.to_string_lossy()).literal_separator(true).build();
     let built = built.map_err(|error| unusable(argument, &error.kind().to_string()))?;
@@ -189,8 +189,14 @@ fn unusable(argument: &str, why: &str) -> String {
     format!("argument {argument:?} cannot be used: {why}")
 }
 
-/// The answer, whether it is complete or not.
-fn ended(shown: Lines, walked: Result<(), String>, full: bool, none: &str, more: &str) -> Result<String, String> {
+/// The answer, with a remark if it is incomplete.
+fn ended(
+    shown: TruncatedLines,
+    walked: Result<(), String>,
+    full: bool,
+    none: &str,
+    more: &str,
+) -> Result<String, String> {
     match walked {
         Err(why) if shown.is_empty() => Err(format!("{none} so far: {why}")),
         Err(why) => Ok(shown.end(Some(&format!("[not everything was searched: {why}]")))),

@@ -1,9 +1,9 @@
-//! `shell`: a command under a supervisor, confined, bounded in time and output.
+//! `shell`: runs a command under a supervisor, confined, with limits on time and output.
 
-mod closed;
-mod live;
+mod environment;
+mod live_output;
 mod output;
-mod place;
+mod protection;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -11,36 +11,36 @@ use rustix::fs::FileType;
 use serde_json::{Map, Value};
 use tokio::{io::AsyncReadExt, net::unix::pipe, time::timeout};
 
-use self::{live::Live, output::Output};
+use self::{live_output::LiveOutput, output::CommandOutput};
 use super::{
-    Outcome, Toolbox,
-    args::{Args, wrong},
+    ToolOutcome, Toolbox,
+    args::{CallArgs, wrong},
     paths::Roots,
 };
 use crate::{
     confinement,
-    hold::{Command, Ended, Held, Options},
+    hold::{CommandEnd, CommandSpec, HoldOptions, SupervisedCommand},
     sandbox::Rules,
 };
 
-pub use place::Scratch;
+pub use environment::Scratch;
 
-/// The longest time-out a model may ask for, unless the agent's file sets a longer one, seconds.
-const MAX_TIMEOUT: u64 = 3_600;
-/// The longest single argument that Linux starts a program with, bytes (MAX_ARG_STRLEN), less some room.
-const MAX_COMMAND: usize = 120 * 1024;
-/// A supervisor that is not there by then hangs on a file system; it ends itself when nobody listens.
-const START: Duration = Duration::from_secs(10);
-/// What a command finds in its environment: whose it is.
-const TASK: &str = "OPENVIBER_TASK_ID";
-const ATTEMPT: &str = "OPENVIBER_ATTEMPT";
-/// Where it leaves what is for people.
-const ARTIFACTS: &str = "OPENVIBER_ARTIFACTS";
-/// With everything dead the output ends at once; if somebody outside still holds the pipe, it is left behind.
-const LAST_OUTPUT: Duration = Duration::from_secs(3);
+/// Longest timeout that a model may ask for, seconds, unless the agent's file allows more.
+const MAX_TIMEOUT_SECONDS: u64 = 3_600;
+/// Longest command, bytes: Linux limits a single argument of a program (MAX_ARG_STRLEN), less some room.
+const MAX_COMMAND_BYTES: usize = 120 * 1024;
+/// How long a supervisor may take to start; after that it hangs on a file system, and ends itself since nobody listens.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Variables in a command's environment that identify its task and attempt.
+const TASK_VARIABLE: &str = "OPENVIBER_TASK_ID";
+const ATTEMPT_VARIABLE: &str = "OPENVIBER_ATTEMPT";
+/// The variable with the folder for artifacts.
+const ARTIFACTS_VARIABLE: &str = "OPENVIBER_ARTIFACTS";
+/// How long to read output after everything is dead; if a process outside still holds the pipe, the rest is left.
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A checked call.
-struct Call {
+struct ShellCall {
     argv: Vec<OsString>,
     cwd: PathBuf,
     seconds: u64,
@@ -48,44 +48,44 @@ struct Call {
 
 /// Why a command did not end by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum EarlyEnd {
     TimedOut,
     Stopped,
 }
 
 /// Runs the command that `args` describe.
-pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
+pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome {
     let call = match check(toolbox, args) {
         Ok(call) => call,
-        Err(why) => return Outcome::refused(why),
+        Err(why) => return ToolOutcome::refused(why),
     };
     if toolbox.context.stop.is_cancelled() {
-        return Outcome::refused("stopped before it was started");
+        return ToolOutcome::refused("stopped before it was started");
     }
     let seconds = call.seconds;
-    // First, because it repairs what a former command left where this one is to be kept out.
-    let closed = match closed::keep(toolbox).await {
+    // First, because this repairs what an earlier command left where this one must not write.
+    let closed = match protection::keep(toolbox).await {
         Ok(closed) => closed,
-        Err(why) => return Outcome::refused(why),
+        Err(why) => return ToolOutcome::refused(why),
     };
     let command = match prepare(toolbox, call) {
         Ok(command) => command,
         Err(why) => {
             closed.release();
-            return Outcome::refused(why);
+            return ToolOutcome::refused(why);
         }
     };
-    // A stop meanwhile is seen right after: only what was started can be ended.
-    let (mut held, pipe) = match timeout(START, Held::start(command)).await {
+    // A stop in the meantime is handled afterwards: only what was started can be ended.
+    let (mut held, pipe) = match timeout(START_TIMEOUT, SupervisedCommand::start(command)).await {
         Ok(Ok(started)) => started,
         Ok(Err(error)) => {
             closed.put_back(toolbox).await;
-            return Outcome::refused(error.to_string());
+            return ToolOutcome::refused(error.to_string());
         }
-        Err(_) => return Outcome::refused("the command could not be started: the file system does not answer"),
+        Err(_) => return ToolOutcome::refused("the command could not be started: the file system does not respond"),
     };
-    let mut output = Output::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()));
-    let mut live = Live::new(toolbox.context.sink.clone(), call_id);
+    let mut output = CommandOutput::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()));
+    let mut live = LiveOutput::new(toolbox.context.sink.clone(), call_id);
 
     let mut cut = None;
     let (ended, whole) = {
@@ -93,8 +93,8 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         let ended = async {
             tokio::select! {
                 ended = held.ended() => return ended,
-                () = toolbox.context.stop.cancelled() => cut = Some(Cut::Stopped),
-                () = tokio::time::sleep(Duration::from_secs(seconds)) => cut = Some(Cut::TimedOut),
+                () = toolbox.context.stop.cancelled() => cut = Some(EarlyEnd::Stopped),
+                () = tokio::time::sleep(Duration::from_secs(seconds)) => cut = Some(EarlyEnd::TimedOut),
             }
             held.stopped().await
         };
@@ -103,11 +103,11 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
         let ended = loop {
             tokio::select! {
                 ended = &mut ended => break ended,
-                // A command may close its output and go on.
+                // A command may close its output and continue.
                 () = &mut pump, if !finished => finished = true,
             }
         };
-        (ended, finished || timeout(LAST_OUTPUT, &mut pump).await.is_ok())
+        (ended, finished || timeout(OUTPUT_DRAIN_TIMEOUT, &mut pump).await.is_ok())
     };
     let mut fields = describe(&ended, cut, seconds);
     if !whole {
@@ -120,15 +120,15 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> Outcome {
     }
     if !confinement::look(&toolbox.hold).layers.namespaces {
         for path in toolbox.context.home.close_again() {
-            tracing::warn!(path = %path.display(), "A command opened this to others; it is closed again");
+            tracing::warn!(path = %path.display(), "a command opened this to others; it is closed again");
         }
     }
     let ok = cut.is_none() && ended.code == Some(0);
-    Outcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }
+    ToolOutcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }
 }
 
-/// Moves everything from the pipe to the kept output and the live stream, no faster than both take it.
-async fn pump(mut pipe: pipe::Receiver, output: &mut Output, live: &mut Live) {
+/// Moves everything from the pipe to the kept output and the live stream, no faster than both accept it.
+async fn pump(mut pipe: pipe::Receiver, output: &mut CommandOutput, live: &mut LiveOutput) {
     let mut chunk = vec![0; 64 * 1024];
     loop {
         let read = match live.due() {
@@ -152,8 +152,8 @@ async fn pump(mut pipe: pipe::Receiver, output: &mut Output, live: &mut Live) {
     live.end(output.tail()).await;
 }
 
-fn check(toolbox: &Toolbox, args: &Value) -> Result<Call, String> {
-    let args = Args::new(args, &["command", "cwd", "timeout"])?;
+fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {
+    let args = CallArgs::new(args, &["command", "cwd", "timeout"])?;
     let command = args.value("command").ok_or("argument \"command\" is missing")?;
     let argv: Vec<String> = match command {
         Value::String(line) if !line.trim().is_empty() => vec!["sh".into(), "-c".into(), line.clone()],
@@ -166,10 +166,10 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<Call, String> {
     if argv.iter().any(|word| word.contains('\0')) {
         return Err("argument \"command\" holds a NUL character".into());
     }
-    if argv.iter().any(|word| word.len() > MAX_COMMAND) {
+    if argv.iter().any(|word| word.len() > MAX_COMMAND_BYTES) {
         return Err("argument \"command\" is longer than 120 KiB: write it to a file and run that".into());
     }
-    let most = MAX_TIMEOUT.max(toolbox.context.agent.timeouts.shell);
+    let most = MAX_TIMEOUT_SECONDS.max(toolbox.context.agent.timeouts.shell);
     let seconds = args.count("timeout")?.unwrap_or(toolbox.context.agent.timeouts.shell);
     if seconds > most {
         return Err(wrong("timeout", &format!("at most {most} seconds"), &seconds.into()));
@@ -185,21 +185,21 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<Call, String> {
             found.path
         }
     };
-    Ok(Call { argv: argv.into_iter().map(OsString::from).collect(), cwd, seconds })
+    Ok(ShellCall { argv: argv.into_iter().map(OsString::from).collect(), cwd, seconds })
 }
 
-fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
+fn prepare(toolbox: &Toolbox, call: ShellCall) -> Result<CommandSpec, String> {
     let context = &toolbox.context;
     let artifacts = context.home.artifacts(context.task_id.as_str());
-    place::private_folder(&artifacts).map_err(|error| format!("cannot make {}: {error}", artifacts.display()))?;
+    environment::private_folder(&artifacts).map_err(|error| format!("cannot make {}: {error}", artifacts.display()))?;
     let scratch = toolbox.scratch().map_err(|error| format!("cannot make a temporary folder: {error}"))?;
     let roots: Roots = toolbox.roots();
-    // As they are declared: where they lie is looked at again when the command starts.
+    // As declared: they are resolved again when the command starts.
     let mut write: Vec<PathBuf> = roots.declared().map(PathBuf::from).collect();
     write.extend([artifacts.clone(), scratch.clone()]);
     let given = &context.config.sandbox;
     write.extend(given.write.iter().cloned());
-    let protect = closed::protect(toolbox, &mut write)?;
+    let protect = protection::protect(toolbox, &mut write)?;
     let rules = Rules {
         home: context.home.root().to_owned(),
         write,
@@ -210,18 +210,18 @@ fn prepare(toolbox: &Toolbox, call: Call) -> Result<Command, String> {
         network: given.network,
         memory: Some(given.memory_bytes()),
     };
-    let mut env = place::environment(std::env::vars_os(), &context.agent.env, &scratch);
-    env.push((TASK.into(), context.task_id.as_str().into()));
-    env.push((ATTEMPT.into(), context.attempt.to_string().into()));
-    env.push((ARTIFACTS.into(), artifacts.into()));
+    let mut env = environment::environment(std::env::vars_os(), &context.agent.env, &scratch);
+    env.push((TASK_VARIABLE.into(), context.task_id.as_str().into()));
+    env.push((ATTEMPT_VARIABLE.into(), context.attempt.to_string().into()));
+    env.push((ARTIFACTS_VARIABLE.into(), artifacts.into()));
     let (cwd, scratch, rules) = (Some(call.cwd), Some(scratch), Some(rules));
     let layers = confinement::look(&toolbox.hold).layers;
-    let options = Options { cwd, scratch, rules, layers, require: true, argv: call.argv, ..Options::default() };
-    Ok(Command { supervisor: toolbox.hold.clone(), options, env })
+    let options = HoldOptions { cwd, scratch, rules, layers, require: true, argv: call.argv, ..HoldOptions::default() };
+    Ok(CommandSpec { supervisor: toolbox.hold.clone(), options, env })
 }
 
 /// The result without its output.
-fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Map<String, Value> {
+fn describe(ended: &CommandEnd, cut: Option<EarlyEnd>, seconds: u64) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(code) = ended.code {
         fields.insert("exitCode".into(), code.into());
@@ -231,11 +231,11 @@ fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Map<String, Value>
     }
     let mut notes = Vec::new();
     match cut {
-        Some(Cut::TimedOut) => {
+        Some(EarlyEnd::TimedOut) => {
             fields.insert("timedOut".into(), true.into());
             notes.push(format!("timed out after {seconds} seconds and was ended"));
         }
-        Some(Cut::Stopped) => {
+        Some(EarlyEnd::Stopped) => {
             fields.insert("stopped".into(), true.into());
             notes.push("the task was stopped".into());
         }
@@ -255,7 +255,7 @@ fn describe(ended: &Ended, cut: Option<Cut>, seconds: u64) -> Map<String, Value>
     fields
 }
 
-/// A result as a model reads it: what was printed, and in brackets what else there is to know.
+/// A result as a model reads it: what was printed, then remarks in brackets.
 pub fn text(fields: &Map<String, Value>) -> String {
     let mut remarks = Vec::new();
     match (fields.get("exitCode"), fields.get("signal")) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::model::ToolSpec;
 
-/// The tool called `name`, if it is built.
+/// The specification of the tool `name`, if it exists.
 pub fn of(name: &str) -> Option<ToolSpec> {
     let (name, description, properties, required): (_, _, Value, &[&str]) = match name {
         "read_file" => (
@@ -170,11 +170,11 @@ fn path(what: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::toolset::ALL;
+    use crate::config::toolset::ALL_TOOLS;
 
     #[test]
     fn every_tool_has_a_closed_schema_whose_required_arguments_exist() {
-        for name in ALL {
+        for name in ALL_TOOLS {
             let spec = of(name).expect("a spec for every built tool");
             assert_eq!(spec.name, *name);
             assert_eq!(spec.parameters["additionalProperties"], false);

@@ -1,7 +1,7 @@
-//! Walking a folder as git does, through open folders only: nothing that is swapped for a link on the way leads out.
+//! Walks a folder as git does, through open folders only: nothing that is replaced by a link on the way leads out.
 //!
-//! The rules of `.gitignore` and `.ignore` files are the `ignore` crate's; it does not read the files itself, because
-//! it would open whatever carries that name, a pipe included.
+//! The `ignore` crate interprets `.gitignore` and `.ignore` files, but does not read them: it would open whatever has
+//! that name, even a pipe.
 
 use std::{
     ffi::OsStr,
@@ -14,42 +14,47 @@ use std::{
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::{paths::Roots, patterns, work::Work};
+use super::{paths::Roots, pattern_limits, timeout::CallDeadline};
 
-/// More of the ignore files that hold in a folder is not read, bytes: compiled, a rule takes a hundred times its length.
-const MAX_IGNORE: u64 = 256 * 1024;
+/// Most bytes of ignore files that are read for a folder: a compiled rule takes a hundred times its length.
+const MAX_IGNORE_BYTES: u64 = 256 * 1024;
 /// Deepest folder below the start that is entered.
 const MAX_DEPTH: usize = 128;
 
 /// Something in a folder.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct WalkEntry {
     pub path: PathBuf,
     pub kind: FileType,
 }
 
 /// What the visitor wants next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum WalkStep {
     GoOn,
     End,
 }
 
-/// Which ignore rules hold below a folder.
+/// The ignore rules that apply in a folder.
 #[derive(Clone)]
-struct Ignores {
+struct IgnoreRules {
     /// The innermost last.
     rules: Vec<Arc<Gitignore>>,
-    /// What may still be read of further files, bytes.
+    /// How much of further files may still be read, bytes.
     left: u64,
 }
 
-/// Visits everything below `start` (a real folder), names in order, folders before what is in them, except `.git` and
-/// what ignore files exclude. Ends early when `work` has to end; says why.
-pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Entry) -> Next) -> Result<(), String> {
+/// Visits everything below `start` (a real folder), sorted by name, each folder before its contents, except `.git` and
+/// what ignore files exclude. Ends early when `deadline` requires it, and returns why.
+pub fn walk(
+    roots: &Roots,
+    start: &Path,
+    deadline: &CallDeadline,
+    mut visit: impl FnMut(&WalkEntry) -> WalkStep,
+) -> Result<(), String> {
     let root = roots.paths().find(|root| start.starts_with(root)).unwrap_or(start).to_owned();
-    let mut ignores = Ignores { rules: Vec::new(), left: MAX_IGNORE };
-    // A start inside a repository obeys the rules of the folders above it, up to the root.
+    let mut ignores = IgnoreRules { rules: Vec::new(), left: MAX_IGNORE_BYTES };
+    // Within a repository, the rules of folders above the start apply too, up to the root.
     for folder in
         start.ancestors().skip(1).take_while(|folder| folder.starts_with(&root)).collect::<Vec<_>>().iter().rev()
     {
@@ -59,7 +64,7 @@ pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Ent
     }
     let mut stack = vec![(start.to_owned(), 0, ignores)];
     while let Some((folder, depth, mut ignores)) = stack.pop() {
-        work.go_on()?;
+        deadline.go_on()?;
         // Gone, closed, or a link by now: the rest is still worth walking.
         let Ok(handle) = roots.open_folder(&folder) else { continue };
         ignores.add(&handle, &folder);
@@ -71,9 +76,11 @@ pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Ent
                 continue;
             }
             match visit(&entry) {
-                Next::GoOn if is_folder && depth < MAX_DEPTH => inside.push((entry.path, depth + 1, ignores.clone())),
-                Next::GoOn => {}
-                Next::End => return Ok(()),
+                WalkStep::GoOn if is_folder && depth < MAX_DEPTH => {
+                    inside.push((entry.path, depth + 1, ignores.clone()))
+                }
+                WalkStep::GoOn => {}
+                WalkStep::End => return Ok(()),
             }
         }
         stack.extend(inside.into_iter().rev());
@@ -81,8 +88,8 @@ pub fn walk(roots: &Roots, start: &Path, work: &Work, mut visit: impl FnMut(&Ent
     Ok(())
 }
 
-/// What is in the open `folder`, by name.
-pub fn entries(handle: &OwnedFd, folder: &Path) -> Vec<Entry> {
+/// The entries of the open `folder`, by name.
+pub fn entries(handle: &OwnedFd, folder: &Path) -> Vec<WalkEntry> {
     let Ok(listing) = Dir::read_from(handle) else { return Vec::new() };
     let named = listing.flatten().filter_map(|entry| {
         let name = entry.file_name();
@@ -90,22 +97,22 @@ pub fn entries(handle: &OwnedFd, folder: &Path) -> Vec<Entry> {
             return None;
         }
         let kind = match entry.file_type() {
-            // Some file systems do not tell.
+            // Some file systems do not report the type.
             FileType::Unknown => {
                 let stat = rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
                 FileType::from_raw_mode(stat.st_mode)
             }
             known => known,
         };
-        Some(Entry { path: folder.join(OsStr::from_bytes(name.to_bytes())), kind })
+        Some(WalkEntry { path: folder.join(OsStr::from_bytes(name.to_bytes())), kind })
     });
     let mut entries: Vec<_> = named.collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     entries
 }
 
-impl Ignores {
-    /// Adds the rules that stand in a folder; those of `.ignore` win over those of `.gitignore`.
+impl IgnoreRules {
+    /// Adds the rules of a folder; those of `.ignore` take precedence over those of `.gitignore`.
     fn add(&mut self, handle: &OwnedFd, folder: &Path) {
         for name in [".gitignore", ".ignore"] {
             let Some(text) = read(handle, name, self.left) else { continue };
@@ -120,7 +127,7 @@ impl Ignores {
     }
 }
 
-/// Of an ignore file at most `most` bytes.
+/// Reads at most `most` bytes of an ignore file.
 fn read(handle: &OwnedFd, name: &str, most: u64) -> Option<Vec<u8>> {
     let stat = rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -136,8 +143,8 @@ fn read(handle: &OwnedFd, name: &str, most: u64) -> Option<Vec<u8>> {
 fn rules(folder: &Path, text: &[u8]) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     for line in String::from_utf8_lossy(text).lines() {
-        // A line that is no pattern excludes nothing, as in git; so does one that no person wrote.
-        if patterns::check_glob(line).is_ok() {
+        // As in git, a line that is not a pattern excludes nothing; neither does one that no person would write.
+        if pattern_limits::check_glob(line).is_ok() {
             let _ = builder.add_line(None, line);
         }
     }

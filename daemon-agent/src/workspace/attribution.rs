@@ -1,4 +1,4 @@
-//! Whose hand a change was: remembered for a moment, so that what the watcher sees gets the right name.
+//! Who made a change: remembered for a moment, so that what the watcher notices is attributed correctly.
 
 use std::{
     collections::HashMap,
@@ -6,16 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{keep::Watched, lock};
+use super::{lock, protect::Protection};
 
-/// The watcher sees a change far sooner than this.
-const MOMENT: Duration = Duration::from_secs(10);
-/// More changes than this within a moment are nobody's in particular.
-const MOST: usize = 4_096;
+/// How long a change is remembered: the watcher notices it far sooner.
+const ATTRIBUTION_WINDOW: Duration = Duration::from_secs(10);
+/// Most changes that are remembered: beyond that, nobody in particular is credited.
+const MAX_ATTRIBUTIONS: usize = 4_096;
 
 /// Who changed a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum Author {
     /// An operator, through the Board.
     Board,
     /// An agent, through its tools.
@@ -24,7 +24,7 @@ pub enum By {
     File,
 }
 
-impl By {
+impl Author {
     /// The word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,39 +35,39 @@ impl By {
     }
 }
 
-/// Who changed what a moment ago, and which commands may not.
+/// Who changed what a moment ago, and what running commands must not change.
 #[derive(Debug, Default)]
 pub struct Attribution {
-    recent: Mutex<HashMap<String, (Option<String>, By, Instant)>>,
-    /// What commands that run now may not change.
-    watched: Mutex<Vec<Weak<Watched>>>,
-    /// One command after the other looks at what is closed to it: what another one makes meanwhile is known to be its.
+    recent: Mutex<HashMap<String, (Option<String>, Author, Instant)>>,
+    /// What commands that are running must not change.
+    watched: Mutex<Vec<Weak<Protection>>>,
+    /// Held while a command's protected files are examined, so that changes made meanwhile belong to other commands.
     looking: Mutex<()>,
 }
 
 impl Attribution {
-    /// `by` makes the file at `path` the version `hash`; `None`: there is none any more.
-    pub fn note(&self, path: &str, hash: Option<String>, by: By) {
+    /// Records that `by` makes the file at `path` the version `hash`; `None` if it is deleted.
+    pub fn note(&self, path: &str, hash: Option<String>, by: Author) {
         let now = Instant::now();
         let mut recent = lock(&self.recent);
-        if recent.len() >= MOST {
-            recent.retain(|_, (_, _, at)| now.duration_since(*at) < MOMENT);
+        if recent.len() >= MAX_ATTRIBUTIONS {
+            recent.retain(|_, (_, _, at)| now.duration_since(*at) < ATTRIBUTION_WINDOW);
         }
-        if recent.len() < MOST {
+        if recent.len() < MAX_ATTRIBUTIONS {
             recent.insert(path.to_owned(), (hash, by, now));
         }
     }
 
-    /// The turn to look at what is closed.
+    /// Waits for the turn to examine protected files.
     pub fn look(&self) -> MutexGuard<'_, ()> {
         lock(&self.looking)
     }
 
-    /// Tells `watched` of what is made by those who may, as long as somebody holds it. Those that run already.
-    pub fn tell(&self, watched: &Arc<Watched>) -> Vec<Arc<Watched>> {
+    /// Notifies `watched` of permitted changes for as long as it exists. Returns those of commands that run already.
+    pub fn tell(&self, watched: &Arc<Protection>) -> Vec<Arc<Protection>> {
         let mut all = lock(&self.watched);
         all.retain(|one| one.strong_count() > 0);
-        let running: Vec<Arc<Watched>> = all.iter().filter_map(Weak::upgrade).collect();
+        let running: Vec<Arc<Protection>> = all.iter().filter_map(Weak::upgrade).collect();
         for other in &running {
             other.meet(watched);
             watched.meet(other);
@@ -76,22 +76,22 @@ impl Attribution {
         running
     }
 
-    /// The file at `path` was made this, or taken away, by one of those whose changes are noted.
+    /// A permitted change gave the file at `path` this content, or deleted it.
     pub fn made(&self, path: &str, content: Option<&[u8]>) {
-        let all: Vec<Arc<Watched>> = lock(&self.watched).iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<Arc<Protection>> = lock(&self.watched).iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|one| one.changed(path, content));
     }
 
-    /// Whether a command runs that may not change everything.
+    /// Whether a running command has protected files.
     pub fn keeps(&self) -> bool {
         lock(&self.watched).iter().any(|one| one.strong_count() > 0)
     }
 
     /// Who made the file at `path` this version.
-    pub fn whose(&self, path: &str, hash: Option<&str>) -> By {
+    pub fn whose(&self, path: &str, hash: Option<&str>) -> Author {
         match lock(&self.recent).get(path) {
-            Some((made, by, at)) if made.as_deref() == hash && at.elapsed() < MOMENT => *by,
-            _ => By::File,
+            Some((made, by, at)) if made.as_deref() == hash && at.elapsed() < ATTRIBUTION_WINDOW => *by,
+            _ => Author::File,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Changes on their way to who wants to hear of them.
+//! Delivers changes to those who want to know of them.
 
 use std::{
     collections::BTreeMap,
@@ -8,53 +8,54 @@ use std::{
 use protocol::Instant;
 use tokio::sync::{broadcast, watch};
 
-use super::By;
+use super::Author;
 
-/// Files of which a change waits to be told. The Board asks about what it knows when it is back: more need not wait.
-const WAITING: usize = 10_000;
+/// Most files whose changes wait to be reported. A Board that comes back asks about the files it knows, so more need
+/// not wait.
+const MAX_WAITING_CHANGES: usize = 10_000;
 /// How far a listener may fall behind before it has to look for itself.
-const BEHIND: usize = 1_024;
+const MAX_LISTENER_LAG: usize = 1_024;
 
-/// A file that is another one now.
+/// A file that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct FileChange {
     /// Beneath the workspace.
     pub path: String,
-    /// `None`: it is not there any more.
+    /// `None` if the file is gone.
     pub hash: Option<String>,
     pub size: u64,
     pub mtime: Option<Instant>,
-    pub by: By,
+    pub by: Author,
 }
 
-/// What has not been told yet.
+/// Changes that have not been reported yet.
 #[derive(Debug)]
 pub struct ChangeFeed {
-    waiting: Mutex<BTreeMap<String, Changed>>,
+    waiting: Mutex<BTreeMap<String, FileChange>>,
     bell: watch::Sender<u64>,
-    told: broadcast::Sender<Changed>,
-    /// Whether somebody looks, and has seen what is there.
+    told: broadcast::Sender<FileChange>,
+    /// Whether a watcher is running and has seen the existing files.
     pub followed: watch::Sender<bool>,
 }
 
 impl Default for ChangeFeed {
     fn default() -> Self {
-        let (bell, told) = (watch::Sender::new(0), broadcast::Sender::new(BEHIND));
+        let (bell, told) = (watch::Sender::new(0), broadcast::Sender::new(MAX_LISTENER_LAG));
         Self { waiting: Mutex::default(), bell, told, followed: watch::Sender::new(false) }
     }
 }
 
 impl ChangeFeed {
-    /// Tells of changes. Of a file that changed twice the last one waits.
-    pub fn add(&self, changes: Vec<Changed>) {
+    /// Adds changes. If a file changed twice, only the last change waits.
+    pub fn add(&self, changes: Vec<FileChange>) {
         if changes.is_empty() {
             return;
         }
         for change in changes {
-            // Nobody need listen.
+            // There may be no listener.
             let _ = self.told.send(change.clone());
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if waiting.len() < WAITING || waiting.contains_key(&change.path) {
+            if waiting.len() < MAX_WAITING_CHANGES || waiting.contains_key(&change.path) {
                 waiting.insert(change.path.clone(), change);
             }
         }
@@ -66,8 +67,8 @@ impl ChangeFeed {
         self.bell.subscribe()
     }
 
-    /// The next changes for the Board: they do not wait any more.
-    pub fn take(&self, most: usize) -> Vec<Changed> {
+    /// Takes the next changes for the Board.
+    pub fn take(&self, most: usize) -> Vec<FileChange> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = Vec::new();
         while taken.len() < most
@@ -79,7 +80,7 @@ impl ChangeFeed {
     }
 
     /// Every change from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Changed> {
+    pub fn listen(&self) -> broadcast::Receiver<FileChange> {
         self.told.subscribe()
     }
 }

@@ -1,4 +1,4 @@
-//! Folders as a whole: into the trash, or to another name. Nothing of them is lost, so nothing in them is compared.
+//! Operations on whole folders: deleting to the trash and renaming. Nothing in them is lost, so nothing is compared.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use rustix::{
 };
 
 use super::{
-    By, Refused, TRASH, Workspace, Written,
-    change::{applied, conflict, own, settle},
-    place::{Place, alone, told},
+    Author, TRASH_FOLDER, Workspace, WorkspaceError, WriteOutcome,
+    resolve::{ResolvedPath, alone, told},
     watch::find,
+    write::{applied, conflict, own, settle},
 };
 
 impl Workspace {
-    /// Moves the folder at `path` to the trash, with all in it.
-    pub fn delete_folder(&self, path: &str, by: By) -> Result<Written, Refused> {
+    /// Moves the folder at `path` to the trash, with everything in it.
+    pub fn delete_folder(&self, path: &str, by: Author) -> Result<WriteOutcome, WorkspaceError> {
         own(path)?;
         let Some(place) = self.placed(path)? else { return Ok(applied(None)) };
         if !is_folder(&place)? {
@@ -33,17 +33,17 @@ impl Workspace {
         Ok(applied(None))
     }
 
-    /// Gives the folder at `path` the name `to`, which nothing has.
-    pub fn rename_folder(&self, path: &str, to: &str, by: By) -> Result<Written, Refused> {
+    /// Renames the folder at `path` to `to`, which must not exist.
+    pub fn rename_folder(&self, path: &str, to: &str, by: Author) -> Result<WriteOutcome, WorkspaceError> {
         path::file(path)?;
         own(to)?;
         let inside = to.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-        if inside || path::likeness(path) == TRASH {
-            return Err(Refused::Name(format!("{path:?} cannot become {to:?}")));
+        if inside || path::likeness(path) == TRASH_FOLDER {
+            return Err(WorkspaceError::Name(format!("{path:?} cannot become {to:?}")));
         }
         let source = match self.placed(path)? {
             Some(place) if is_folder(&place)? => place,
-            // Asked again it is done already.
+            // Requested again, it is done already.
             _ => {
                 let there = self.placed(to)?.map(|place| is_folder(&place)).transpose()?;
                 return Ok(if there == Some(true) { applied(None) } else { conflict(None) });
@@ -55,7 +55,7 @@ impl Workspace {
         let gone = self.leave(path, by);
         rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
             .map_err(|error| match error {
-                Errno::EXIST => Refused::Name(format!("{to:?} is there already")),
+                Errno::EXIST => WorkspaceError::Name(format!("{to:?} is there already")),
                 other => told(other),
             })?;
         for gone in gone {
@@ -67,10 +67,10 @@ impl Workspace {
         Ok(applied(None))
     }
 
-    /// Remembers whose hand takes the files in a folder away.
-    fn leave(&self, path: &str, by: By) -> Vec<String> {
+    /// Records who removes the files in a folder.
+    fn leave(&self, path: &str, by: Author) -> Vec<String> {
         let mut found = BTreeMap::new();
-        // What cannot be looked at counts as anybody's change.
+        // If they cannot be listed, their removal is attributed to nobody.
         if find(self, path, &mut found).is_err() {
             return Vec::new();
         }
@@ -79,11 +79,11 @@ impl Workspace {
     }
 }
 
-/// Whether a folder is there; `false` when nothing is.
-fn is_folder(place: &Place<'_>) -> Result<bool, Refused> {
+/// Whether a folder exists there; `false` if nothing does.
+fn is_folder(place: &ResolvedPath<'_>) -> Result<bool, WorkspaceError> {
     match rustix::fs::statat(&place.folder, place.name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(true),
-        Ok(_) => Err(Refused::NoFolder),
+        Ok(_) => Err(WorkspaceError::NoFolder),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(told(error)),
     }
@@ -94,7 +94,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{home::Home, workspace::State};
+    use crate::{home::Home, workspace::EditState};
 
     #[test]
     fn a_folder_goes_to_the_trash_and_to_another_name_once() {
@@ -107,27 +107,34 @@ mod tests {
         fs::write(at("notes/deep/a.md"), "a").expect("written");
         fs::create_dir(at("Other")).expect("made");
         for twice in [1, 2] {
-            let written = workspace.rename_folder("notes", "kept/notes", By::Board).expect("renamed");
-            assert_eq!(written.state, State::Applied, "{twice}");
+            let written = workspace.rename_folder("notes", "kept/notes", Author::Board).expect("renamed");
+            assert_eq!(written.state, EditState::Applied, "{twice}");
         }
         assert_eq!(fs::read_to_string(at("kept/notes/deep/a.md")).expect("there"), "a");
         for to in ["Other", "other", "kept/notes/in", "../out", ".trash/x"] {
-            assert!(workspace.rename_folder("kept/notes", to, By::Board).is_err(), "{to}");
+            assert!(workspace.rename_folder("kept/notes", to, Author::Board).is_err(), "{to}");
         }
-        assert_eq!(workspace.rename_folder("nothing", "something", By::Board).expect("told").state, State::Conflict);
+        assert_eq!(
+            workspace.rename_folder("nothing", "something", Author::Board).expect("told").state,
+            EditState::Conflict
+        );
         fs::write(at("file.md"), "x").expect("written");
         std::os::unix::fs::symlink(at("Other"), at("link")).expect("linked");
         for path in ["file.md", "link", ".trash", "", ".."] {
-            assert!(workspace.delete_folder(path, By::Board).is_err(), "{path}");
+            assert!(workspace.delete_folder(path, Author::Board).is_err(), "{path}");
         }
         for twice in [1, 2] {
-            assert_eq!(workspace.delete_folder("kept", By::Board).expect("deleted").state, State::Applied, "{twice}");
+            assert_eq!(
+                workspace.delete_folder("kept", Author::Board).expect("deleted").state,
+                EditState::Applied,
+                "{twice}"
+            );
         }
         let trash: Vec<_> = fs::read_dir(at(".trash")).expect("a trash").flatten().collect();
         assert_eq!(trash.len(), 1);
         assert_eq!(fs::read_to_string(trash[0].path().join("notes/deep/a.md")).expect("kept"), "a");
         let name = format!(".trash/{}", trash[0].file_name().display());
-        assert_eq!(workspace.rename_folder(&name, "back", By::Board).expect("back").state, State::Applied);
+        assert_eq!(workspace.rename_folder(&name, "back", Author::Board).expect("back").state, EditState::Applied);
         assert!(at("back/notes/deep/a.md").exists());
     }
 }

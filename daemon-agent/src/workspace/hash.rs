@@ -1,15 +1,15 @@
-//! What a version of a file is called: the SHA-256 of its bytes.
+//! The name of a file's version: the SHA-256 of its bytes.
 
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
-/// The name of these bytes.
+/// The hash of these bytes.
 pub fn hex(bytes: &[u8]) -> String {
     text(&Sha256::digest(bytes))
 }
 
-/// The name of what `from` gives until its end, and how many bytes that were.
+/// The hash of everything that `from` yields, and its size in bytes.
 pub fn of(mut from: impl Read) -> io::Result<(String, u64)> {
     let (mut hasher, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 64 * 1024]);
     loop {

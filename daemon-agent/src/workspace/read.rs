@@ -1,4 +1,4 @@
-//! Looking: what lies in a folder, a piece of a file, a whole text.
+//! Reads: the entries of a folder, a piece of a file, a whole text.
 
 use std::{
     fs::File,
@@ -16,28 +16,28 @@ use protocol::{
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 
 use super::{
-    Refused, Workspace, hash,
-    place::{open, told, told_io},
-    versions::{Listed, Stamp},
+    Workspace, WorkspaceError, hash,
+    resolve::{open, told, told_io},
+    version_cache::{CachedListing, FileStamp},
 };
 
-/// A larger file is not read for its hash, bytes: one that grows all the time would be read all the time.
-const HASHED: u64 = 64 * 1024 * 1024;
-/// What an entry takes as JSON beside its name and its size, bytes: `{"name":,"kind":"folder","size":,"mtime":"…Z"},`.
-const AROUND_NAME: usize = 72;
+/// Largest file that is read for its hash, bytes: one that grows all the time would be read all the time.
+const MAX_HASHED_BYTES: u64 = 64 * 1024 * 1024;
+/// What an entry takes as JSON besides its name and its size, bytes: `{"name":,"kind":"folder","size":,"mtime":"…Z"},`.
+const ENTRY_JSON_BYTES: usize = 72;
 
 /// The beginning of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FileHead {
     pub bytes: Vec<u8>,
-    /// Of all of it.
+    /// Size of the whole file, bytes.
     pub size: u64,
     pub mtime: protocol::Instant,
 }
 
 impl Workspace {
-    /// What lies in the folder at `path` (empty: the root), after the first `from` entries.
-    pub fn list(&self, path: &str, from: u64) -> Result<Listing, Refused> {
+    /// The entries of the folder at `path` (empty: the root), after the first `from` ones.
+    pub fn list(&self, path: &str, from: u64) -> Result<Listing, WorkspaceError> {
         path::folder(path)?;
         self.hidden.admit(path)?;
         let folder = open(&self.root()?, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -45,8 +45,9 @@ impl Workspace {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (kind, name) in names.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
             let entry = entry(&folder, *kind, name.clone());
-            // A character of a name may take six in JSON.
-            bytes += AROUND_NAME + json_length(&entry.name) + entry.size.checked_ilog10().unwrap_or(0) as usize + 1;
+            // JSON may take six bytes for a character of a name.
+            bytes +=
+                ENTRY_JSON_BYTES + json_length(&entry.name) + entry.size.checked_ilog10().unwrap_or(0) as usize + 1;
             if entries.len() == MAX_ENTRIES || (bytes > MAX_LISTING && !entries.is_empty()) {
                 break;
             }
@@ -56,9 +57,9 @@ impl Workspace {
         Ok(Listing { path: path.to_owned(), from, entries, omitted })
     }
 
-    /// The names in a folder. Whoever goes on with a long list gets the one that was begun, if the folder is still as it was.
-    fn named(&self, path: &str, from: u64, folder: &OwnedFd) -> Result<Arc<Vec<(EntryKind, String)>>, Refused> {
-        let stamp = Stamp::of(&rustix::fs::fstat(folder).map_err(told)?);
+    /// The names in a folder. Whoever continues with a long list gets the same one, if the folder did not change.
+    fn named(&self, path: &str, from: u64, folder: &OwnedFd) -> Result<Arc<Vec<(EntryKind, String)>>, WorkspaceError> {
+        let stamp = FileStamp::of(&rustix::fs::fstat(folder).map_err(told)?);
         if from > 0
             && let Some(names) = self.shared.versions.listed(path, &stamp)
         {
@@ -66,16 +67,16 @@ impl Workspace {
         }
         let names = Arc::new(self.names(folder, path)?);
         if names.len() > MAX_ENTRIES / 2 {
-            self.shared.versions.list(Listed { path: path.to_owned(), stamp, names: names.clone() });
+            self.shared.versions.list(CachedListing { path: path.to_owned(), stamp, names: names.clone() });
         }
         Ok(names)
     }
 
-    /// At most `limit` bytes of the file at `path`, from `offset` on, with the hash of all of it.
-    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, Refused> {
+    /// At most `limit` bytes of the file at `path`, starting at `offset`, with the hash of the whole file.
+    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, WorkspaceError> {
         path::file(path)?;
         self.hidden.admit(path)?;
-        let (mut file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
+        let (mut file, stat) = self.place(path)?.file()?.ok_or(WorkspaceError::Missing)?;
         let limit = limit.min(MAX_PIECE);
         if let Some(whole) = small(&mut file, &stat).map_err(told_io)? {
             let from = whole.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
@@ -91,51 +92,51 @@ impl Workspace {
         Ok(piece(path, hash, size, &stat, offset, &content))
     }
 
-    /// The first bytes of the file at `path`, at most `limit`, and how many it has.
-    pub(crate) fn beginning(&self, path: &str, limit: u64) -> Result<(Vec<u8>, u64), Refused> {
+    /// The first bytes of the file at `path`, at most `limit`, and the file's size.
+    pub(crate) fn beginning(&self, path: &str, limit: u64) -> Result<(Vec<u8>, u64), WorkspaceError> {
         path::file(path)?;
         self.hidden.admit(path)?;
-        let (file, stat) = self.place(path)?.file()?.ok_or(Refused::Missing)?;
+        let (file, stat) = self.place(path)?.file()?.ok_or(WorkspaceError::Missing)?;
         let mut bytes = Vec::new();
         file.take(limit).read_to_end(&mut bytes).map_err(told_io)?;
-        Ok((bytes, Stamp::of(&stat).size))
+        Ok((bytes, FileStamp::of(&stat).size))
     }
 
-    /// The text at `path` and its hash, or `None` when there is no file.
-    pub fn text(&self, path: &str) -> Result<Option<(String, String)>, Refused> {
+    /// The text at `path` and its hash, or `None` if there is no file.
+    pub fn text(&self, path: &str) -> Result<Option<(String, String)>, WorkspaceError> {
         path::file(path)?;
         self.hidden.admit(path)?;
         let found = match self.place(path) {
-            Err(Refused::Missing) => None,
+            Err(WorkspaceError::Missing) => None,
             placed => placed?.file()?,
         };
         let Some((file, _)) = found else { return Ok(None) };
         let mut bytes = Vec::new();
         file.take(MAX_TEXT_FILE + 1).read_to_end(&mut bytes).map_err(told_io)?;
         if bytes.len() as u64 > MAX_TEXT_FILE {
-            return Err(Refused::TooLarge);
+            return Err(WorkspaceError::TooLarge);
         }
         let hash = hash::hex(&bytes);
-        Ok(Some((String::from_utf8(bytes).map_err(|_| Refused::NoText)?, hash)))
+        Ok(Some((String::from_utf8(bytes).map_err(|_| WorkspaceError::NoText)?, hash)))
     }
 
-    /// The beginning of the file at `path`, `most` bytes; `None` when there is none, and when it has a second name: what
-    /// lies elsewhere is not read through the workspace.
-    pub fn head(&self, path: &str, most: u64) -> Result<Option<Head>, Refused> {
+    /// The first `most` bytes of the file at `path`; `None` if there is none, or if it has a second name: files that
+    /// lie elsewhere are not read through the workspace.
+    pub fn head(&self, path: &str, most: u64) -> Result<Option<FileHead>, WorkspaceError> {
         path::file(path)?;
         let found = match self.place(path) {
-            Err(Refused::Missing) => None,
+            Err(WorkspaceError::Missing) => None,
             placed => placed?.file()?,
         };
         let Some((file, stat)) = found.filter(|(_, stat)| stat.st_nlink == 1) else { return Ok(None) };
         let mut bytes = Vec::new();
         file.take(most).read_to_end(&mut bytes).map_err(told_io)?;
-        let stamp = Stamp::of(&stat);
-        Ok(Some(Head { bytes, size: stamp.size, mtime: stamp.mtime() }))
+        let stamp = FileStamp::of(&stat);
+        Ok(Some(FileHead { bytes, size: stamp.size, mtime: stamp.mtime() }))
     }
 
-    /// The names in a folder in their order: folders first.
-    pub(super) fn names(&self, folder: &OwnedFd, path: &str) -> Result<Vec<(EntryKind, String)>, Refused> {
+    /// The names in a folder, sorted, folders first.
+    pub(super) fn names(&self, folder: &OwnedFd, path: &str) -> Result<Vec<(EntryKind, String)>, WorkspaceError> {
         let mut all = Vec::new();
         for entry in Dir::read_from(folder).map_err(told)? {
             let entry = entry.map_err(told)?;
@@ -161,19 +162,19 @@ impl Workspace {
         Ok(all.into_iter().map(|(kind, _, name)| (kind, name)).collect())
     }
 
-    /// The hash and the size of an open file; it is at its end then, or where it was.
-    pub(super) fn version(&self, path: &str, file: &mut File, stat: &Stat) -> Result<(String, u64), Refused> {
-        let stamp = Stamp::of(stat);
-        if stamp.size > HASHED {
+    /// The hash and the size of an open file; afterwards its position is at the end, or unchanged.
+    pub(super) fn version(&self, path: &str, file: &mut File, stat: &Stat) -> Result<(String, u64), WorkspaceError> {
+        let stamp = FileStamp::of(stat);
+        if stamp.size > MAX_HASHED_BYTES {
             return Ok((format!("~{}", &hash::hex(format!("{stamp:?}").as_bytes())[..32]), stamp.size));
         }
         let large = stamp.size > MAX_TEXT_FILE;
         if large && let Some(hash) = self.shared.versions.known(path, &stamp) {
             return Ok((hash, stamp.size));
         }
-        let (hash, size) = hash::of(Read::by_ref(file).take(HASHED)).map_err(told_io)?;
-        let after = Stamp::of(&rustix::fs::fstat(&*file).map_err(told)?);
-        // What changes while it is read is looked at again.
+        let (hash, size) = hash::of(Read::by_ref(file).take(MAX_HASHED_BYTES)).map_err(told_io)?;
+        let after = FileStamp::of(&rustix::fs::fstat(&*file).map_err(told)?);
+        // A file that changes while it is read will be read again.
         if large && after == stamp {
             self.shared.versions.keep(path, stamp, &hash);
         }
@@ -181,9 +182,10 @@ impl Workspace {
     }
 }
 
-/// All of a file that fits into a piece. It is read once: its hash is of what is shown, even while somebody writes to it.
+/// A whole file that fits into a piece. It is read once, so that its hash matches what is shown even if somebody writes
+/// to it.
 fn small(file: &mut File, stat: &Stat) -> io::Result<Option<Vec<u8>>> {
-    if Stamp::of(stat).size > MAX_PIECE {
+    if FileStamp::of(stat).size > MAX_PIECE {
         return Ok(None);
     }
     let mut whole = Vec::new();
@@ -197,7 +199,7 @@ fn small(file: &mut File, stat: &Stat) -> io::Result<Option<Vec<u8>>> {
 
 fn piece(path: &str, hash: String, size: u64, stat: &Stat, offset: u64, content: &[u8]) -> Piece {
     let content = BASE64_STANDARD.encode(content);
-    Piece { path: path.to_owned(), hash, size, mtime: Some(Stamp::of(stat).mtime()), offset, content }
+    Piece { path: path.to_owned(), hash, size, mtime: Some(FileStamp::of(stat).mtime()), offset, content }
 }
 
 /// The path of `name` in a folder.
@@ -205,7 +207,7 @@ pub fn joined(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// Bytes of a text in JSON.
+/// The size of a text in JSON, bytes.
 fn json_length(text: &str) -> usize {
     let plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
     if plain { text.len() + 2 } else { serde_json::to_string(text).map_or(text.len() * 6 + 2, |json| json.len()) }
@@ -213,7 +215,7 @@ fn json_length(text: &str) -> usize {
 
 fn entry(folder: &OwnedFd, kind: EntryKind, name: String) -> Entry {
     let stat = rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok();
-    let stamp = stat.map(|stat| Stamp::of(&stat));
+    let stamp = stat.map(|stat| FileStamp::of(&stat));
     let size = if kind == EntryKind::File { stamp.map_or(0, |stamp| stamp.size) } else { 0 };
     Entry { name, kind, size, mtime: stamp.map(|stamp| stamp.mtime()) }
 }

@@ -1,4 +1,4 @@
-//! Looking for a text in names and in files: plain words, whatever their case, as far as time and an answer's size allow.
+//! Searches names and files for plain words, ignoring case, as far as time and the answer's size allow.
 
 use std::{
     fs::File,
@@ -13,27 +13,31 @@ use protocol::{EntryKind, Found, Hit, path, text};
 use rustix::fs::OFlags;
 
 use super::{
-    Refused, Workspace,
-    place::{Place, open},
+    Workspace, WorkspaceError,
     read::joined,
+    resolve::{ResolvedPath, open},
 };
 
-/// Longest text that is looked for, bytes.
-const MAX_QUERY: usize = 200;
-/// Most hits in one answer, and most of them in one file.
-const MAX_HITS: (usize, usize) = (200, 5);
-/// Longest part of a line that is shown, bytes, and how much of it stands before what was found.
-const MAX_LINE: (usize, usize) = (300, 80);
-/// Larger files are found by their names alone, bytes.
-const MAX_FILE: u64 = 4 * 1024 * 1024;
+/// Longest search text, bytes.
+const MAX_QUERY_BYTES: usize = 200;
+/// Most hits in one answer.
+const MAX_HITS: usize = 200;
+/// Most hits in one file.
+const MAX_HITS_PER_FILE: usize = 5;
+/// Longest part of a line that is shown, bytes.
+const MAX_LINE_BYTES: usize = 300;
+/// Most of that part that may precede the match, bytes.
+const MAX_LEAD_BYTES: usize = 80;
+/// Largest file that is searched, bytes; larger ones are found only by name.
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// Deepest folder that is entered.
 const MAX_DEPTH: usize = 32;
-/// How long it may take: the Board does not wait much longer.
-const TIME: Duration = Duration::from_secs(5);
-/// Memory that one line may take, bytes.
-const MAX_MEMORY: usize = 4 * 1024 * 1024;
+/// How long a search may take: the Board does not wait much longer.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Memory that a single line may take, bytes.
+const MAX_LINE_MEMORY_BYTES: usize = 4 * 1024 * 1024;
 
-/// A search under way.
+/// A search in progress.
 struct Search {
     matcher: RegexMatcher,
     searcher: Searcher,
@@ -42,29 +46,32 @@ struct Search {
 }
 
 impl Workspace {
-    /// Files and folders whose names hold `query`, and lines of files that do; names before lines in each folder.
-    pub fn search(&self, query: &str) -> Result<Found, Refused> {
+    /// Files and folders whose names contain `query`, and lines of files that do; in each folder, names come before
+    /// lines.
+    pub fn search(&self, query: &str) -> Result<Found, WorkspaceError> {
         let query = query.trim();
-        if query.is_empty() || query.len() > MAX_QUERY || query.contains(['\n', '\r', '\0']) {
-            return Err(Refused::Name(format!("what is looked for has 1 to {MAX_QUERY} bytes, on one line")));
+        if query.is_empty() || query.len() > MAX_QUERY_BYTES || query.contains(['\n', '\r', '\0']) {
+            return Err(WorkspaceError::Name(format!(
+                "the search text must have 1 to {MAX_QUERY_BYTES} bytes, on one line"
+            )));
         }
         let mut builder = RegexMatcherBuilder::new();
         builder.case_insensitive(true).fixed_strings(true).line_terminator(Some(b'\n'));
-        let matcher = builder.build(query).map_err(|error| Refused::Name(error.to_string()))?;
+        let matcher = builder.build(query).map_err(|error| WorkspaceError::Name(error.to_string()))?;
         let searcher = SearcherBuilder::new()
             .line_number(true)
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
-            .heap_limit(Some(MAX_MEMORY))
+            .heap_limit(Some(MAX_LINE_MEMORY_BYTES))
             .build();
-        let mut search = Search { matcher, searcher, until: Instant::now() + TIME, found: Found::default() };
+        let mut search = Search { matcher, searcher, until: Instant::now() + SEARCH_TIMEOUT, found: Found::default() };
         let root = self.root()?;
         let mut folders = vec![(String::new(), 0)];
         while let Some((way, depth)) = folders.pop() {
             if search.is_over() {
                 break;
             }
-            // Gone or closed meanwhile: nothing of it is found.
+            // Gone or closed in the meantime: nothing in it is found.
             let Ok(folder) = open(&root, &way, OFlags::RDONLY | OFlags::DIRECTORY) else { continue };
             let Ok(names) = self.names(&folder, &way) else { continue };
             let mut below = Vec::new();
@@ -92,7 +99,7 @@ impl Workspace {
 
 impl Search {
     fn is_over(&self) -> bool {
-        self.found.hits.len() >= MAX_HITS.0 || Instant::now() >= self.until
+        self.found.hits.len() >= MAX_HITS || Instant::now() >= self.until
     }
 
     fn name(&mut self, path: &str, name: &str, kind: EntryKind) {
@@ -103,16 +110,16 @@ impl Search {
 
     fn file(&mut self, folder: &OwnedFd, name: &str, path: &str) {
         let Some((file, size)) = plain(folder, name) else { return };
-        if size > MAX_FILE {
+        if size > MAX_FILE_BYTES {
             return;
         }
-        let (matcher, most, mut hits) = (self.matcher.clone(), MAX_HITS.1, Vec::new());
+        let (matcher, most, mut hits) = (self.matcher.clone(), MAX_HITS_PER_FILE, Vec::new());
         let sink = sinks::Lossy(|number, line| {
             hits.push((number, line.trim_end_matches(['\n', '\r']).to_owned()));
             Ok(hits.len() < most)
         });
-        // A file that cannot be read further has told what it could.
-        let _ = self.searcher.search_reader(&matcher, Timed { file, until: self.until }, sink);
+        // A file that cannot be read to the end has still reported some matches.
+        let _ = self.searcher.search_reader(&matcher, TimedReader { file, until: self.until }, sink);
         self.found.cut |= hits.len() == most;
         for (number, line) in hits {
             let text = Some(self.around(&line));
@@ -120,15 +127,15 @@ impl Search {
         }
     }
 
-    /// The part of a line that shows what was found.
+    /// The part of a line around the match.
     fn around(&self, line: &str) -> String {
         let at = self.place(line.as_bytes()).unwrap_or(0);
-        let mut from = at.saturating_sub(MAX_LINE.1);
+        let mut from = at.saturating_sub(MAX_LEAD_BYTES);
         while !line.is_char_boundary(from) {
             from -= 1;
         }
         let before = if from > 0 { "…" } else { "" };
-        let shown = text::head(&line[from..], MAX_LINE.0);
+        let shown = text::head(&line[from..], MAX_LINE_BYTES);
         let after = if from + shown.len() < line.len() { "…" } else { "" };
         format!("{before}{shown}{after}")
     }
@@ -141,17 +148,17 @@ impl Search {
 
 fn plain(folder: &OwnedFd, name: &str) -> Option<(File, u64)> {
     let folder = open(folder, "", OFlags::PATH | OFlags::DIRECTORY).ok()?;
-    let (file, stat) = Place { folder, name }.file().ok()??;
+    let (file, stat) = ResolvedPath { folder, name }.file().ok()??;
     Some((file, u64::try_from(stat.st_size).unwrap_or(0)))
 }
 
-/// Reads no longer than the search may take.
-struct Timed {
+/// A reader that fails once the search's time is over.
+struct TimedReader {
     file: File,
     until: Instant,
 }
 
-impl Read for Timed {
+impl Read for TimedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if Instant::now() >= self.until {
             return Err(io::Error::other("it took too long"));

@@ -1,4 +1,4 @@
-//! Changes on the disk, whoever made them, told within a moment.
+//! Watches for changes on disk, whoever made them, and reports them within a moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,31 +20,31 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Refused, Workspace,
-    changes::Changed,
+    Workspace, WorkspaceError,
+    changes::FileChange,
     hidden::is_own,
-    place::{open, told},
-    versions::Stamp,
+    resolve::{open, told},
+    version_cache::FileStamp,
 };
 
-/// Editors write a file in several steps; what comes within this time is one change.
-const SETTLE: Duration = Duration::from_millis(100);
-/// Whether everything is still watched is looked at this often; where the system cannot tell of changes (no watches
-/// left, network folders), so are all files.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// Rings that may wait; when more come, everything is looked at.
-const RINGS: usize = 4_096;
-/// Files that are watched. More are not a workspace.
-const MOST: usize = 200_000;
+/// Editors write a file in several steps; events within this time count as one change.
+const DEBOUNCE_TIME: Duration = Duration::from_millis(100);
+/// How often to check whether everything is still watched; where the system cannot report changes (no watches left,
+/// network folders), all files are checked as well.
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
+/// Events that may be queued; if more arrive, everything is checked.
+const MAX_QUEUED_EVENTS: usize = 4_096;
+/// Most files that are watched: more are not a workspace.
+const MAX_WATCHED_FILES: usize = 200_000;
 
-/// The files as they were seen last, by path.
+/// The files as they were last seen, by path.
 #[derive(Default)]
-struct Seen(BTreeMap<String, (Stamp, Option<String>)>);
+struct SeenFiles(BTreeMap<String, (FileStamp, Option<String>)>);
 
-/// When nobody looks any more, nothing is told any more.
-struct Left<'a>(&'a Workspace);
+/// Ends the promise that every change is reported when the watcher ends.
+struct UnfollowOnDrop<'a>(&'a Workspace);
 
-impl Drop for Left<'_> {
+impl Drop for UnfollowOnDrop<'_> {
     fn drop(&mut self) {
         self.0.shared.changes.followed.send_replace(false);
     }
@@ -52,32 +52,32 @@ impl Drop for Left<'_> {
 
 /// What may have changed.
 #[derive(Default)]
-struct Dirty {
+struct ChangedPaths {
     paths: BTreeSet<String>,
     all: bool,
 }
 
 impl Workspace {
-    /// Tells of every change of the files until `finish`.
+    /// Reports every change of the files until `finish`.
     pub async fn follow(self, finish: CancellationToken) {
-        let _left = Left(&self);
-        let (rang, mut rings) = mpsc::channel::<String>(RINGS);
+        let _left = UnfollowOnDrop(&self);
+        let (rang, mut rings) = mpsc::channel::<String>(MAX_QUEUED_EVENTS);
         let missed = Arc::new(AtomicBool::new(false));
         let mut watched = self.watch(rang.clone(), missed.clone());
-        let mut seen = Seen::default();
-        // What is there now is no news.
+        let mut seen = SeenFiles::default();
+        // Existing files are not changes.
         let mut first = true;
-        let mut look = interval(LOOK_AGAIN);
+        let mut look = interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let mut dirty = Dirty { all: first, ..Dirty::default() };
+            let mut dirty = ChangedPaths { all: first, ..ChangedPaths::default() };
             tokio::select! {
                 biased;
                 () = finish.cancelled() => return,
                 () = std::future::ready(()), if first => {}
                 path = rings.recv() => {
                     dirty.paths.extend(path);
-                    sleep(SETTLE).await;
+                    sleep(DEBOUNCE_TIME).await;
                 }
                 _ = look.tick() => {
                     if watched.as_ref().is_none_or(|(_, root)| Some(*root) != self.identity()) {
@@ -106,12 +106,12 @@ impl Workspace {
         }
     }
 
-    /// Which folder the root is.
+    /// The root folder's inode.
     fn identity(&self) -> Option<u64> {
-        Some(Stamp::of(&rustix::fs::fstat(&self.root().ok()?).ok()?).inode)
+        Some(FileStamp::of(&rustix::fs::fstat(&self.root().ok()?).ok()?).inode)
     }
 
-    /// Rings with the path of whatever may have changed.
+    /// Sends the path of whatever may have changed.
     fn watch(&self, rang: mpsc::Sender<String>, missed: Arc<AtomicBool>) -> Option<(notify::RecommendedWatcher, u64)> {
         let root = self.root.canonicalize().ok()?;
         let below = root.clone();
@@ -120,7 +120,7 @@ impl Workspace {
                 missed.store(true, Ordering::Release);
                 return;
             };
-            // Reading is no change.
+            // Reads are not changes.
             if matches!(event.kind, EventKind::Access(kind) if !matches!(kind, AccessKind::Close(notify::event::AccessMode::Write)))
             {
                 return;
@@ -141,7 +141,10 @@ impl Workspace {
         match started {
             Ok(watcher) => Some((watcher, inode)),
             Err(error) => {
-                tracing::warn!("changes in the workspace are noticed only every {} s: {error}", LOOK_AGAIN.as_secs());
+                tracing::warn!(
+                    "changes in the workspace are noticed only every {} s: {error}",
+                    POLL_INTERVAL.as_secs()
+                );
                 None
             }
         }
@@ -155,20 +158,20 @@ fn way(root: &PathBuf, path: &std::path::Path) -> Option<String> {
     (!hidden && protocol::path::folder(way).is_ok()).then(|| way.to_owned())
 }
 
-impl Seen {
-    /// Looks at what may have changed; nothing is news at `first`.
-    fn look(&mut self, workspace: &Workspace, dirty: &Dirty, first: bool) -> Vec<Changed> {
+impl SeenFiles {
+    /// Checks what may have changed; at `first`, nothing counts as a change.
+    fn look(&mut self, workspace: &Workspace, dirty: &ChangedPaths, first: bool) -> Vec<FileChange> {
         let mut changes = Vec::new();
         let whole = BTreeSet::from([String::new()]);
         let mut over = "";
         for path in if dirty.all { &whole } else { &dirty.paths } {
-            // Below a folder that was just looked at nothing is new.
+            // Paths below a folder that was just checked are covered.
             if !over.is_empty() && path.strip_prefix(over).is_some_and(|rest| rest.starts_with('/')) {
                 continue;
             }
             let mut found = BTreeMap::new();
             let looked = find(workspace, path, &mut found);
-            if let Err(Refused::Disk(error)) = &looked {
+            if let Err(WorkspaceError::Disk(error)) = &looked {
                 tracing::debug!(path, "a changed file cannot be looked at: {error}");
                 continue;
             }
@@ -179,7 +182,7 @@ impl Seen {
             for gone in known.iter().filter(|known| !found.contains_key(*known)) {
                 self.0.remove(gone);
                 let by = workspace.shared.attribution.whose(gone, None);
-                changes.push(Changed { path: gone.clone(), hash: None, size: 0, mtime: None, by });
+                changes.push(FileChange { path: gone.clone(), hash: None, size: 0, mtime: None, by });
             }
             for (path, stamp) in found {
                 let before = self.0.get(&path);
@@ -195,7 +198,7 @@ impl Seen {
                 self.0.insert(path.clone(), (stamp, Some(hash.clone())));
                 if !same {
                     let by = workspace.shared.attribution.whose(&path, Some(&hash));
-                    changes.push(Changed { path, hash: Some(hash), size, mtime: Some(stamp.mtime()), by });
+                    changes.push(FileChange { path, hash: Some(hash), size, mtime: Some(stamp.mtime()), by });
                 }
             }
         }
@@ -215,16 +218,16 @@ impl Seen {
 }
 
 impl Workspace {
-    /// What a file that changed is now.
-    fn hashed(&self, path: &str) -> Option<(String, u64, Stamp)> {
+    /// The current state of a file that changed.
+    fn hashed(&self, path: &str) -> Option<(String, u64, FileStamp)> {
         let (mut file, stat) = self.place(path).ok()?.file().ok()??;
         let (hash, size) = self.version(path, &mut file, &stat).ok()?;
-        Some((hash, size, Stamp::of(&stat)))
+        Some((hash, size, FileStamp::of(&stat)))
     }
 }
 
-/// Whether a file is still what was seen of it.
-pub(super) fn stands(workspace: &Workspace, change: &Changed) -> bool {
+/// Whether a file is still in the state that a change reports.
+pub(super) fn stands(workspace: &Workspace, change: &FileChange) -> bool {
     let mut found = BTreeMap::new();
     if find(workspace, &change.path, &mut found).is_err() {
         return true;
@@ -235,19 +238,23 @@ pub(super) fn stands(workspace: &Workspace, change: &Changed) -> bool {
     }
 }
 
-/// The files at and below `path`; whether it is a folder.
-pub(super) fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<String, Stamp>) -> Result<bool, Refused> {
+/// Finds the files at and below `path`; returns whether it is a folder.
+pub(super) fn find(
+    workspace: &Workspace,
+    path: &str,
+    found: &mut BTreeMap<String, FileStamp>,
+) -> Result<bool, WorkspaceError> {
     let root = workspace.root()?;
     if !path.is_empty() {
         let looked = match workspace.place(path) {
-            Err(Refused::Missing | Refused::NoFolder | Refused::Outside) => return Ok(false),
+            Err(WorkspaceError::Missing | WorkspaceError::NoFolder | WorkspaceError::Outside) => return Ok(false),
             placed => placed?,
         };
         match rustix::fs::statat(&looked.folder, looked.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {}
                 FileType::RegularFile => {
-                    found.insert(path.to_owned(), Stamp::of(&stat));
+                    found.insert(path.to_owned(), FileStamp::of(&stat));
                     return Ok(false);
                 }
                 _ => return Ok(false),
@@ -260,7 +267,7 @@ pub(super) fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<Strin
     while let Some(way) = folders.pop() {
         let folder = match open(&root, &way, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(folder) => folder,
-            // Gone meanwhile, or closed to us: what was below it is not there for anybody here.
+            // Gone or closed in the meantime: for us, nothing is below it.
             Err(_) => continue,
         };
         let Ok(entries) = Dir::read_from(&folder) else { continue };
@@ -273,8 +280,8 @@ pub(super) fn find(workspace: &Workspace, path: &str, found: &mut BTreeMap<Strin
             let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => folders.push(below),
-                FileType::RegularFile if found.len() < MOST => {
-                    found.insert(below, Stamp::of(&stat));
+                FileType::RegularFile if found.len() < MAX_WATCHED_FILES => {
+                    found.insert(below, FileStamp::of(&stat));
                 }
                 _ => {}
             }
@@ -290,17 +297,17 @@ mod tests {
     use super::*;
     use crate::{
         home::Home,
-        workspace::{By, hex},
+        workspace::{Author, hex},
     };
 
-    struct Desk {
+    struct Fixture {
         _folder: tempfile::TempDir,
         root: PathBuf,
         workspace: Workspace,
         finish: CancellationToken,
     }
 
-    impl Desk {
+    impl Fixture {
         async fn new(before: &[(&str, &str)]) -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let home = Home::at(folder.path());
@@ -310,29 +317,29 @@ mod tests {
             }
             let (workspace, finish) = (Workspace::open(&home), CancellationToken::new());
             tokio::spawn(workspace.clone().follow(finish.clone()));
-            let desk = Self { root: home.workspace(), _folder: folder, workspace, finish };
-            // It follows when a first change is told.
-            let mut heard = desk.workspace.listen();
+            let fixture = Self { root: home.workspace(), _folder: folder, workspace, finish };
+            // The watcher is ready once a first change is reported.
+            let mut heard = fixture.workspace.listen();
             loop {
-                fs::write(desk.root.join("ready"), heard.len().to_string()).expect("written");
+                fs::write(fixture.root.join("ready"), heard.len().to_string()).expect("written");
                 let told = tokio::time::timeout(Duration::from_millis(500), heard.recv()).await;
                 if told.is_ok() {
                     break;
                 }
-                fs::remove_file(desk.root.join("ready")).expect("removed");
+                fs::remove_file(fixture.root.join("ready")).expect("removed");
             }
-            sleep(SETTLE * 3).await;
-            desk.workspace.take_news(usize::MAX);
-            desk
+            sleep(DEBOUNCE_TIME * 3).await;
+            fixture.workspace.take_changes(usize::MAX);
+            fixture
         }
 
-        /// The changes of these paths, waited for.
-        async fn told(&self, paths: &[&str]) -> BTreeMap<String, (Option<String>, By)> {
-            let mut bell = self.workspace.news_bell();
+        /// Waits for the changes of these paths.
+        async fn told(&self, paths: &[&str]) -> BTreeMap<String, (Option<String>, Author)> {
+            let mut bell = self.workspace.changes_bell();
             let mut all = BTreeMap::new();
             let gather = async {
                 while !paths.iter().all(|path| all.contains_key(*path)) {
-                    all.extend(self.workspace.take_news(100).into_iter().map(|one| (one.path, (one.hash, one.by))));
+                    all.extend(self.workspace.take_changes(100).into_iter().map(|one| (one.path, (one.hash, one.by))));
                     let _ = tokio::time::timeout(Duration::from_millis(50), bell.changed()).await;
                 }
             };
@@ -341,7 +348,7 @@ mod tests {
         }
     }
 
-    impl Drop for Desk {
+    impl Drop for Fixture {
         fn drop(&mut self) {
             self.finish.cancel();
         }
@@ -349,38 +356,38 @@ mod tests {
 
     #[tokio::test]
     async fn every_change_is_told_with_whose_it_is() {
-        let desk = Desk::new(&[("old.md", "old"), ("gone.md", "x")]).await;
-        fs::write(desk.root.join("old.md"), "new").expect("written");
-        fs::remove_file(desk.root.join("gone.md")).expect("removed");
-        desk.workspace.put("board.md", None, b"board", By::Board).expect("written");
-        desk.workspace.put("agent.md", None, b"agent", By::Agent).expect("written");
-        let told = desk.told(&["old.md", "gone.md", "board.md", "agent.md"]).await;
-        assert_eq!(told["old.md"], (Some(hex(b"new")), By::File));
-        assert_eq!(told["gone.md"], (None, By::File));
-        assert_eq!(told["board.md"], (Some(hex(b"board")), By::Board));
-        assert_eq!(told["agent.md"], (Some(hex(b"agent")), By::Agent));
+        let fixture = Fixture::new(&[("old.md", "old"), ("gone.md", "x")]).await;
+        fs::write(fixture.root.join("old.md"), "new").expect("written");
+        fs::remove_file(fixture.root.join("gone.md")).expect("removed");
+        fixture.workspace.put("board.md", None, b"board", Author::Board).expect("written");
+        fixture.workspace.put("agent.md", None, b"agent", Author::Agent).expect("written");
+        let told = fixture.told(&["old.md", "gone.md", "board.md", "agent.md"]).await;
+        assert_eq!(told["old.md"], (Some(hex(b"new")), Author::File));
+        assert_eq!(told["gone.md"], (None, Author::File));
+        assert_eq!(told["board.md"], (Some(hex(b"board")), Author::Board));
+        assert_eq!(told["agent.md"], (Some(hex(b"agent")), Author::Agent));
         assert_eq!(told.len(), 4, "no drafts: {told:?}");
     }
 
     #[tokio::test]
     async fn folders_that_come_and_go_bring_and_take_their_files() {
-        let desk = Desk::new(&[]).await;
-        let elsewhere = desk.root.parent().expect("a home").join("elsewhere");
+        let fixture = Fixture::new(&[]).await;
+        let elsewhere = fixture.root.parent().expect("a home").join("elsewhere");
         fs::create_dir_all(elsewhere.join("deep")).expect("made");
         fs::write(elsewhere.join("a.md"), "a").expect("written");
         fs::write(elsewhere.join("deep/b.md"), "b").expect("written");
-        fs::rename(&elsewhere, desk.root.join("came")).expect("moved");
-        let told = desk.told(&["came/a.md", "came/deep/b.md"]).await;
-        assert_eq!(told["came/deep/b.md"], (Some(hex(b"b")), By::File));
-        fs::create_dir_all(desk.root.join("x/y/z")).expect("made");
-        fs::write(desk.root.join("x/y/z/c.md"), "c").expect("written");
-        desk.told(&["x/y/z/c.md"]).await;
-        fs::write(desk.root.join("x/y/z/c.md"), "c c").expect("written");
-        let told = desk.told(&["x/y/z/c.md"]).await;
+        fs::rename(&elsewhere, fixture.root.join("came")).expect("moved");
+        let told = fixture.told(&["came/a.md", "came/deep/b.md"]).await;
+        assert_eq!(told["came/deep/b.md"], (Some(hex(b"b")), Author::File));
+        fs::create_dir_all(fixture.root.join("x/y/z")).expect("made");
+        fs::write(fixture.root.join("x/y/z/c.md"), "c").expect("written");
+        fixture.told(&["x/y/z/c.md"]).await;
+        fs::write(fixture.root.join("x/y/z/c.md"), "c c").expect("written");
+        let told = fixture.told(&["x/y/z/c.md"]).await;
         assert_eq!(told["x/y/z/c.md"].0, Some(hex(b"c c")));
-        fs::rename(desk.root.join("came"), &elsewhere).expect("moved");
-        let told = desk.told(&["came/a.md", "came/deep/b.md"]).await;
-        assert_eq!(told["came/a.md"], (None, By::File));
+        fs::rename(fixture.root.join("came"), &elsewhere).expect("moved");
+        let told = fixture.told(&["came/a.md", "came/deep/b.md"]).await;
+        assert_eq!(told["came/a.md"], (None, Author::File));
     }
 
     #[test]
@@ -393,7 +400,7 @@ mod tests {
         write("same.md", "same");
         write("other.md", "1");
         write("gone.md", "x");
-        let (mut seen, all) = (Seen::default(), Dirty { all: true, ..Dirty::default() });
+        let (mut seen, all) = (SeenFiles::default(), ChangedPaths { all: true, ..ChangedPaths::default() });
         assert_eq!(seen.look(&workspace, &all, true), []);
         write("other.md", "22");
         write("new.md", "n");

@@ -1,20 +1,24 @@
-//! How commands end: by themselves, by stop, by time-out, and with the daemon.
+//! How commands end: by themselves, by a stop, by a timeout, and with the daemon.
 
 use std::time::{Duration, Instant};
 
-use daemon_agent::hold::{Command, Held, Kin, Options};
+use daemon_agent::hold::{Ancestry, CommandSpec, HoldOptions, SupervisedCommand};
 use serde_json::json;
 
 use crate::machine::{DAEMON, Machine, alive, until};
 
-/// Processes in every disguise: a child, one in a session of its own, one whose parents are gone.
+/// Processes in every disguise: a child, one in a session of its own, and one whose parents are gone.
 const FAMILY: &str = "sleep 1000 & echo $! >> pids.new
     setsid sh -c 'echo $$ >> pids.new; sleep 1000; true' &
     (setsid sh -c '(sh -c \"echo \\$\\$ >> pids.new; sleep 1000; true\" &)' &)
     while [ $(wc -l < pids.new) -lt 3 ]; do sleep 0.01; done; mv pids.new pids";
 
-/// Stops the task as soon as `file` is there; says how long the call took after that.
-async fn stopped(machine: &Machine, command: &str, file: &str) -> (daemon_agent::tools::Outcome, Vec<u32>, Duration) {
+/// Stops the task as soon as `file` exists; also returns how long the call took after that.
+async fn stopped(
+    machine: &Machine,
+    command: &str,
+    file: &str,
+) -> (daemon_agent::tools::ToolOutcome, Vec<u32>, Duration) {
     let stopping = async {
         let pids = machine.pids(file).await;
         machine.stop.cancel();
@@ -47,7 +51,7 @@ async fn those_that_ignore_it_are_killed() {
 #[tokio::test]
 async fn a_thousand_processes_and_one_that_always_forks_are_gone_in_time() {
     let machine = Machine::new();
-    // Ten by ten by ten, deaf to TERM; and one that lives on only in children of children.
+    // Ten times ten times ten processes that ignore TERM, and one that lives on only in its descendants.
     std::fs::write(machine.at("space/tree"), "#!/bin/sh\ntrap '' TERM\n[ $1 = 0 ] || for i in 0 1 2 3 4 5 6 7 8 9; do sh ./tree $(($1 - 1)) & done\necho $$ >> all\nsleep 300 & wait\nwhile :; do sleep 300; done\n")
         .expect("written");
     std::fs::write(machine.at("space/comet"), "trap '' TERM\nsh ./comet &\n").expect("written");
@@ -100,21 +104,21 @@ async fn a_command_that_closes_its_output_is_waited_for() {
 async fn a_call_that_is_dropped_takes_its_processes_along() {
     let machine = Machine::new();
     let command = format!("{FAMILY}; sleep 1000");
-    // While it runs: when this is known, the call is dropped.
+    // While it runs: once this is known, the call is dropped.
     let looked = async {
         let pids = machine.pids("pids").await;
-        assert!(pids.iter().all(|pid| matches!(Kin::of(*pid as i32), Kin::Descendant | Kin::Apart)));
+        assert!(pids.iter().all(|pid| matches!(Ancestry::of(*pid as i32), Ancestry::Descendant | Ancestry::Apart)));
         pids
     };
     let pids = tokio::select! {
         outcome = machine.shell(&command) => panic!("{}", outcome.result),
         pids = looked => pids,
     };
-    assert_eq!(Kin::of(1), Kin::Stranger);
+    assert_eq!(Ancestry::of(1), Ancestry::Stranger);
     until(Duration::from_secs(5), || pids.iter().all(|pid| !alive(*pid))).await;
 }
 
-/// A supervisor whose other end is a process that can be killed: a daemon in all that matters to it.
+/// A supervisor whose other end is a process that can be killed: to the supervisor, it is a daemon.
 #[tokio::test]
 async fn when_the_daemon_is_killed_everything_ends_and_the_private_folder_goes() {
     let machine = Machine::new();
@@ -145,13 +149,14 @@ async fn when_the_daemon_is_killed_everything_ends_and_the_private_folder_goes()
 #[tokio::test]
 async fn when_the_supervisor_is_killed_the_daemon_ends_what_is_left() {
     let machine = Machine::new();
-    let options = Options {
+    let options = HoldOptions {
         cwd: Some(machine.at("space")),
         argv: ["sh", "-c", "sleep 1000 & echo $! $PPID > pids; sleep 1000"].map(Into::into).to_vec(),
-        ..Options::default()
+        ..HoldOptions::default()
     };
     let env = vec![("PATH".into(), std::env::var_os("PATH").expect("a PATH"))];
-    let (mut held, _output) = Held::start(Command { supervisor: DAEMON.into(), options, env }).await.expect("started");
+    let (mut held, _output) =
+        SupervisedCommand::start(CommandSpec { supervisor: DAEMON.into(), options, env }).await.expect("started");
     let pids = machine.pids("pids").await;
     assert!(std::process::Command::new("kill").args(["-9", &pids[1].to_string()]).status().expect("ran").success());
     let ended = held.ended().await;
@@ -162,23 +167,23 @@ async fn when_the_supervisor_is_killed_the_daemon_ends_what_is_left() {
 #[tokio::test]
 async fn when_the_supervisor_is_killed_nothing_hides_from_the_daemon() {
     let machine = Machine::new();
-    // In a session of its own, without the command's environment, and its parent is gone.
+    // In a session of its own, without the command's environment, and without its parent.
     let hidden = "echo $$ > hidden.new; mv hidden.new hidden; sleep 1000; sleep 1000";
     let line = format!("(setsid env -i sh -c '{hidden}' &); echo $PPID > supervisor; sleep 1000");
-    let options = Options {
+    let options = HoldOptions {
         cwd: Some(machine.at("space")),
         argv: ["sh", "-c", &line].map(Into::into).to_vec(),
-        ..Options::default()
+        ..HoldOptions::default()
     };
     let env: Vec<_> = vec![("PATH".into(), std::env::var_os("PATH").expect("a PATH"))];
-    let command = Command { supervisor: DAEMON.into(), options, env };
-    let (mut held, _output) = Held::start(command.clone()).await.expect("started");
+    let command = CommandSpec { supervisor: DAEMON.into(), options, env };
+    let (mut held, _output) = SupervisedCommand::start(command.clone()).await.expect("started");
     let hidden = machine.pids("hidden").await;
     let supervisor = machine.pids("supervisor").await[0].to_string();
-    // Another command goes on meanwhile.
-    let mut other = Command { options: Options { cwd: None, ..command.options.clone() }, ..command };
+    // Another command continues meanwhile.
+    let mut other = CommandSpec { options: HoldOptions { cwd: None, ..command.options.clone() }, ..command };
     other.options.argv = ["sleep", "1000"].map(Into::into).to_vec();
-    let (mut other, _output) = Held::start(other).await.expect("started");
+    let (mut other, _output) = SupervisedCommand::start(other).await.expect("started");
     assert!(std::process::Command::new("kill").args(["-9", &supervisor]).status().expect("ran").success());
     let ended = held.ended().await;
     assert!(ended.killed >= 3 && ended.left == 0, "{ended:?}");

@@ -8,12 +8,12 @@ use std::{
 };
 
 use daemon_agent::{
-    artifacts::Shelf,
+    artifacts::Collector,
     clock::Clock,
     config::{Agent, Config, Timeouts, toolset},
     home::Home,
     report::Sink,
-    tools::{Outcome, ToolContext, Toolbox},
+    tools::{ToolContext, ToolOutcome, Toolbox},
     workspace::Workspace,
 };
 use protocol::{AgentStreamEvent, Limits, Mode, TaskId};
@@ -28,7 +28,7 @@ pub struct Machine {
     root: TempDir,
     pub stop: CancellationToken,
     pub task: TaskId,
-    /// What was streamed of commands' output.
+    /// Command output that was streamed.
     pub streamed: Arc<Mutex<String>>,
     pub tools: Toolbox,
 }
@@ -38,9 +38,9 @@ impl Machine {
         Self::with_space("space")
     }
 
-    /// A machine whose agent works in this folder of it.
+    /// A machine whose agent works in this folder.
     pub fn with_space(space: &str) -> Self {
-        // As the daemon does: whatever the tools need of /proc has to work then too.
+        // As in the daemon: whatever the tools need of /proc has to work then too.
         daemon_agent::sandbox::keep_memory_private().expect("allowed for every process");
         let root = tempfile::tempdir().expect("a folder");
         for folder in
@@ -62,7 +62,7 @@ impl Machine {
             max_tokens: None,
             context_window: None,
             mode: Mode::AlwaysExecute,
-            tools: toolset::ALL.iter().map(|tool| (*tool).to_owned()).collect(),
+            tools: toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             spaces: vec![space],
             reach: std::sync::Arc::default(),
             env: vec!["CARGO_MANIFEST_DIR".into()],
@@ -84,11 +84,11 @@ impl Machine {
         let stop = CancellationToken::new();
         let task = TaskId::new(1_700_000_000_000);
         let home = Home::at(root.path().join("home"));
-        let shelf = Shelf::new(home.clone(), task.clone(), Clock::system(), sink.clone(), &stop);
+        let collector = Collector::new(home.clone(), task.clone(), Clock::system(), sink.clone(), &stop);
         let context = ToolContext {
             workspace: Workspace::open(&home),
             home,
-            shelf,
+            collector,
             agent: Arc::new(agent),
             config: Arc::new(Config::default()),
             task_id: task.clone(),
@@ -104,15 +104,15 @@ impl Machine {
         self.root.path().join(path)
     }
 
-    /// What a file of the space says by now; waits until it says something.
+    /// The content of a file in the space; waits until there is some.
     pub async fn said(&self, file: &str) -> String {
         let path = self.at("space").join(file);
         until(Duration::from_secs(10), || std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n'))).await;
         std::fs::read_to_string(path).expect("there").trim().to_owned()
     }
 
-    /// The process ids that running commands wrote into a file of the space, as the machine numbers them: in a process
-    /// namespace a command knows others.
+    /// The process ids that running commands wrote into a file of the space, as the machine numbers them: inside a
+    /// process namespace a command sees others.
     pub async fn pids(&self, file: &str) -> Vec<u32> {
         let said = self.said(file).await;
         let said: Vec<u32> = said.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect();
@@ -120,11 +120,11 @@ impl Machine {
         loop {
             let numbers: HashMap<u32, u32> = self.living().into_iter().map(|pid| (own_number(pid), pid)).collect();
             let found: Vec<u32> = said.iter().filter_map(|pid| numbers.get(pid).copied()).collect();
-            // Nothing of this task: it was started otherwise, and numbered by the machine.
+            // Not of this task: it was started otherwise, and has the machine's process id.
             if numbers.is_empty() {
                 return said;
             }
-            // One that starts a program at this moment shows nothing of itself.
+            // A process that is just being executed shows nothing of itself.
             if found.len() == said.len() {
                 return found;
             }
@@ -133,7 +133,7 @@ impl Machine {
         }
     }
 
-    /// The processes of commands of this machine's task that live.
+    /// The living processes of commands of this machine's task.
     pub fn living(&self) -> Vec<u32> {
         let mark = format!("OPENVIBER_TASK_ID={}", self.task);
         let all = std::fs::read_dir("/proc").expect("mounted").flatten();
@@ -145,47 +145,47 @@ impl Machine {
         pids.filter(ours).filter(|pid| alive(*pid) && !is_supervisor(*pid)).collect()
     }
 
-    pub async fn call(&self, tool: &str, args: Value) -> Outcome {
+    pub async fn call(&self, tool: &str, args: Value) -> ToolOutcome {
         self.tools.call("call_1", tool, &args).await
     }
 
-    pub async fn shell(&self, command: &str) -> Outcome {
+    pub async fn shell(&self, command: &str) -> ToolOutcome {
         self.call("shell", json!({ "command": command })).await
     }
 }
 
-/// What a file tool answered, which must be good.
-pub fn good(outcome: Outcome) -> String {
+/// A file tool's answer, which must be a success.
+pub fn good(outcome: ToolOutcome) -> String {
     assert!(outcome.ok, "{}", outcome.result);
     outcome.result.as_str().expect("text").to_owned()
 }
 
-/// What a file tool complained about.
-pub fn bad(outcome: Outcome) -> String {
+/// A file tool's error message.
+pub fn bad(outcome: ToolOutcome) -> String {
     assert!(!outcome.ok, "{}", outcome.result);
     outcome.result.as_str().expect("text").to_owned()
 }
 
-/// The number that a process knows itself by.
+/// The process id that a process sees for itself.
 fn own_number(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok()).unwrap_or(pid)
 }
 
-/// A supervisor, or the first process of a command's namespace, has the command's environment too.
+/// Whether a process is a supervisor, or the first in a command's namespace: these have the command's environment too.
 fn is_supervisor(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.starts_with(b"daemon-agent\0hold\0")
 }
 
-/// Whether a process lives: not gone, and not only waiting to be reaped.
+/// Whether a process is alive: neither gone nor waiting to be reaped.
 pub fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
 }
 
-/// Waits until something is so; fails when it does not happen in time.
+/// Waits until a condition holds; fails if it does not hold in time.
 pub async fn until(at_most: Duration, mut so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !so() {
@@ -194,7 +194,7 @@ pub async fn until(at_most: Duration, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// What confines commands here.
+/// The layers that confine commands here.
 pub fn layers() -> daemon_agent::sandbox::Layers {
     daemon_agent::confinement::look(Path::new(DAEMON)).layers
 }

@@ -52,7 +52,7 @@ async fn bad_arguments_are_named() {
 #[tokio::test]
 async fn a_command_writes_where_it_works_and_cannot_read_the_daemons_own() {
     if !crate::machine::layers().confine() {
-        // Nothing to hold to on such a kernel; the viber says so on every page.
+        // Such a kernel confines nothing; the viber says so on every page.
         return;
     }
     let machine = Machine::new();

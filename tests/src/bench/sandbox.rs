@@ -8,7 +8,7 @@ use std::{
 
 use daemon_agent::{
     confinement,
-    hold::{self, Held, Options},
+    hold::{self, HoldOptions, SupervisedCommand},
     sandbox::{Layers, Rules},
 };
 
@@ -29,17 +29,17 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let at = |place: &str| folder.path().join(place);
     let rules = Rules { home: at("home"), write: vec![at("space"), at("scratch")], ..Rules::default() };
     let found = confinement::look(&program("daemon-agent"));
-    let all = Options {
+    let all = HoldOptions {
         cwd: Some(at("space")),
         scratch: Some(at("scratch")),
         rules: Some(rules),
         layers: found.layers,
         require: true,
         argv: ["sh", "-c", "true"].map(Into::into).to_vec(),
-        ..Options::default()
+        ..HoldOptions::default()
     };
-    let landlock = Options { layers: Layers { namespaces: false, ..found.layers }, ..all.clone() };
-    let unconfined = Options { rules: None, ..all.clone() };
+    let landlock = HoldOptions { layers: Layers { namespaces: false, ..found.layers }, ..all.clone() };
+    let unconfined = HoldOptions { rules: None, ..all.clone() };
     let watch = Watch::machine();
     let (mut bare, mut whole, mut less, mut none) =
         (Latencies::default(), Latencies::default(), Latencies::default(), Latencies::default());
@@ -71,12 +71,12 @@ fn alone() -> std::time::Duration {
 }
 
 /// From the call to the answer that everything is over.
-async fn held(options: &Options) -> std::time::Duration {
+async fn held(options: &HoldOptions) -> std::time::Duration {
     let began = Instant::now();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let supervisor: PathBuf = program("daemon-agent");
-    let command = hold::Command { supervisor, options: options.clone(), env: vec![("PATH".into(), path)] };
-    let (mut held, output) = Held::start(command).await.expect("started");
+    let command = hold::CommandSpec { supervisor, options: options.clone(), env: vec![("PATH".into(), path)] };
+    let (mut held, output) = SupervisedCommand::start(command).await.expect("started");
     let ended = held.ended().await;
     drop(output);
     assert_eq!((ended.code, ended.killed, ended.left), (Some(0), 0, 0));

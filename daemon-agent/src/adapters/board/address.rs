@@ -1,10 +1,10 @@
-//! Where a Board is, and whether its address may be used: nothing secret travels in the clear off this machine.
+//! Where a Board is and whether its address may be used: no secret leaves this machine unencrypted.
 
 use std::net::IpAddr;
 
 use reqwest::Url;
 
-/// Checks a Board's address as a person wrote it; the address of its HTTP root.
+/// Checks a Board's address as a person typed it, and returns the address of its HTTP root.
 pub fn parse(text: &str, insecure: bool) -> Result<Url, String> {
     let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
     let http = match text.split_once("://") {

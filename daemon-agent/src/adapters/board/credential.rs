@@ -1,4 +1,4 @@
-//! Who this viber is on its Board: `state/credential` (0600), and how it gets there.
+//! This viber's identity at its Board: `state/credential` (0600), and how it is obtained.
 
 use std::{collections::BTreeMap, fmt, fs::File, io, path::Path, time::Duration};
 
@@ -13,20 +13,20 @@ use super::address;
 use crate::{
     artifacts::measure,
     home::{Home, open_plain, open_to_others, private_folder, read_plain, write_private},
-    mesh::Unfetched,
+    mesh::FetchError,
 };
 
-/// Longest a call of the Board may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Largest answer that is read: a task with all its history.
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
+/// Longest that a call to the Board may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest answer that is read: a task with its whole history.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
-/// What enrolment gave us.
+/// What enrolment returned.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Credential {
     pub viber_id: ViberId,
-    /// A bearer token: whoever has it is this viber.
+    /// A bearer token: whoever holds it is this viber.
     pub credential: String,
     pub board_url: String,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct Credential {
     pub name: Option<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The address is not encrypted and somebody said that this is so wanted.
+    /// The address is not encrypted, and a person allowed that explicitly.
     #[serde(default)]
     pub insecure: bool,
 }
@@ -49,8 +49,8 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What is told to the Board when joining.
-pub struct Joining<'a> {
+/// What the Board is told when this machine joins.
+pub struct JoinRequest<'a> {
     pub token: &'a str,
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
@@ -58,7 +58,7 @@ pub struct Joining<'a> {
 }
 
 impl Credential {
-    /// Reads the credential; `None` when this home has not joined a Board. One that others can read is refused.
+    /// Reads the credential; `None` if this home has not joined a Board. A credential that others can read is refused.
     pub fn read(home: &Home) -> io::Result<Option<Self>> {
         let path = home.credential();
         let text = match read_plain(&path) {
@@ -75,7 +75,7 @@ impl Credential {
         serde_json::from_str(&text).map(Some).map_err(|error| damaged(&path, &error))
     }
 
-    /// Writes it, readable by nobody else.
+    /// Writes the credential so that only its owner can read it.
     pub fn write(&self, home: &Home) -> io::Result<()> {
         write_private(&home.credential(), &serde_json::to_vec_pretty(self)?)
     }
@@ -85,8 +85,8 @@ impl Credential {
         address::parse(&self.board_url, self.insecure)
     }
 
-    /// Gives the join token for a credential.
-    pub async fn join(board: &Url, joining: &Joining<'_>) -> Result<Self, String> {
+    /// Exchanges the join token for a credential.
+    pub async fn join(board: &Url, joining: &JoinRequest<'_>) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Joined {
@@ -110,7 +110,7 @@ impl Credential {
         let text = answer.text().await.map_err(|error| format!("the Board's answer broke off: {}", causes(&error)))?;
         match status {
             StatusCode::CREATED | StatusCode::OK => {}
-            StatusCode::UNAUTHORIZED => return Err("the Board does not take this join token: it was used, has expired or never was one. Make a new one on the Board.".to_owned()),
+            StatusCode::UNAUTHORIZED => return Err("the Board does not accept this join token: it was used, has expired or never existed. Create a new one on the Board.".to_owned()),
             status if status.is_redirection() => return Err(format!("{board} sends us elsewhere ({status}): use the Board's own address")),
             status => return Err(format!("the Board answered {status}: {}", protocol::text::head(text.trim(), 300))),
         }
@@ -128,28 +128,29 @@ impl Credential {
         })
     }
 
-    /// Fetches a file that came with a goal, unless it is there already; what arrives is verified before it has its name.
-    pub async fn carry(&self, attachment: &Attachment, place: &Path) -> Result<(), Unfetched> {
-        // What an earlier attempt's command left there may be anything.
+    /// Fetches a file that came with a goal, unless it is there already. What arrives is verified before it gets its
+    /// name.
+    pub async fn carry(&self, attachment: &Attachment, place: &Path) -> Result<(), FetchError> {
+        // A command of an earlier attempt may have left anything there.
         let there = open_plain(place, OFlags::empty()).ok().and_then(|file| measure(&file).ok());
         if there.is_some_and(|there| there.sha256 == attachment.sha256) {
             return Ok(());
         }
         let url =
-            address::join(&self.board().map_err(Unfetched::Never)?, &format!("api/daemon/blobs/{}", attachment.id));
-        let call = blob_client().map_err(Unfetched::Later)?.get(url).bearer_auth(&self.credential);
-        let mut answer = call.send().await.map_err(|error| Unfetched::Later(causes(&error)))?;
+            address::join(&self.board().map_err(FetchError::Never)?, &format!("api/daemon/blobs/{}", attachment.id));
+        let call = blob_client().map_err(FetchError::Later)?.get(url).bearer_auth(&self.credential);
+        let mut answer = call.send().await.map_err(|error| FetchError::Later(causes(&error)))?;
         check(answer.status())?;
-        let disk = |error: io::Error| Unfetched::Later(format!("{}: {error}", place.display()));
+        let disk = |error: io::Error| FetchError::Later(format!("{}: {error}", place.display()));
         let folder = place.parent().unwrap_or(place).to_owned();
         private_folder(&folder).map_err(disk)?;
         let new = folder.join(format!(".{}.new", attachment.id));
         let mut file = tokio::fs::File::create(&new).await.map_err(disk)?;
         let mut left = attachment.size;
-        while let Some(piece) = answer.chunk().await.map_err(|error| Unfetched::Later(causes(&error)))? {
+        while let Some(piece) = answer.chunk().await.map_err(|error| FetchError::Later(causes(&error)))? {
             left = left
                 .checked_sub(piece.len() as u64)
-                .ok_or_else(|| Unfetched::Never("it is larger than it was said to be".into()))?;
+                .ok_or_else(|| FetchError::Never("it is larger than announced".into()))?;
             file.write_all(&piece).await.map_err(disk)?;
         }
         file.sync_all().await.map_err(disk)?;
@@ -164,28 +165,28 @@ impl Credential {
         });
         match kept.await.map_err(io::Error::other).flatten() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Unfetched::Never(format!("{:?} did not arrive as it was sent", attachment.name))),
+            Ok(false) => Err(FetchError::Never(format!("{:?} did not arrive as it was sent", attachment.name))),
             Err(error) => Err(disk(error)),
         }
     }
 
-    /// Fetches what was too large for a frame.
-    pub async fn fetch(&self, path: &str) -> Result<Vec<u8>, Unfetched> {
-        let url = self.board().map_err(Unfetched::Never)?;
-        // Only below the Board's own address: the credential goes nowhere else.
+    /// Fetches a payload that was too large for a frame.
+    pub async fn fetch(&self, path: &str) -> Result<Vec<u8>, FetchError> {
+        let url = self.board().map_err(FetchError::Never)?;
+        // Only below the Board's own address: the credential must not go anywhere else.
         if !path.starts_with('/') || path.starts_with("//") {
-            return Err(Unfetched::Never(format!("{path:?} is not a path of the Board")));
+            return Err(FetchError::Never(format!("{path:?} is not a path of the Board")));
         }
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         let mut url = address::join(&url, path);
         url.set_query(query);
-        let call = client().map_err(Unfetched::Later)?.get(url).bearer_auth(&self.credential);
-        let mut answer = call.send().await.map_err(|error| Unfetched::Later(causes(&error)))?;
+        let call = client().map_err(FetchError::Later)?.get(url).bearer_auth(&self.credential);
+        let mut answer = call.send().await.map_err(|error| FetchError::Later(causes(&error)))?;
         check(answer.status())?;
         let mut bytes = Vec::new();
-        while let Some(more) = answer.chunk().await.map_err(|error| Unfetched::Later(causes(&error)))? {
-            if bytes.len() + more.len() > MAX_ANSWER {
-                return Err(Unfetched::Never("it is too large".to_owned()));
+        while let Some(more) = answer.chunk().await.map_err(|error| FetchError::Later(causes(&error)))? {
+            if bytes.len() + more.len() > MAX_ANSWER_BYTES {
+                return Err(FetchError::Never("it is too large".to_owned()));
             }
             bytes.extend_from_slice(&more);
         }
@@ -195,38 +196,38 @@ impl Credential {
 
 fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
     let path = path.display();
-    io::Error::other(format!("{path} is damaged ({error}): join again with a new token, or put a copy of it back"))
+    io::Error::other(format!("{path} is damaged ({error}): join again with a new token, or restore a copy of it"))
 }
 
-fn check(status: StatusCode) -> Result<(), Unfetched> {
+fn check(status: StatusCode) -> Result<(), FetchError> {
     let said = format!("the Board answered {status}");
     match status {
         StatusCode::OK => Ok(()),
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED => Err(Unfetched::Later(said)),
-        status if status.is_server_error() => Err(Unfetched::Later(said)),
-        _ => Err(Unfetched::Never(said)),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED => Err(FetchError::Later(said)),
+        status if status.is_server_error() => Err(FetchError::Later(said)),
+        _ => Err(FetchError::Never(said)),
     }
 }
 
-/// For what may be large: it may take as long as it moves.
+/// An HTTP client for large bodies: no time limit as long as bytes keep moving.
 pub fn blob_client() -> Result<reqwest::Client, String> {
     let builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
-        .read_timeout(PATIENCE);
+        .read_timeout(CALL_TIMEOUT);
     builder.build().map_err(|error| format!("no HTTP client: {error}"))
 }
 
-/// Redirects are not followed: a credential stays with the address it was made for.
+/// An HTTP client that follows no redirects: a credential is only for the address it was issued by.
 pub fn client() -> Result<reqwest::Client, String> {
     let builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
-        .timeout(PATIENCE);
+        .timeout(CALL_TIMEOUT);
     builder.build().map_err(|error| format!("no HTTP client: {error}"))
 }
 
-/// An error with what caused it, which holds the reason that a person can use.
+/// An error together with its causes, which contain the reason that helps a person.
 pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,6 +1,6 @@
-//! The workspace as the Board asks for it: `workspace.list {path, from}`, `workspace.read {path, offset, limit}`,
-//! `workspace.search {query}`, and `workspace.hashes {paths}`, by which a Board that comes back learns what changed while it
-//! was away.
+//! The Board's requests about the workspace: `workspace.list {path, from}`, `workspace.read {path, offset, limit}`,
+//! `workspace.search {query}`, and `workspace.hashes {paths}`, with which a reconnecting Board learns what changed in
+//! the meantime.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     mesh::Mesh,
-    workspace::{Refused, Workspace},
+    workspace::{Workspace, WorkspaceError},
 };
 
 /// Answers a request about files.
@@ -36,7 +36,7 @@ fn look(workspace: &Workspace, method: &str, params: &Value) -> Result<Value, St
     }
 }
 
-/// `{hash, size, mtime}`, or null when there is no file.
+/// `{hash, size, mtime}`, or null if there is no such file.
 fn version(workspace: &Workspace, path: &str) -> Value {
     match workspace.read(path, 0, 0) {
         Ok(piece) => json!({ "hash": piece.hash, "size": piece.size, "mtime": piece.mtime }),
@@ -44,7 +44,7 @@ fn version(workspace: &Workspace, path: &str) -> Value {
     }
 }
 
-pub(super) fn shape(looked: Result<impl Serialize, Refused>) -> Result<Value, String> {
+pub(super) fn shape(looked: Result<impl Serialize, WorkspaceError>) -> Result<Value, String> {
     let found = looked.map_err(|refused| format!("{}: {refused}", refused.code()))?;
     serde_json::to_value(found).map_err(|error| error.to_string())
 }

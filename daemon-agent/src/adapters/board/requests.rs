@@ -1,13 +1,13 @@
-//! What the Board may ask: `status`, `provider.test`, `artifact.offer`, `memory.search`, the files of the workspace, the
-//! spaces of agents, and the sessions that this machine remembers.
+//! What the Board may request: `status`, `provider.test`, `artifact.offer`, `memory.search`, files of the workspace,
+//! spaces of agents, and the sessions recorded on this machine.
 
 use protocol::{FromDaemon, MemorySearch};
 use serde_json::{Value, json};
 
-use super::{Identity, blobs, files, sessions, spaces};
+use super::{Identity, files, sessions, spaces, uploads};
 use crate::{mesh::Mesh, model};
 
-/// Answers one request. Requests are not durable: a lost connection fails them.
+/// Answers one request. Requests are not durable: they fail when the connection is lost.
 pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, params: &Value) -> FromDaemon {
     let answer = match method {
         "status" => Ok(status(mesh)),
@@ -18,7 +18,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
         "memory.search" => search(mesh, params).await,
         "session.list" | "session.log" => sessions::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,
-        "artifact.offer" => blobs::offer(mesh, identity, params).await,
+        "artifact.offer" => uploads::offer(mesh, identity, params).await,
         _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
     };
     match answer {
@@ -27,7 +27,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
     }
 }
 
-/// How the daemon fares, for the Board and for `daemon-agent status`.
+/// The daemon's state, for the Board and for `daemon-agent status`.
 pub fn status(mesh: &Mesh) -> Value {
     let (running, queued) = mesh.load();
     let files = mesh.files().borrow().clone();

@@ -1,8 +1,8 @@
-//! The sessions that this machine remembers, for a Board that does not know them: `session.list {from?}` and
+//! Sessions that only this machine has recorded, for a Board that does not know them: `session.list {from?}` and
 //! `session.log {sessionId, agentId?, from?, limit?}`.
 //!
-//! A log may hold anything, of any size: it is read in pieces, a line that is no JSON object or too long is told of, not
-//! told. Logs are opened beneath the home, over no link.
+//! A log may contain anything, of any size. It is read in pieces; of a line that is no JSON object or is too long, only
+//! the size is reported. Logs are opened beneath the home, never through a link.
 
 use std::{
     collections::BTreeSet,
@@ -24,16 +24,16 @@ use serde_json::Value;
 
 use crate::{home::Home, mesh::Mesh};
 
-/// Logs of a machine that are looked at; more are not listed.
-const LOGS: usize = 20_000;
-/// Bytes that one list may read to count lines.
-const COUNTED: u64 = 64 * 1024 * 1024;
-/// Bytes at either end of a log that are looked at for its title and its last task.
-const EDGE: u64 = 128 * 1024;
-/// A line is read up to here, bytes.
-const LONGEST: usize = 1024 * 1024;
-/// A longer text in a line is told by its ends, bytes.
-const TEXT: usize = 48 * 1024;
+/// Most logs of a machine that are looked at; further ones are not listed.
+const MAX_LOGS: usize = 20_000;
+/// Bytes that a single list may read to count lines.
+const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes at each end of a log that are searched for its title and its last task.
+const EDGE_BYTES: u64 = 128 * 1024;
+/// Longest part of a line that is read, bytes.
+const MAX_READ_LINE_BYTES: usize = 1024 * 1024;
+/// A longer text within a line is shortened to its two ends, bytes.
+const MAX_TEXT_BYTES: usize = 48 * 1024;
 
 /// Answers a request about sessions.
 pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, String> {
@@ -50,8 +50,8 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
     tokio::task::spawn_blocking(looked).await.map_err(|error| error.to_string())?
 }
 
-/// A log and what the folder says of it.
-struct Found {
+/// A log and what its folder says about it.
+struct SessionLogFile {
     agent: String,
     session: SessionId,
     mtime: i64,
@@ -63,14 +63,14 @@ fn list(home: &Home, params: &Value) -> io::Result<Value> {
     let mut all = found(home)?;
     all.sort_by(|a, b| (b.mtime, &b.session).cmp(&(a.mtime, &a.session)));
     let end = from.saturating_add(MAX_SESSIONS).min(all.len());
-    let mut budget = COUNTED;
+    let mut budget = MAX_COUNTED_BYTES;
     let items = all.get(from..end).unwrap_or_default().iter().map(|log| logged(home, log, &mut budget)).collect();
     let next = (end < all.len()).then_some(end as u64);
     Ok(serde_json::to_value(SessionList { items, next })?)
 }
 
 /// All logs of all agents.
-fn found(home: &Home) -> io::Result<Vec<Found>> {
+fn found(home: &Home) -> io::Result<Vec<SessionLogFile>> {
     let mut all = Vec::new();
     for agent in names(home, "agents")? {
         let folder = format!("agents/{agent}/sessions");
@@ -81,8 +81,8 @@ fn found(home: &Home) -> io::Result<Vec<Found>> {
             let Ok(meta) = file.metadata() else { continue };
             let at = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
             let mtime = at.and_then(|at| i64::try_from(at.as_millis()).ok()).unwrap_or_default();
-            all.push(Found { agent: agent.clone(), session, mtime, bytes: meta.len() });
-            if all.len() >= LOGS {
+            all.push(SessionLogFile { agent: agent.clone(), session, mtime, bytes: meta.len() });
+            if all.len() >= MAX_LOGS {
                 return Ok(all);
             }
         }
@@ -90,7 +90,7 @@ fn found(home: &Home) -> io::Result<Vec<Found>> {
     Ok(all)
 }
 
-/// Names in a folder that can be an agent's or a log's.
+/// Names in a folder that could belong to an agent or a log.
 fn names(home: &Home, way: &str) -> io::Result<Vec<String>> {
     let folder = match open(home, way, OFlags::RDONLY | OFlags::DIRECTORY) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
@@ -111,7 +111,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && name.len() <= 200 && name.chars().all(plain)
 }
 
-fn logged(home: &Home, log: &Found, budget: &mut u64) -> LoggedSession {
+fn logged(home: &Home, log: &SessionLogFile, budget: &mut u64) -> LoggedSession {
     let mut session = LoggedSession {
         session_id: log.session.clone(),
         agent_id: log.agent.clone(),
@@ -131,20 +131,20 @@ fn logged(home: &Home, log: &Found, budget: &mut u64) -> LoggedSession {
     session
 }
 
-/// From the goal in its first line.
+/// The title, from the goal in the first line.
 fn titled(file: &mut File) -> Option<String> {
     file.rewind().ok()?;
     let mut first = Vec::new();
-    BufReader::new(file.take(EDGE)).read_until(b'\n', &mut first).ok()?;
+    BufReader::new(file.take(EDGE_BYTES)).read_until(b'\n', &mut first).ok()?;
     let line: Value = serde_json::from_slice(&first).ok()?;
     (line["type"] == "goal").then(|| line["text"].as_str().map(title))?
 }
 
-/// The task of the last line that says one.
+/// The task of the last line that names one.
 fn last_task(file: &mut File, bytes: u64) -> Option<TaskId> {
-    file.seek(SeekFrom::Start(bytes.saturating_sub(EDGE))).ok()?;
+    file.seek(SeekFrom::Start(bytes.saturating_sub(EDGE_BYTES))).ok()?;
     let mut end = Vec::new();
-    file.take(EDGE).read_to_end(&mut end).ok()?;
+    file.take(EDGE_BYTES).read_to_end(&mut end).ok()?;
     let named = |line: &[u8]| serde_json::from_slice::<Value>(line).ok()?["taskId"].as_str()?.parse().ok();
     end.split(|byte| *byte == b'\n').rev().find_map(named)
 }
@@ -181,7 +181,7 @@ fn log(home: &Home, params: &Value, open: &BTreeSet<Running>) -> io::Result<Valu
     Ok(serde_json::to_value(SessionPiece { session_id: session, agent_id: agent, title, lines, next, open })?)
 }
 
-/// Lines from a place on, and where the rest begins.
+/// Reads lines from `from` on, and returns where the rest begins.
 fn read(mut file: File, from: LogPlace, limit: usize) -> io::Result<(Vec<LoggedLine>, Option<LogPlace>)> {
     let size = file.metadata()?.len();
     let moved = || io::Error::other("the log is another one than before");
@@ -212,16 +212,16 @@ fn read(mut file: File, from: LogPlace, limit: usize) -> io::Result<(Vec<LoggedL
     Ok((lines, None))
 }
 
-/// The next line that has an end: its bytes with it, and its text when it is not too long.
+/// The next complete line: its size with the line end, and its text unless it is too long.
 fn next_line(reader: &mut impl BufRead) -> io::Result<Option<(u64, Option<Vec<u8>>)>> {
     let mut text = Vec::new();
-    reader.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut text)?;
+    reader.by_ref().take(MAX_READ_LINE_BYTES as u64 + 1).read_until(b'\n', &mut text)?;
     let mut bytes = text.len() as u64;
     if text.pop_if(|last| *last == b'\n').is_some() {
         return Ok(Some((bytes, Some(text))));
     }
-    if text.len() <= LONGEST {
-        // Still being written, or cut by a crash: whoever writes next gives it an end.
+    if text.len() <= MAX_READ_LINE_BYTES {
+        // The line is still being written, or a crash cut it off; the next writer will end it.
         return Ok(None);
     }
     loop {
@@ -241,10 +241,10 @@ fn next_line(reader: &mut impl BufRead) -> io::Result<Option<(u64, Option<Vec<u8
     }
 }
 
-/// A line as it is told: an object, its long texts by their ends.
+/// A line as it is reported: an object whose long texts are shortened to their ends.
 fn told(text: &[u8]) -> Option<Value> {
     let mut line: Value = serde_json::from_slice(text).ok().filter(Value::is_object)?;
-    if text.len() > TEXT {
+    if text.len() > MAX_TEXT_BYTES {
         shorten(&mut line);
     }
     (line.to_string().len() <= MAX_LINE).then_some(line)
@@ -252,7 +252,7 @@ fn told(text: &[u8]) -> Option<Value> {
 
 fn shorten(value: &mut Value) {
     match value {
-        Value::String(text) if text.len() > TEXT => *text = head_and_tail(text, TEXT),
+        Value::String(text) if text.len() > MAX_TEXT_BYTES => *text = head_and_tail(text, MAX_TEXT_BYTES),
         Value::Array(items) => items.iter_mut().for_each(shorten),
         Value::Object(fields) => fields.values_mut().for_each(shorten),
         _ => {}
@@ -271,11 +271,11 @@ fn open_log(home: &Home, agent: &str, session: &SessionId) -> io::Result<File> {
     if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::from(io::ErrorKind::NotFound));
     }
-    // The file itself, whatever its path leads to by now.
+    // Through the descriptor, whatever the path leads to by now.
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
-/// Opens what lies beneath the home, over no link.
+/// Opens what lies beneath the home, never through a link.
 fn open(home: &Home, way: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let root = rustix::fs::open(home.root(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -288,12 +288,12 @@ mod tests {
 
     use super::*;
 
-    struct Machine {
+    struct Fixture {
         folder: tempfile::TempDir,
         home: Home,
     }
 
-    impl Machine {
+    impl Fixture {
         fn new() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let home = Home::at(folder.path().join("home"));
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_log_is_listed_with_its_goal_and_read_in_pieces() {
-        let machine = Machine::new();
+        let machine = Fixture::new();
         let (session, task) = (SessionId::new(1), TaskId::new(2));
         let mut text = line(&task, "goal", "Water the plants\nall of them");
         (0..1_200).for_each(|n| text.push_str(&line(&task, "text", &n.to_string())));
@@ -356,28 +356,28 @@ mod tests {
 
     #[test]
     fn what_is_no_line_is_told_of_and_not_told() {
-        let machine = Machine::new();
+        let machine = Fixture::new();
         let (session, task) = (SessionId::new(1), TaskId::new(2));
         let mut text = line(&task, "goal", "go").into_bytes();
         text.extend(b"not json\n[1]\n\xff\xfe\n");
-        text.extend(vec![b'x'; 3 * LONGEST]);
+        text.extend(vec![b'x'; 3 * MAX_READ_LINE_BYTES]);
         text.push(b'\n');
         text.extend(format!("{}\n", "[".repeat(10_000)).as_bytes());
-        text.extend(line(&task, "tool-result", &"y".repeat(2 * TEXT)).as_bytes());
+        text.extend(line(&task, "tool-result", &"y".repeat(2 * MAX_TEXT_BYTES)).as_bytes());
         text.extend(b"{\"taskId\":");
         machine.log("default", &session, &text);
         let piece = machine.piece(&session, LogPlace::default()).expect("a piece");
         let told: Vec<bool> = piece.lines.iter().map(|line| line.line.is_some()).collect();
         assert_eq!(told, [true, false, false, false, false, false, true], "the last one has no end yet");
-        assert_eq!(piece.lines[4].bytes, 3 * LONGEST as u64 + 1);
+        assert_eq!(piece.lines[4].bytes, 3 * MAX_READ_LINE_BYTES as u64 + 1);
         let long = piece.lines[6].line.as_ref().and_then(|line| line["text"].as_str()).expect("a text");
-        assert!(long.len() <= TEXT && long.contains("bytes omitted"));
+        assert!(long.len() <= MAX_TEXT_BYTES && long.contains("bytes omitted"));
         assert!(serde_json::to_string(&piece).expect("JSON").len() < protocol::limits::MAX_FRAME);
     }
 
     #[test]
     fn no_link_leads_out_and_no_name_leads_elsewhere() {
-        let machine = Machine::new();
+        let machine = Fixture::new();
         let (session, other) = (SessionId::new(1), SessionId::new(2));
         let outside = machine.folder.path().join("outside.jsonl");
         std::fs::write(&outside, line(&TaskId::new(1), "goal", "secret")).expect("a file");

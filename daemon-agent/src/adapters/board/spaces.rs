@@ -1,6 +1,6 @@
-//! Spaces as the Board asks for them: `space.list {space, path, from}`, `space.read {space, path, offset, limit}`,
-//! `space.status {space, session?}`, `space.diff {space, path, from?, session?, offset}` and
-//! `space.log {space, from, limit, session?}`.
+//! The Board's requests about spaces: `space.list {space, path, from}`, `space.read {space, path, offset, limit}`,
+//! `space.status {space, session?}`, `space.diff {space, path, from?, session?, offset}` and `space.log {space, from,
+//! limit, session?}`.
 
 use protocol::{SessionId, limits::MAX_PIECE, space::MAX_COMMITS};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::files;
 use crate::{
     mesh::Mesh,
-    space::{Space, Trouble, Which},
+    space::{DiffQuery, Space, SpaceError},
 };
 
 /// Answers a request about a space.
@@ -18,7 +18,7 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
     let text = |name: &str| params[name].as_str().unwrap_or_default().to_owned();
     let session: Option<SessionId> = params["session"].as_str().and_then(|id| id.parse().ok());
     let (home, declared, wanted) = (mesh.home().clone(), mesh.files().borrow().clone(), text("space"));
-    // A folder on a slow disk holds up nothing else.
+    // On a thread of its own, so that a folder on a slow disk blocks nothing else.
     let found = tokio::task::spawn_blocking(move || Space::find(&declared, &home, &wanted)).await;
     let space = told(found.map_err(|error| error.to_string())?)?;
     let path = text("path");
@@ -36,7 +36,7 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
         "space.status" => shape(space.status(session.as_ref()).await),
         "space.diff" => {
             let from = params["from"].as_str().map(str::to_owned);
-            shape(space.diff(&Which { path, from, session }, number("offset").unwrap_or(0)).await)
+            shape(space.diff(&DiffQuery { path, from, session }, number("offset").unwrap_or(0)).await)
         }
         "space.log" => {
             let limit = number("limit").unwrap_or(MAX_COMMITS as u64);
@@ -46,10 +46,10 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
     }
 }
 
-fn shape(looked: Result<impl Serialize, Trouble>) -> Result<Value, String> {
+fn shape(looked: Result<impl Serialize, SpaceError>) -> Result<Value, String> {
     serde_json::to_value(told(looked)?).map_err(|error| error.to_string())
 }
 
-fn told<T>(looked: Result<T, Trouble>) -> Result<T, String> {
+fn told<T>(looked: Result<T, SpaceError>) -> Result<T, String> {
     looked.map_err(|trouble| format!("{}: {trouble}", trouble.code()))
 }

@@ -1,4 +1,4 @@
-//! The adapter against a Board of a few lines on a loopback socket.
+//! The adapter against a minimal Board on a loopback socket.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -24,39 +24,42 @@ use tokio_tungstenite::{
 use super::*;
 use crate::{
     clock::Clock,
-    config::{Snapshot, Variables},
+    config::{ConfigSnapshot, Variables},
     home::Home,
     journal::Journal,
-    mesh::{Carry, Fetch, Ground, Unfetched},
+    mesh::{FetchAttachment, FetchError, FetchPayload, MeshContext},
     outbox::{Outbox, Quota},
     workspace::Workspace,
 };
 
 type Server = WebSocketStream<TcpStream>;
 
-struct Desk {
+struct Fixture {
     _folder: tempfile::TempDir,
     listener: TcpListener,
     mesh: Mesh,
     finish: CancellationToken,
     running: JoinHandle<Result<(), String>>,
-    _files: watch::Sender<Arc<Snapshot>>,
+    _files: watch::Sender<Arc<ConfigSnapshot>>,
 }
 
-fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<Snapshot>>) {
+fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<ConfigSnapshot>>) {
     let home = Home::at(root);
     home.open().expect("a home");
     std::fs::write(root.join("agents/echo.yaml"), "model: echo/1\n").expect("written");
-    let (sender, files) = watch::channel(Arc::new(Snapshot::read(&home, &Variables::default())));
+    let (sender, files) = watch::channel(Arc::new(ConfigSnapshot::read(&home, &Variables::default())));
     let clock = Clock::system();
     let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
     let journal = Arc::new(Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal"));
-    let fetch: Fetch = Arc::new(|path| Box::pin(async move { Err(Unfetched::Never(path)) }));
-    let carry: Carry = Arc::new(|file, _| Box::pin(async move { Err(Unfetched::Never(file.name)) }));
-    (Mesh::new(Ground { workspace: Workspace::open(&home), home, clock, outbox, journal, files, fetch, carry }), sender)
+    let fetch: FetchPayload = Arc::new(|path| Box::pin(async move { Err(FetchError::Never(path)) }));
+    let carry: FetchAttachment = Arc::new(|file, _| Box::pin(async move { Err(FetchError::Never(file.name)) }));
+    (
+        Mesh::new(MeshContext { workspace: Workspace::open(&home), home, clock, outbox, journal, files, fetch, carry }),
+        sender,
+    )
 }
 
-impl Desk {
+impl Fixture {
     async fn new(once: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -72,7 +75,7 @@ impl Desk {
         let (mesh, files) = mesh(folder.path());
         let finish = CancellationToken::new();
         let identity = Identity { credential, boot_id: BootId::new(1), uploads: Uploads::default() };
-        let board = Board { identity, once, folder: folder.path().to_owned() };
+        let board = BoardAdapter { identity, once, folder: folder.path().to_owned() };
         let running = tokio::spawn(board.serve(mesh.clone(), finish.clone()));
         Self { _folder: folder, listener, mesh, finish, running, _files: files }
     }
@@ -94,7 +97,7 @@ impl Desk {
         accept_hdr_async(stream, check).await.expect("an upgrade")
     }
 
-    /// Takes a connection up to the welcome; the hello.
+    /// Accepts a connection and answers its hello, which is returned, with a welcome.
     async fn greet(&self, acked: Value, cmds_from: u64) -> (Server, Value) {
         let mut server = self.accept().await;
         let hello = frame(&mut server).await;
@@ -111,7 +114,7 @@ async fn say(server: &mut Server, frame: Value) {
     server.send(Message::text(frame.to_string())).await.expect("sent");
 }
 
-/// The next frame that is no heartbeat.
+/// The next frame that is not a heartbeat.
 async fn frame(server: &mut Server) -> Value {
     loop {
         let next = timeout(Duration::from_secs(20), server.next()).await.expect("in time");
@@ -124,7 +127,8 @@ async fn frame(server: &mut Server) -> Value {
     }
 }
 
-/// Events until one of the type `last`, contiguous from `from`. Commands are to be acknowledged up to `cmd`.
+/// Reads events until one of type `last`, checking that they continue from `from` without a gap. Commands must be
+/// acknowledged up to `cmd`.
 async fn events(server: &mut Server, mut next: u64, last: &str) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
@@ -150,8 +154,8 @@ fn submit(cmd_seq: u64, task: &TaskId, goal: &str) -> Value {
 
 #[tokio::test]
 async fn a_task_goes_there_and_back_and_is_forgotten_when_acknowledged() {
-    let desk = Desk::new(false).await;
-    let (mut server, hello) = desk.greet(json!([]), 1).await;
+    let fixture = Fixture::new(false).await;
+    let (mut server, hello) = fixture.greet(json!([]), 1).await;
     assert_eq!((&hello["agents"][0]["id"], &hello["lastCmdSeq"]), (&json!("echo"), &json!(0)));
     let task = TaskId::new(1);
     say(&mut server, submit(1, &task, "hello there")).await;
@@ -164,22 +168,22 @@ async fn a_task_goes_there_and_back_and_is_forgotten_when_acknowledged() {
     let status = frame(&mut server).await;
     assert_eq!((&status["type"], &status["id"], &status["ok"]), (&json!("res"), &json!(7), &json!(true)));
     assert_eq!(status["result"]["board"]["connected"], true);
-    assert_eq!(desk.mesh.outbox().ranges(), []);
+    assert_eq!(fixture.mesh.outbox().ranges(), []);
     say(&mut server, json!({"type": "dance"})).await;
     assert_eq!(frame(&mut server).await, json!({"type": "unsupported", "of": "dance"}));
-    desk.finish.cancel();
-    assert_eq!(desk.running.await.expect("no panic"), Ok(()));
+    fixture.finish.cancel();
+    assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
 }
 
 #[tokio::test]
 async fn a_cut_connection_is_dialled_again_and_nothing_is_sent_twice_or_lost() {
-    let desk = Desk::new(false).await;
-    let (mut server, _) = desk.greet(json!([]), 1).await;
+    let fixture = Fixture::new(false).await;
+    let (mut server, _) = fixture.greet(json!([]), 1).await;
     let task = TaskId::new(1);
     say(&mut server, submit(1, &task, "stream 40 every 10")).await;
     events(&mut server, 1, "task:progress").await;
     drop(server);
-    let (mut server, hello) = desk.greet(json!([{"taskId": task, "attempt": 1, "seq": 2}]), 2).await;
+    let (mut server, hello) = fixture.greet(json!([{"taskId": task, "attempt": 1, "seq": 2}]), 2).await;
     assert_eq!((&hello["lastCmdSeq"], &hello["outbox"][0]["firstSeq"]), (&json!(1), &json!(1)));
     let all = events(&mut server, 3, "task:completed").await;
     assert!(all.last().expect("events")["result"]["text"].as_str().expect("text").ends_with("39 40 "));
@@ -189,9 +193,9 @@ async fn a_cut_connection_is_dialled_again_and_nothing_is_sent_twice_or_lost() {
     // A duplicate is acknowledged and not begun again.
     say(&mut server, submit(1, &task, "stream 40 every 10")).await;
     assert_eq!(frame(&mut server).await, json!({"type": "ack:cmd", "cmdSeq": 1}));
-    // Its ending is told a moment before it has left the books.
+    // The end is visible a moment before the attempt has left the books.
     let quiet = async {
-        while desk.mesh.load() != (0, 0) {
+        while fixture.mesh.load() != (0, 0) {
             tokio::task::yield_now().await;
         }
     };
@@ -205,53 +209,53 @@ async fn a_cut_connection_is_dialled_again_and_nothing_is_sent_twice_or_lost() {
         }
     };
     assert_eq!(u16::from(close.code), 4400);
-    desk.finish.cancel();
-    assert_eq!(desk.running.await.expect("no panic"), Ok(()));
+    fixture.finish.cancel();
+    assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
 }
 
 #[tokio::test]
 async fn an_identity_that_somebody_else_uses_begins_no_new_work() {
-    let desk = Desk::new(false).await;
-    let (mut server, _) = desk.greet(json!([]), 1).await;
+    let fixture = Fixture::new(false).await;
+    let (mut server, _) = fixture.greet(json!([]), 1).await;
     let frame = CloseFrame { code: CloseCode::from(close::SUPERSEDED), reason: "superseded".into() };
     server.close(Some(frame)).await.expect("closed");
-    let mut standing = desk.mesh.standing();
+    let mut standing = fixture.mesh.standing();
     while standing.detail.is_none() {
         tokio::task::yield_now().await;
-        standing = desk.mesh.standing();
+        standing = fixture.mesh.standing();
     }
     assert!(!standing.connected && standing.detail.is_some_and(|why| why.contains("identity")));
-    let retry = timeout(Duration::from_millis(300), desk.listener.accept()).await;
+    let retry = timeout(Duration::from_millis(300), fixture.listener.accept()).await;
     assert!(retry.is_err(), "it waits");
-    desk.finish.cancel();
-    assert_eq!(desk.running.await.expect("no panic"), Ok(()));
+    fixture.finish.cancel();
+    assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
 }
 
 #[tokio::test]
 async fn once_means_one_connection() {
-    let desk = Desk::new(true).await;
-    let (server, _) = desk.greet(json!([]), 1).await;
-    let mut changed = desk.mesh.standing();
+    let fixture = Fixture::new(true).await;
+    let (server, _) = fixture.greet(json!([]), 1).await;
+    let mut changed = fixture.mesh.standing();
     while !changed.connected {
         tokio::task::yield_now().await;
-        changed = desk.mesh.standing();
+        changed = fixture.mesh.standing();
     }
     drop(server);
-    assert_eq!(desk.running.await.expect("no panic"), Ok(()));
-    let desk = Desk::new(true).await;
-    let (stream, _) = desk.listener.accept().await.expect("a dial");
+    assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
+    let fixture = Fixture::new(true).await;
+    let (stream, _) = fixture.listener.accept().await.expect("a dial");
     drop(stream);
-    assert!(desk.running.await.expect("no panic").expect_err("a reason").contains("cannot be reached"));
+    assert!(fixture.running.await.expect("no panic").expect_err("a reason").contains("cannot be reached"));
 }
 
 #[tokio::test]
 async fn what_the_board_finds_too_large_is_told_in_few_words() {
-    let desk = Desk::new(false).await;
+    let fixture = Fixture::new(false).await;
     let task = TaskId::new(1);
-    let (mut server, _) = desk.greet(json!([]), 1).await;
+    let (mut server, _) = fixture.greet(json!([]), 1).await;
     say(&mut server, submit(1, &task, "text 5000")).await;
     let mut kinds: Vec<Value> = Vec::new();
-    // First a frame of several, then one event a frame, then without the largest.
+    // First a frame of several events, then one event per frame, then without the largest event.
     for _ in 0..4 {
         let mut terminal = Value::Null;
         while terminal.is_null() {
@@ -267,11 +271,11 @@ async fn what_the_board_finds_too_large_is_told_in_few_words() {
         }
         let refusal = CloseFrame { code: CloseCode::from(close::TOO_LARGE), reason: "the frame is too large".into() };
         server.close(Some(refusal)).await.expect("closed");
-        // Known, with nothing taken: what comes is not held back.
-        (server, _) = desk.greet(json!([{"taskId": task, "attempt": 1, "seq": 0}]), 2).await;
+        // A known attempt of which nothing is recorded yet: it is not held back.
+        (server, _) = fixture.greet(json!([{"taskId": task, "attempt": 1, "seq": 0}]), 2).await;
     }
     assert_eq!(kinds.last().expect("an ending"), "task:error", "{kinds:?}");
-    desk.finish.cancel();
+    fixture.finish.cancel();
     drop(server);
-    assert_eq!(desk.running.await.expect("no panic"), Ok(()));
+    assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
 }

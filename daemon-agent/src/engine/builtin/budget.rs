@@ -1,11 +1,11 @@
-//! What a task may use up: the smaller of the agent's and the task's limits, and the agent's `maxSteps`.
+//! What a task may consume: the smaller of the agent's and the task's limits, and the agent's `maxSteps`.
 
 use protocol::{ErrorCode, Limits, TaskError, TaskSubmit, Usage};
 use serde_json::json;
 
 use crate::config::Agent;
 
-/// Limits and what is used of them. Minutes are watched by `task`, tokens are counted by the loop.
+/// Limits and what was consumed. `task` enforces the minutes; the loop counts tokens.
 #[derive(Debug)]
 pub(super) struct Budget {
     limits: Limits,
@@ -25,7 +25,7 @@ impl Budget {
         Self { limits, steps: 0, tool_calls: 0 }
     }
 
-    /// One more model call.
+    /// Counts one more model call.
     pub fn take_step(&mut self) -> Result<(), TaskError> {
         if let Some(limit) = self.limits.steps.filter(|limit| self.steps >= *limit) {
             return Err(exceeded("steps", limit.into(), u64::from(self.steps) + 1));
@@ -34,7 +34,7 @@ impl Budget {
         Ok(())
     }
 
-    /// One more tool call.
+    /// Counts one more tool call.
     pub fn take_call(&mut self) -> Result<(), TaskError> {
         if let Some(limit) = self.limits.tool_calls.filter(|limit| self.tool_calls >= *limit) {
             return Err(exceeded("toolCalls", limit.into(), u64::from(self.tool_calls) + 1));
@@ -52,7 +52,7 @@ impl Budget {
         }
     }
 
-    /// Whether the agent may go another round.
+    /// Whether the agent may start another round.
     pub fn check_rounds(&self, agent: &Agent) -> Result<(), TaskError> {
         if self.steps < agent.max_steps {
             return Ok(());

@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    artifacts::Shelf,
-    config::{Agent, Api, Config, Snapshot, Timeouts, toolset},
+    artifacts::Collector,
+    config::{Agent, Config, ConfigSnapshot, ProviderApi, Timeouts, toolset},
     home::Home,
     memory::Memory,
-    model::endpoint::{Endpoint, Reply},
-    outbox::Shaper,
+    model::scripted::{ScriptedProvider, ScriptedReply},
+    outbox::EventFitter,
     report::{Approvals, Sink},
     workspace::Workspace,
 };
 
-/// A viber with one agent, one task, and everything that it reports.
-struct Stage {
+/// A viber with one agent and one task, and everything that it reports.
+struct Fixture {
     _folder: tempfile::TempDir,
     home: Home,
     agent: Agent,
@@ -37,8 +37,8 @@ struct Stage {
     stop: CancellationToken,
 }
 
-impl Stage {
-    fn new(endpoint: &Endpoint) -> Self {
+impl Fixture {
+    fn new(endpoint: &ScriptedProvider) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let home = Home::at(folder.path());
         std::fs::create_dir_all(home.workspace()).expect("a workspace");
@@ -52,7 +52,7 @@ impl Stage {
             max_tokens: None,
             context_window: Some(100_000),
             mode: protocol::Mode::AlwaysExecute,
-            tools: toolset::ALL.iter().map(|name| (*name).to_owned()).collect(),
+            tools: toolset::ALL_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
             spaces: vec![],
             reach: std::sync::Arc::default(),
             env: vec![],
@@ -63,8 +63,10 @@ impl Stage {
             not_in_effect: vec![],
             refuses: None,
         };
-        let config =
-            Config { providers: [("acme".to_owned(), endpoint.provider(Api::OpenAi))].into(), ..Config::default() };
+        let config = Config {
+            providers: [("acme".to_owned(), endpoint.provider(ProviderApi::OpenAi))].into(),
+            ..Config::default()
+        };
         Self {
             _folder: folder,
             home,
@@ -77,7 +79,7 @@ impl Stage {
         }
     }
 
-    fn run(&self, goal: &str) -> Run {
+    fn run(&self, goal: &str) -> EngineRun {
         let (events, reported) = (self.events.clone(), self.reported.clone());
         let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": goal, "limits": self.limits });
         let sink = Sink::new(move |event| {
@@ -85,13 +87,13 @@ impl Stage {
             reported.notify_one();
             async {}
         });
-        Run {
+        EngineRun {
             submit: serde_json::from_value(base).expect("a task"),
             agent: Arc::new(self.agent.clone()),
             config: Arc::new(self.config.clone()),
             home: self.home.clone(),
             memory: self.memory(),
-            shelf: Shelf::new(self.home.clone(), TaskId::new(1), Clock::system(), sink.clone(), &self.stop),
+            collector: Collector::new(self.home.clone(), TaskId::new(1), Clock::system(), sink.clone(), &self.stop),
             sink,
             stop: self.stop.clone(),
             approvals: Approvals::default(),
@@ -100,7 +102,7 @@ impl Stage {
     }
 
     fn memory(&self) -> Memory {
-        let files = Snapshot { config: Arc::new(self.config.clone()), agents: Default::default(), error: None };
+        let files = ConfigSnapshot { config: Arc::new(self.config.clone()), agents: Default::default(), error: None };
         Memory::new(
             self.home.clone(),
             Workspace::open(&self.home),
@@ -121,7 +123,7 @@ impl Stage {
         steps.collect()
     }
 
-    /// Results as they were reported: (tool, ok, text).
+    /// The results as they were reported: (tool, ok, text).
     fn results(&self) -> Vec<(String, bool, String)> {
         let results = self.events().into_iter().filter_map(|event| match event {
             AgentStreamEvent::ToolResult { tool, ok, result, .. } => {
@@ -141,14 +143,14 @@ impl Stage {
     }
 }
 
-fn says(text: &str) -> Reply {
-    Reply::chunks(&[delta(json!({ "content": text })), ends("stop")])
+fn says(text: &str) -> ScriptedReply {
+    ScriptedReply::chunks(&[delta(json!({ "content": text })), ends("stop")])
 }
 
-fn calls(all: &[(&str, &str)]) -> Reply {
+fn calls(all: &[(&str, &str)]) -> ScriptedReply {
     let all = all.iter().enumerate();
     let calls: Vec<Value> = all.map(|(i, (name, args))| json!({ "index": i, "id": format!("c{i}"), "function": { "name": name, "arguments": args } })).collect();
-    Reply::chunks(&[delta(json!({ "tool_calls": calls })), ends("stop")])
+    ScriptedReply::chunks(&[delta(json!({ "tool_calls": calls })), ends("stop")])
 }
 
 fn delta(delta: Value) -> Value {
@@ -159,39 +161,39 @@ fn ends(reason: &str) -> Value {
     json!({ "choices": [{ "delta": {}, "finish_reason": reason }], "usage": { "prompt_tokens": 10, "completion_tokens": 5 } })
 }
 
-fn error(outcome: Outcome) -> TaskError {
+fn error(outcome: EngineOutcome) -> TaskError {
     match outcome {
-        Outcome::Failed(error) => error,
+        EngineOutcome::Failed(error) => error,
         other => panic!("not a failure: {other:?}"),
     }
 }
 
-fn result(outcome: Outcome) -> TaskResult {
+fn result(outcome: EngineOutcome) -> TaskResult {
     match outcome {
-        Outcome::Completed(result) => result,
+        EngineOutcome::Completed(result) => result,
         other => panic!("no result: {other:?}"),
     }
 }
 
 #[tokio::test]
 async fn tools_work_and_their_results_go_back_until_the_model_is_done() {
-    let endpoint = Endpoint::start(vec![
+    let endpoint = ScriptedProvider::start(vec![
         calls(&[("write_file", r#"{"path":"a.txt","content":"hello\n"}"#)]),
         calls(&[("read_file", r#"{"path":"a.txt"}"#), ("list_files", "")]),
         says("Done.\n\nIt works."),
     ])
     .await;
-    let stage = Stage::new(&endpoint);
-    let result = result(run(stage.run("Write a.txt")).await);
+    let fixture = Fixture::new(&endpoint);
+    let result = result(run(fixture.run("Write a.txt")).await);
     assert_eq!(
         (result.text.as_str(), result.summary.as_str(), result.usage.input_tokens),
         ("Done.\n\nIt works.", "Done.", 30)
     );
-    let results = stage.results();
+    let results = fixture.results();
     assert!(results.iter().all(|(_, ok, _)| *ok) && results.len() == 3, "{results:?}");
-    assert_eq!(std::fs::read_to_string(stage.home.workspace().join("a.txt")).expect("the file"), "hello\n");
+    assert_eq!(std::fs::read_to_string(fixture.home.workspace().join("a.txt")).expect("the file"), "hello\n");
     assert_eq!(
-        stage.steps(),
+        fixture.steps(),
         (1..=3).flat_map(|n| [(n, StepState::Started), (n, StepState::Finished)]).collect::<Vec<_>>()
     );
     let last = endpoint.seen()[2].body["messages"].as_array().expect("messages").clone();
@@ -202,7 +204,7 @@ async fn tools_work_and_their_results_go_back_until_the_model_is_done() {
         last.iter().filter_map(|message| message["tool_call_id"].as_str()).collect();
     assert_eq!(ids.len(), 3, "a repeated id is replaced");
     assert!(last[5]["content"].as_str().expect("text").contains("hello"));
-    let kinds: Vec<_> = stage.log().iter().map(|line| line["type"].as_str().expect("a type").to_owned()).collect();
+    let kinds: Vec<_> = fixture.log().iter().map(|line| line["type"].as_str().expect("a type").to_owned()).collect();
     assert_eq!(
         kinds,
         [
@@ -221,22 +223,22 @@ async fn tools_work_and_their_results_go_back_until_the_model_is_done() {
 
 #[tokio::test]
 async fn what_cannot_be_executed_goes_back_to_the_model() {
-    let cut = Reply::chunks(&[
+    let cut = ScriptedReply::chunks(&[
         delta(
             json!({ "tool_calls": [{ "index": 0, "id": "x", "function": { "name": "write_file", "arguments": "{\"path\":\"b.txt\",\"content\":\"half\"}" } }] }),
         ),
         ends("length"),
     ]);
-    let endpoint = Endpoint::start(vec![
+    let endpoint = ScriptedProvider::start(vec![
         calls(&[("write_file", "{\"path\": \"b.txt")]),
         cut,
         calls(&[("fly", "{}")]),
         says("I give up."),
     ])
     .await;
-    let stage = Stage::new(&endpoint);
-    result(run(stage.run("x")).await);
-    let results = stage.results();
+    let fixture = Fixture::new(&endpoint);
+    result(run(fixture.run("x")).await);
+    let results = fixture.results();
     assert!(results.iter().all(|(_, ok, _)| !ok), "{results:?}");
     assert!(
         results[0].2.contains("not a JSON object")
@@ -244,7 +246,7 @@ async fn what_cannot_be_executed_goes_back_to_the_model() {
             && results[2].2.contains("fly"),
         "{results:?}"
     );
-    assert!(!stage.home.workspace().join("b.txt").exists());
+    assert!(!fixture.home.workspace().join("b.txt").exists());
     let sent = &endpoint.seen()[1].body["messages"][2]["tool_calls"][0]["function"]["arguments"];
     assert_eq!(sent, r#"{"unparsed":"{\"path\": \"b.txt"}"#);
 }
@@ -252,10 +254,10 @@ async fn what_cannot_be_executed_goes_back_to_the_model() {
 #[tokio::test]
 async fn a_flood_of_calls_is_cut_and_every_call_is_answered() {
     let flood: Vec<(&str, &str)> = (0..70).map(|_| ("list_files", "{}")).collect();
-    let endpoint = Endpoint::start(vec![calls(&flood), says("Sorry.")]).await;
-    let stage = Stage::new(&endpoint);
-    result(run(stage.run("x")).await);
-    assert_eq!(stage.results().len(), 64);
+    let endpoint = ScriptedProvider::start(vec![calls(&flood), says("Sorry.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    result(run(fixture.run("x")).await);
+    assert_eq!(fixture.results().len(), 64);
     let sent = endpoint.seen()[1].body["messages"].as_array().expect("messages").clone();
     assert_eq!(sent.iter().filter(|message| message["role"] == "tool").count(), 70);
     assert!(sent.last().expect("a message")["content"].as_str().expect("text").contains("at most 64"));
@@ -266,18 +268,18 @@ async fn whatever_a_provider_makes_up_stays_within_bounds() {
     let strange = json!({ "index": 0, "id": "x\u{0}".repeat(9000), "function": { "name": "n".repeat(300_000), "arguments": "{}" } });
     let mut end = ends("stop");
     end["usage"] = json!({ "prompt_tokens": u64::MAX, "completion_tokens": u64::MAX, "cost": -1 });
-    let first = Reply::chunks(&[delta(json!({ "content": "a\u{0}b", "tool_calls": [strange] })), end.clone()]);
-    let last = Reply::chunks(&[delta(json!({ "content": "é".repeat(200_000) })), end]);
-    let endpoint = Endpoint::start(vec![first, last]).await;
-    let stage = Stage::new(&endpoint);
-    let result = result(run(stage.run("x")).await);
+    let first = ScriptedReply::chunks(&[delta(json!({ "content": "a\u{0}b", "tool_calls": [strange] })), end.clone()]);
+    let last = ScriptedReply::chunks(&[delta(json!({ "content": "é".repeat(200_000) })), end]);
+    let endpoint = ScriptedProvider::start(vec![first, last]).await;
+    let fixture = Fixture::new(&endpoint);
+    let result = result(run(fixture.run("x")).await);
     assert!(result.text == "é".repeat(200_000) && result.usage.cost_usd.is_none());
-    // Who reports it cuts it, and keeps what it cuts.
-    let told = Shaper::new(stage.home.clone(), TaskId::new(1)).result(result.clone(), protocol::Instant(1));
+    // The reporter shortens the text and keeps the rest in a file.
+    let told = EventFitter::new(fixture.home.clone(), TaskId::new(1)).result(result.clone(), protocol::Instant(1));
     assert!(told.text.len() <= protocol::limits::MAX_RESULT_TEXT);
     let whole = told.artifact_refs[0].reference.as_ref().expect("a file");
-    assert_eq!(std::fs::read_to_string(stage.home.root().join(whole)).expect("kept"), result.text);
-    for event in stage.events() {
+    assert_eq!(std::fs::read_to_string(fixture.home.root().join(whole)).expect("kept"), result.text);
+    for event in fixture.events() {
         let text = serde_json::to_string(&event).expect("JSON");
         assert!(text.len() < 100_000 && !text.contains("\\u0000"), "{}", &text[..200]);
     }
@@ -285,22 +287,22 @@ async fn whatever_a_provider_makes_up_stays_within_bounds() {
 
 #[tokio::test]
 async fn a_withdrawn_answer_is_a_discarded_step() {
-    let half = Reply::stream(&format!("data: {}\n\n", delta(json!({ "content": "half an ans" }))));
-    let limited = Reply::refusal(429, r#"{"error":{"message":"slow down"}}"#).header("Retry-After", "0");
-    let endpoint = Endpoint::start(vec![half, limited, says("whole")]).await;
-    let stage = Stage::new(&endpoint);
-    assert_eq!(result(run(stage.run("x")).await).text, "whole");
+    let half = ScriptedReply::stream(&format!("data: {}\n\n", delta(json!({ "content": "half an ans" }))));
+    let limited = ScriptedReply::refusal(429, r#"{"error":{"message":"slow down"}}"#).header("Retry-After", "0");
+    let endpoint = ScriptedProvider::start(vec![half, limited, says("whole")]).await;
+    let fixture = Fixture::new(&endpoint);
+    assert_eq!(result(run(fixture.run("x")).await).text, "whole");
     use StepState::{Discarded, Finished, Started};
     assert_eq!(
-        stage.steps(),
+        fixture.steps(),
         [(1, Started), (1, Discarded), (2, Started), (2, Discarded), (3, Started), (3, Finished)]
     );
-    let notices = stage
+    let notices = fixture
         .events()
         .into_iter()
         .filter(|event| matches!(event, AgentStreamEvent::Notice { text, .. } if text.contains("Trying again")));
     assert_eq!(notices.count(), 2);
-    let pauses = stage.events().into_iter().filter(|event| {
+    let pauses = fixture.events().into_iter().filter(|event| {
         matches!(event, AgentStreamEvent::StateChange { state: ActivityState::Waiting, waiting: Some(pause) }
             if pause.cause == protocol::PauseCause::RateLimit && pause.until.is_some())
     });
@@ -309,17 +311,17 @@ async fn a_withdrawn_answer_is_a_discarded_step() {
 
 #[tokio::test]
 async fn the_third_failure_and_any_hopeless_one_end_the_task() {
-    let limited = Reply::refusal(429, "{}").header("Retry-After", "0");
+    let limited = ScriptedReply::refusal(429, "{}").header("Retry-After", "0");
     for (reply, code, asked) in [
         (limited, ErrorCode::ProviderRateLimited, 3),
-        (Reply::refusal(429, "{}").header("Retry-After", "3600"), ErrorCode::ProviderRateLimited, 1),
-        (Reply::refusal(401, r#"{"error":{"message":"bad key sk-very-secret"}}"#), ErrorCode::ProviderAuth, 1),
-        (Reply::refusal(429, r#"{"error":{"code":"insufficient_quota"}}"#), ErrorCode::ProviderRateLimited, 1),
-        (Reply::chunks(&[ends("content_filter")]), ErrorCode::ContentPolicy, 1),
+        (ScriptedReply::refusal(429, "{}").header("Retry-After", "3600"), ErrorCode::ProviderRateLimited, 1),
+        (ScriptedReply::refusal(401, r#"{"error":{"message":"bad key sk-very-secret"}}"#), ErrorCode::ProviderAuth, 1),
+        (ScriptedReply::refusal(429, r#"{"error":{"code":"insufficient_quota"}}"#), ErrorCode::ProviderRateLimited, 1),
+        (ScriptedReply::chunks(&[ends("content_filter")]), ErrorCode::ContentPolicy, 1),
     ] {
-        let endpoint = Endpoint::start(vec![reply]).await;
-        let stage = Stage::new(&endpoint);
-        let error = error(run(stage.run("x")).await);
+        let endpoint = ScriptedProvider::start(vec![reply]).await;
+        let fixture = Fixture::new(&endpoint);
+        let error = error(run(fixture.run("x")).await);
         assert_eq!((error.code, endpoint.seen().len()), (code, asked));
         assert!(!error.message.contains("very-secret") && error.suggestion.is_some(), "{error:?}");
     }
@@ -327,11 +329,11 @@ async fn the_third_failure_and_any_hopeless_one_end_the_task() {
 
 #[tokio::test]
 async fn limits_end_the_task_by_their_names() {
-    let endless = || Endpoint::start(vec![calls(&[("list_files", "{}")])]);
+    let endless = || ScriptedProvider::start(vec![calls(&[("list_files", "{}")])]);
     let endpoint = endless().await;
-    let stage = Stage::new(&endpoint);
+    let fixture = Fixture::new(&endpoint);
     let error_of = |outcome| error(outcome);
-    assert_eq!(error_of(run(stage.run("x")).await).code, ErrorCode::MaxStepsReached);
+    assert_eq!(error_of(run(fixture.run("x")).await).code, ErrorCode::MaxStepsReached);
     assert_eq!(endpoint.seen().len(), 5);
     let limits = [
         protocol::Limits { steps: Some(2), ..protocol::Limits::default() },
@@ -342,10 +344,10 @@ async fn limits_end_the_task_by_their_names() {
         limits.into_iter().zip(["steps", "toolCalls", "tokens"]).zip([2, 3, 2]).map(|((a, b), c)| (a, b, c))
     {
         let endpoint = endless().await;
-        let mut stage = Stage::new(&endpoint);
-        stage.agent.limits = protocol::Limits { steps: Some(4), ..protocol::Limits::default() };
-        stage.limits = limits;
-        let error = error_of(run(stage.run("x")).await);
+        let mut fixture = Fixture::new(&endpoint);
+        fixture.agent.limits = protocol::Limits { steps: Some(4), ..protocol::Limits::default() };
+        fixture.limits = limits;
+        let error = error_of(run(fixture.run("x")).await);
         assert_eq!((error.code, endpoint.seen().len()), (ErrorCode::BudgetExceeded, asked), "{name}");
         assert!(error.message.contains(name), "{}", error.message);
     }
@@ -353,40 +355,41 @@ async fn limits_end_the_task_by_their_names() {
 
 #[tokio::test]
 async fn a_stop_drops_the_model_call_at_once() {
-    let mut endpoint =
-        Endpoint::start(vec![Reply::stream(&format!("data: {}\n\n", delta(json!({ "content": "begun" })))).silent()])
-            .await;
-    let stage = Stage::new(&endpoint);
-    let running = tokio::spawn(run(stage.run("x")));
-    while !stage.events().iter().any(|event| matches!(event, AgentStreamEvent::TextDelta { .. })) {
-        stage.reported.notified().await;
+    let mut endpoint = ScriptedProvider::start(vec![
+        ScriptedReply::stream(&format!("data: {}\n\n", delta(json!({ "content": "begun" })))).silent(),
+    ])
+    .await;
+    let fixture = Fixture::new(&endpoint);
+    let running = tokio::spawn(run(fixture.run("x")));
+    while !fixture.events().iter().any(|event| matches!(event, AgentStreamEvent::TextDelta { .. })) {
+        fixture.reported.notified().await;
     }
     let begun = Instant::now();
-    stage.stop.cancel();
+    fixture.stop.cancel();
     let outcome = running.await.expect("no panic");
-    assert!(matches!(outcome, Outcome::Stopped { killed: 0 }), "{outcome:?}");
+    assert!(matches!(outcome, EngineOutcome::Stopped { killed: 0 }), "{outcome:?}");
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     timeout(Duration::from_secs(1), endpoint.hang_up()).await.expect("the endpoint sees it");
-    assert_eq!(stage.log().last().expect("a line")["type"], "stopped");
+    assert_eq!(fixture.log().last().expect("a line")["type"], "stopped");
 }
 
 #[tokio::test]
 async fn a_stop_ends_the_wait_for_a_retry() {
-    let endpoint = Endpoint::start(vec![Reply::refusal(503, "").header("Retry-After", "30")]).await;
-    let stage = Stage::new(&endpoint);
-    let running = tokio::spawn(run(stage.run("x")));
-    while !stage.events().iter().any(|event| matches!(event, AgentStreamEvent::Notice { .. })) {
-        stage.reported.notified().await;
+    let endpoint = ScriptedProvider::start(vec![ScriptedReply::refusal(503, "").header("Retry-After", "30")]).await;
+    let fixture = Fixture::new(&endpoint);
+    let running = tokio::spawn(run(fixture.run("x")));
+    while !fixture.events().iter().any(|event| matches!(event, AgentStreamEvent::Notice { .. })) {
+        fixture.reported.notified().await;
     }
-    stage.stop.cancel();
+    fixture.stop.cancel();
     let outcome = timeout(Duration::from_millis(500), running).await.expect("at once").expect("no panic");
-    assert!(matches!(outcome, Outcome::Stopped { .. }));
+    assert!(matches!(outcome, EngineOutcome::Stopped { .. }));
 }
 
 #[tokio::test]
 async fn without_a_provider_or_its_key_the_task_says_what_to_do() {
-    let endpoint = Endpoint::start(vec![says("never asked")]).await;
-    let mut stage = Stage::new(&endpoint);
+    let endpoint = ScriptedProvider::start(vec![says("never asked")]).await;
+    let mut fixture = Fixture::new(&endpoint);
     for (model, code, part) in [
         ("nope/m1", ErrorCode::NotFound, "acme"),
         ("m1", ErrorCode::BadRequest, "provider/model"),
@@ -394,14 +397,14 @@ async fn without_a_provider_or_its_key_the_task_says_what_to_do() {
         ("openai/gpt-5", ErrorCode::ProviderAuth, "no API key for openai/gpt-5"),
     ] {
         let provider = crate::config::Provider {
-            api: Api::OpenAi,
+            api: ProviderApi::OpenAi,
             base_url: "https://api.openai.com/v1".to_owned(),
             api_key: None,
             warning: None,
         };
-        stage.config.providers.insert("openai".to_owned(), provider);
-        stage.agent.model = model.to_owned();
-        let error = error(run(stage.run("x")).await);
+        fixture.config.providers.insert("openai".to_owned(), provider);
+        fixture.agent.model = model.to_owned();
+        let error = error(run(fixture.run("x")).await);
         assert_eq!(error.code, code, "{model}");
         assert!(error.message.contains(part) && error.suggestion.is_some(), "{error:?}");
     }

@@ -1,11 +1,11 @@
-//! What is sent: turns, breakpoints, thinking that goes back.
+//! What is sent: turns, breakpoints, and thinking that goes back.
 
 use super::*;
 use crate::model::ToolSpec;
 
-fn request(messages: Vec<Message>) -> Request {
+fn request(messages: Vec<Message>) -> ModelRequest {
     let tool = |name| ToolSpec { name, description: "does it", parameters: json!({ "type": "object" }) };
-    Request {
+    ModelRequest {
         model: "claude".to_owned(),
         system: "rules".to_owned(),
         messages,

@@ -5,16 +5,16 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{
-    super::{Message, Request},
-    Call, call, quoted, shell,
+    super::{Message, ModelRequest},
+    ScriptedCall, call, quoted, shell,
 };
 
-/// Where the tour stands in a conversation.
-pub(super) struct Scene<'a> {
+/// The tour's position in a conversation.
+pub(super) struct TourScene<'a> {
     goal: &'a str,
-    /// There was a task before this one.
+    /// Whether there was an earlier task.
     follow_up: bool,
-    /// Tool results since the goal: whether each was fine.
+    /// Tool results since the goal: tool, whether it succeeded, text.
     results: Vec<(&'a str, bool, &'a str)>,
     tools: Vec<&'static str>,
     workspace: String,
@@ -23,20 +23,20 @@ pub(super) struct Scene<'a> {
 
 /// One model call of the tour.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct TourStage {
     pub thought: String,
     pub said: String,
-    pub call: Option<Call>,
+    pub call: Option<ScriptedCall>,
 }
 
-const HOW_TO: &str = "To let a real model work here, give this viber a provider:\n\n\
+const PROVIDER_HINT: &str = "To let a real model work here, give this viber a provider:\n\n\
     - `daemon-agent key set anthropic` (or `openai`, `openrouter`, `deepseek`) on the machine asks for the key and keeps it there, or\n\
     - run a local Ollama: it needs no key, only `model: ollama/qwen3` in the agent's file, or\n\
     - add a `providers:` entry with your own `baseUrl` to `config.yaml`.\n\n\
     Then name the model under `defaults: { model: … }` in `config.yaml` or as `model:` in `agents/default.yaml`; no restart is needed.";
 
-impl<'a> Scene<'a> {
-    pub fn of(request: &'a Request, pause: Duration) -> Self {
+impl<'a> TourScene<'a> {
+    pub fn of(request: &'a ModelRequest, pause: Duration) -> Self {
         let at = request.messages.iter().rposition(|message| matches!(message, Message::User(_)));
         let goal = at.map_or("", |at| match &request.messages[at] {
             Message::User(text) => text.as_str(),
@@ -60,8 +60,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The next stage: stages whose tool the agent does not have are left out.
-    pub fn stage(&self) -> Stage {
+    /// The next stage; stages whose tool the agent does not have are skipped.
+    pub fn stage(&self) -> TourStage {
         let stages = if self.follow_up { self.follow_up() } else { self.tour() };
         let mut stages =
             stages.into_iter().filter(|stage| stage.call.as_ref().is_none_or(|(name, _)| self.tools.contains(name)));
@@ -81,9 +81,9 @@ impl<'a> Scene<'a> {
         format!("{}/tour.md", self.workspace)
     }
 
-    fn tour(&self) -> Vec<Stage> {
+    fn tour(&self) -> Vec<TourStage> {
         let goal = quoted(self.goal);
-        let stage = |thought: &str, said: String, call| Stage { thought: thought.to_owned(), said, call };
+        let stage = |thought: &str, said: String, call| TourStage { thought: thought.to_owned(), said, call };
         let file = format!(
             "# A tour of this viber\n\nThe goal was: {goal}\n\nThis file was written by the scripted model demo/tour with the tool write_file.\n"
         );
@@ -111,18 +111,18 @@ impl<'a> Scene<'a> {
         ]
     }
 
-    /// Five lines with pauses (ten words long), then what machine this is.
+    /// Five lines with pauses (as long as ten words), then the kind of machine.
     fn command(&self) -> String {
         let pause = (self.pause * 10).as_secs_f64();
         format!("for n in 1 2 3 4 5; do echo \"line $n of 5\"; sleep {pause:.3}; done; uname -sm; date -u +%Y-%m-%d")
     }
 
-    fn follow_up(&self) -> Vec<Stage> {
+    fn follow_up(&self) -> Vec<TourStage> {
         let goal = self.goal.to_lowercase();
         let said: Vec<&str> = goal.split(|c: char| !c.is_alphanumeric()).collect();
         let about = |words: &[&str]| words.iter().any(|word| said.contains(word));
         let stage =
-            |said: String, call| vec![Stage { thought: "A follow-up in the same session.".to_owned(), said, call }];
+            |said: String, call| vec![TourStage { thought: "A follow-up in the same session.".to_owned(), said, call }];
         let opening = format!("You went on with {}. I am still the script demo/tour", quoted(self.goal));
         if about(&["key", "keys", "provider", "model", "real", "help", "how"]) {
             return vec![];
@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
         )
     }
 
-    fn end(&self) -> Stage {
+    fn end(&self) -> TourStage {
         let worked =
             self.results.iter().filter(|(_, ok, _)| *ok).map(|(tool, ..)| format!("`{tool}`")).collect::<Vec<_>>();
         let worked = match worked.len() {
@@ -158,6 +158,6 @@ impl<'a> Scene<'a> {
                 "The tour is over. {worked} All of this really happened on this viber; only the words came from a script (demo/tour)."
             )
         };
-        Stage { said: format!("{opening}\n\n{HOW_TO}"), ..Stage::default() }
+        TourStage { said: format!("{opening}\n\n{PROVIDER_HINT}"), ..TourStage::default() }
     }
 }

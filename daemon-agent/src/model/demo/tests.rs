@@ -3,9 +3,9 @@
 use super::*;
 use crate::model::ToolSpec;
 
-fn request(goal: &str, tools: &[&'static str]) -> Request {
+fn request(goal: &str, tools: &[&'static str]) -> ModelRequest {
     let tools = tools.iter().map(|name| ToolSpec { name, description: "", parameters: json!({}) });
-    Request {
+    ModelRequest {
         model: "tour".to_owned(),
         system: "rules\nWorkspace: /home/me/workspace\nmore".to_owned(),
         messages: vec![Message::User(goal.to_owned())],
@@ -16,9 +16,9 @@ fn request(goal: &str, tools: &[&'static str]) -> Request {
     }
 }
 
-/// Plays to the end: the tools that were called, their arguments, everything said.
-async fn play(request: &mut Request, ok: bool) -> (Vec<String>, Vec<Value>, String) {
-    let demo = Demo::with_pace(Duration::ZERO);
+/// Plays to the end: the tools that were called, their arguments, everything that was said.
+async fn play(request: &mut ModelRequest, ok: bool) -> (Vec<String>, Vec<Value>, String) {
+    let demo = DemoModel::with_pace(Duration::ZERO);
     let (mut tools, mut all_args, mut text) = (vec![], vec![], String::new());
     for _ in 0..10 {
         let (to, mut from) = mpsc::channel(10_000);

@@ -1,4 +1,4 @@
-//! An error body, whatever shape it has: nested, flat, wrapped in a list, or plain text.
+//! An error body of whatever shape: nested, flat, wrapped in a list, or plain text.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -6,24 +6,24 @@ use protocol::text;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{super::wait, regex};
+use super::{super::retry_after, regex};
 
 /// Longest part of a provider's message that is passed on, bytes.
-const MESSAGE: usize = 600;
+const MAX_MESSAGE_BYTES: usize = 600;
 
 /// What can be learnt from an error body.
-pub(super) struct Body {
+pub(super) struct ErrorBody {
     value: Value,
     raw: String,
-    /// Every string in it, at any depth; the text itself when it is not JSON.
+    /// Every string in it, at any depth; the text itself if it is not JSON.
     pub strings: Vec<String>,
-    /// Values of `code`, `type` and their like, lower case.
+    /// Values of `code`, `type` and the like, in lower case.
     codes: Vec<String>,
-    /// An HTTP status told inside of the body.
+    /// An HTTP status given inside the body.
     pub status: Option<u16>,
 }
 
-impl Body {
+impl ErrorBody {
     /// Reads `text`; never fails.
     pub fn read(text: &str) -> Self {
         let value = serde_json::from_str(text).unwrap_or(Value::Null);
@@ -76,7 +76,7 @@ impl Body {
         self.codes.iter().any(|code| code.starts_with("throttling"))
     }
 
-    /// The sentence in it that was meant for people.
+    /// The sentence that is meant for people.
     pub fn message(&self, status: Option<u16>) -> String {
         let value = match &self.value {
             Value::Array(items) => items.first().unwrap_or(&Value::Null),
@@ -86,7 +86,7 @@ impl Body {
         let said = places
             .iter()
             .find_map(|place| value.pointer(place).and_then(Value::as_str).filter(|said| !said.is_empty()));
-        let said = text::head(said.unwrap_or(&self.raw), MESSAGE).to_owned();
+        let said = text::head(said.unwrap_or(&self.raw), MAX_MESSAGE_BYTES).to_owned();
         match (said.is_empty() || said.trim_start().starts_with('<'), status) {
             (false, Some(status)) => format!("{said} (HTTP {status})"),
             (false, None) => said,
@@ -95,14 +95,14 @@ impl Body {
         }
     }
 
-    /// How long to wait, when the body tells.
+    /// How long to wait, if the body says so.
     pub fn wait(&self) -> Option<Duration> {
         let told = find(&self.value, &["retryDelay", "resets_in_seconds", "retry_after", "retry_after_seconds"]);
         let field = told.and_then(|told| match told {
-            Value::String(text) => wait::duration(text),
-            number => number.as_f64().and_then(wait::seconds),
+            Value::String(text) => retry_after::duration(text),
+            number => number.as_f64().and_then(retry_after::seconds),
         });
-        field.max(self.strings.iter().filter_map(|text| wait::in_text(text)).max())
+        field.max(self.strings.iter().filter_map(|text| retry_after::in_text(text)).max())
     }
 
     /// Tokens of the request and of the window: (current, maximum).
@@ -112,28 +112,28 @@ impl Body {
             return Some((current, max));
         }
         let text = self.strings.join("\n").replace(',', "");
-        if let Some(found) = SUM.captures(&text) {
+        if let Some(found) = SUM_PATTERN.captures(&text) {
             let n = |i: usize| found[i].parse::<u64>().unwrap_or(0);
             return Some((n(1).saturating_add(n(2)), n(3)));
         }
-        NUMBERS.iter().find_map(|(pattern, current, max)| {
+        TOKEN_COUNT_PATTERNS.iter().find_map(|(pattern, current, max)| {
             let found = pattern.captures(&text)?;
             Some((found[*current].parse().ok()?, found[*max].parse().ok()?))
         })
     }
 
-    /// Whether the request by itself is over a limit per minute: no waiting helps then.
+    /// Whether the request alone exceeds a limit per minute: then waiting does not help.
     pub fn asks_too_much(&self) -> bool {
         let text = self.strings.join("\n").replace(',', "");
         let numbers =
             |found: &regex::Captures<'_>| Some((found[1].parse::<u64>().ok()?, found[2].parse::<u64>().ok()?));
-        LIMIT.captures(&text).as_ref().and_then(numbers).is_some_and(|(limit, requested)| requested > limit)
+        LIMIT_PATTERN.captures(&text).as_ref().and_then(numbers).is_some_and(|(limit, requested)| requested > limit)
     }
 
-    /// For "input + max_tokens > limit": what is left for the answer, with a little air.
+    /// For "input + max_tokens > limit": the room left for the answer, with a small margin.
     pub fn fits(&self) -> Option<u32> {
         let text = self.strings.join("\n").replace(',', "");
-        let found = SUM.captures(&text)?;
+        let found = SUM_PATTERN.captures(&text)?;
         let (input, limit): (u64, u64) = (found[1].parse().ok()?, found[3].parse().ok()?);
         let left = limit.saturating_sub(input).saturating_sub(64);
         u32::try_from(left).ok().filter(|left| *left >= 256)
@@ -157,11 +157,11 @@ fn find<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
 }
 
 /// Anthropic: input + max_tokens > limit.
-static SUM: LazyLock<Regex> = LazyLock::new(|| regex(r"(\d+) \+ (\d+) > (\d+)"));
+static SUM_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(\d+) \+ (\d+) > (\d+)"));
 /// OpenAI, Groq: "Limit 12000, Used 3, Requested 14137".
-static LIMIT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)limit:? (\d+)(?: used:? \d+)? requested:? (\d+)"));
-/// Wordings with both numbers: the groups of the current and of the largest count.
-static NUMBERS: LazyLock<Vec<(Regex, usize, usize)>> = LazyLock::new(|| {
+static LIMIT_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)limit:? (\d+)(?: used:? \d+)? requested:? (\d+)"));
+/// Wordings with both numbers, and the groups of the current and of the maximum count.
+static TOKEN_COUNT_PATTERNS: LazyLock<Vec<(Regex, usize, usize)>> = LazyLock::new(|| {
     vec![
         (regex(r"(?i)too long: (\d+) tokens > (\d+)"), 1, 2),
         (

@@ -1,4 +1,4 @@
-//! The shapes of `llm-wire.md`, each with what it means.
+//! The error shapes that providers are known to send, each with its meaning.
 
 use ErrorCode::{
     ContentPolicy, ContextOverflow, ProviderAuth, ProviderBadRequest, ProviderRateLimited, ProviderUnavailable,
@@ -6,8 +6,8 @@ use ErrorCode::{
 
 use super::*;
 
-fn origin() -> Origin {
-    Origin {
+fn origin() -> CallContext {
+    CallContext {
         provider: "acme".to_owned(),
         model: "m1".to_owned(),
         key: Some("s3cretkey".to_owned()),
@@ -16,7 +16,7 @@ fn origin() -> Origin {
     }
 }
 
-fn of(status: Option<u16>, body: &str) -> Failure {
+fn of(status: Option<u16>, body: &str) -> ModelError {
     origin().classify(status, None, body)
 }
 
@@ -139,12 +139,12 @@ fn overflows_are_told_from_everything_else_with_their_numbers() {
 #[test]
 fn a_refusal_without_words_is_an_overflow_only_when_the_request_nearly_filled_the_window() {
     assert_eq!(of(Some(413), "").code, ProviderBadRequest);
-    let large = Origin { estimate: 900, ..origin() };
+    let large = CallContext { estimate: 900, ..origin() };
     assert_eq!(large.classify(Some(413), None, "").code, ContextOverflow);
     assert_eq!(large.classify(Some(400), None, " ").code, ContextOverflow);
     assert_eq!(large.classify(Some(400), None, r#"{"error":"no such field"}"#).code, ProviderBadRequest);
     assert_eq!((origin().empty().code, origin().empty().retryable), (ProviderUnavailable, true));
-    assert_eq!(Origin { estimate: 1001, ..origin() }.empty().code, ContextOverflow);
+    assert_eq!(CallContext { estimate: 1001, ..origin() }.empty().code, ContextOverflow);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::{
-    Finish, Message,
-    endpoint::{Endpoint, Reply},
+    FinishReason, Message,
+    scripted::{ScriptedProvider, ScriptedReply},
 };
 
-fn request() -> Request {
-    Request {
+fn request() -> ModelRequest {
+    ModelRequest {
         model: "m1".to_owned(),
         system: "rules".to_owned(),
         messages: vec![Message::User("hello".to_owned())],
@@ -21,11 +21,11 @@ fn request() -> Request {
     }
 }
 
-fn http(endpoint: &Endpoint, api: Api) -> Http {
-    Http::new("acme", &endpoint.provider(api)).expect("a client")
+fn http(endpoint: &ScriptedProvider, api: ProviderApi) -> HttpProvider {
+    HttpProvider::new("acme", &endpoint.provider(api)).expect("a client")
 }
 
-async fn call(http: &Http) -> (Vec<Delta>, Result<Answer, Failure>) {
+async fn call(http: &HttpProvider) -> (Vec<Delta>, Result<Answer, ModelError>) {
     let (to, mut from) = mpsc::channel(1000);
     let answer = http.call(&request(), &to).await;
     drop(to);
@@ -48,33 +48,33 @@ fn stop() -> Value {
 async fn each_format_has_its_path_its_key_and_its_words() {
     for (api, path, key, reply) in [
         (
-            Api::OpenAi,
+            ProviderApi::OpenAi,
             "/v1/chat/completions",
             ("authorization", "Bearer sk-very-secret"),
-            Reply::chunks(&[word("hi"), stop()]),
+            ScriptedReply::chunks(&[word("hi"), stop()]),
         ),
         (
-            Api::Anthropic,
+            ProviderApi::Anthropic,
             "/v1/messages",
             ("x-api-key", "sk-very-secret"),
-            Reply::stream(concat!(
+            ScriptedReply::stream(concat!(
                 "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"hi\"}}\n\n",
                 "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
             )),
         ),
         (
-            Api::Ollama,
+            ProviderApi::Ollama,
             "/api/chat",
             ("authorization", "Bearer sk-very-secret"),
-            Reply::stream("{\"message\":{\"content\":\"hi\"},\"done\":false}\n{\"done\":true}\n"),
+            ScriptedReply::stream("{\"message\":{\"content\":\"hi\"},\"done\":false}\n{\"done\":true}\n"),
         ),
     ] {
-        let endpoint = Endpoint::start(vec![reply]).await;
+        let endpoint = ScriptedProvider::start(vec![reply]).await;
         let (deltas, answer) = call(&http(&endpoint, api)).await;
         let answer = answer.expect("an answer");
         assert_eq!(
             (deltas, answer.message.text.as_str(), answer.finish),
-            (vec![Delta::Text("hi".to_owned())], "hi", Finish::Stop)
+            (vec![Delta::Text("hi".to_owned())], "hi", FinishReason::Stop)
         );
         assert_eq!(answer.usage.source, UsageSource::Estimated);
         let seen = &endpoint.seen()[0];
@@ -98,8 +98,9 @@ async fn what_the_formats_ask_for_is_sent() {
 
 #[tokio::test]
 async fn a_dropped_call_closes_the_connection_at_once() {
-    let mut endpoint = Endpoint::start(vec![Reply::stream(&format!("data: {}\n\n", word("hi"))).silent()]).await;
-    let http = http(&endpoint, Api::OpenAi);
+    let mut endpoint =
+        ScriptedProvider::start(vec![ScriptedReply::stream(&format!("data: {}\n\n", word("hi"))).silent()]).await;
+    let http = http(&endpoint, ProviderApi::OpenAi);
     let (to, mut from) = mpsc::channel(10);
     let request = request();
     let asking = http.call(&request, &to);
@@ -112,13 +113,16 @@ async fn a_dropped_call_closes_the_connection_at_once() {
 
 #[tokio::test]
 async fn silence_is_given_up_and_comments_are_no_silence() {
-    let quiet = Reply::stream(&format!("data: {}\n\n", word("hi"))).silent();
+    let quiet = ScriptedReply::stream(&format!("data: {}\n\n", word("hi"))).silent();
     let comments =
-        (0..6).fold(Reply::stream(""), |reply, _| reply.then(Duration::from_millis(100), ": still here\n\n"));
+        (0..6).fold(ScriptedReply::stream(""), |reply, _| reply.then(Duration::from_millis(100), ": still here\n\n"));
     let patient = comments.then(Duration::ZERO, &format!("data: {}\n\ndata: {}\n\n", word("worth it"), stop()));
-    let endpoint = Endpoint::start(vec![quiet, patient]).await;
-    let http =
-        Http { first: Duration::from_millis(300), idle: Duration::from_millis(300), ..http(&endpoint, Api::OpenAi) };
+    let endpoint = ScriptedProvider::start(vec![quiet, patient]).await;
+    let http = HttpProvider {
+        first: Duration::from_millis(300),
+        idle: Duration::from_millis(300),
+        ..http(&endpoint, ProviderApi::OpenAi)
+    };
     let (deltas, answer) = call(&http).await;
     let failure = answer.expect_err("silence");
     assert_eq!((deltas.len(), failure.code, failure.retryable), (1, ErrorCode::ProviderUnavailable, true));
@@ -129,14 +133,14 @@ async fn silence_is_given_up_and_comments_are_no_silence() {
 async fn broken_connections_are_worth_another_try_unless_the_answer_was_complete() {
     let half = format!("data: {}\n\n", word("half"));
     let whole = format!("{half}data: {}\n\n", stop());
-    let endpoint = Endpoint::start(vec![
-        Reply::stream(&half).cut(),
-        Reply::stream(&half),
-        Reply::stream(&whole).cut(),
-        Reply::stream(&whole).silent(),
+    let endpoint = ScriptedProvider::start(vec![
+        ScriptedReply::stream(&half).cut(),
+        ScriptedReply::stream(&half),
+        ScriptedReply::stream(&whole).cut(),
+        ScriptedReply::stream(&whole).silent(),
     ])
     .await;
-    let http = http(&endpoint, Api::OpenAi);
+    let http = http(&endpoint, ProviderApi::OpenAi);
     for _ in 0..2 {
         let failure = call(&http).await.1.expect_err("half an answer");
         assert_eq!((failure.code, failure.retryable), (ErrorCode::ProviderUnavailable, true));
@@ -150,34 +154,38 @@ async fn broken_connections_are_worth_another_try_unless_the_answer_was_complete
 async fn a_stream_that_says_it_is_over_is_not_waited_for() {
     let anthropic = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n";
     for (api, body) in [
-        (Api::Anthropic, anthropic),
-        (Api::Ollama, "{\"done\":true}\n"),
-        (Api::OpenAi, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"),
+        (ProviderApi::Anthropic, anthropic),
+        (ProviderApi::Ollama, "{\"done\":true}\n"),
+        (ProviderApi::OpenAi, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"),
     ] {
-        let endpoint = Endpoint::start(vec![Reply::stream(body).silent()]).await;
+        let endpoint = ScriptedProvider::start(vec![ScriptedReply::stream(body).silent()]).await;
         let http = http(&endpoint, api);
-        let answer = timeout(AFTERWARDS / 2, call(&http)).await.expect("at once").1;
-        assert_eq!(answer.expect("an answer").finish, Finish::Stop);
+        let answer = timeout(TRAILER_TIMEOUT / 2, call(&http)).await.expect("at once").1;
+        assert_eq!(answer.expect("an answer").finish, FinishReason::Stop);
     }
 }
 
 #[tokio::test]
 async fn nobody_there_says_where() {
-    let provider =
-        Provider { api: Api::OpenAi, base_url: "http://127.0.0.1:9/v1".to_owned(), api_key: None, warning: None };
-    let failure = call(&Http::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
+    let provider = Provider {
+        api: ProviderApi::OpenAi,
+        base_url: "http://127.0.0.1:9/v1".to_owned(),
+        api_key: None,
+        warning: None,
+    };
+    let failure = call(&HttpProvider::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
     assert_eq!((failure.code, failure.retryable), (ErrorCode::ProviderUnavailable, true));
     assert!(failure.message.contains("http://127.0.0.1:9/v1 cannot be reached"), "{}", failure.message);
 }
 
 #[tokio::test]
 async fn headers_of_a_refusal_tell_the_wait_and_redirects_are_not_followed() {
-    let endpoint = Endpoint::start(vec![
-        Reply::refusal(429, "{}").header("Retry-After", "7"),
-        Reply::refusal(307, "").header("Location", "http://127.0.0.1:9/"),
+    let endpoint = ScriptedProvider::start(vec![
+        ScriptedReply::refusal(429, "{}").header("Retry-After", "7"),
+        ScriptedReply::refusal(307, "").header("Location", "http://127.0.0.1:9/"),
     ])
     .await;
-    let http = http(&endpoint, Api::OpenAi);
+    let http = http(&endpoint, ProviderApi::OpenAi);
     let failure = call(&http).await.1.expect_err("a refusal");
     assert_eq!((failure.code, failure.wait), (ErrorCode::ProviderRateLimited, Some(Duration::from_secs(7))));
     assert_eq!(call(&http).await.1.expect_err("a redirect").code, ErrorCode::ProviderBadRequest);
@@ -186,8 +194,8 @@ async fn headers_of_a_refusal_tell_the_wait_and_redirects_are_not_followed() {
 #[tokio::test]
 async fn a_smaller_answer_is_tried_once_when_only_its_room_was_too_large() {
     let body = r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 100 + 100000 > 1000, decrease"}}"#;
-    let endpoint = Endpoint::start(vec![Reply::refusal(400, body)]).await;
-    let failure = call(&http(&endpoint, Api::Anthropic)).await.1.expect_err("refused twice");
+    let endpoint = ScriptedProvider::start(vec![ScriptedReply::refusal(400, body)]).await;
+    let failure = call(&http(&endpoint, ProviderApi::Anthropic)).await.1.expect_err("refused twice");
     assert_eq!(failure.code, ErrorCode::ContextOverflow);
     let asked: Vec<_> = endpoint.seen().iter().map(|seen| seen.body["max_tokens"].clone()).collect();
     assert_eq!(asked, [json!(100_000), json!(836)]);
@@ -195,10 +203,12 @@ async fn a_smaller_answer_is_tried_once_when_only_its_room_was_too_large() {
 
 #[tokio::test]
 async fn a_server_too_old_for_usage_is_asked_without_it() {
-    let refusal =
-        Reply::refusal(400, r#"{"error":{"message":"Unrecognized request argument supplied: stream_options"}}"#);
-    let endpoint = Endpoint::start(vec![refusal, Reply::chunks(&[word("hi"), stop()])]).await;
-    let http = http(&endpoint, Api::OpenAi);
+    let refusal = ScriptedReply::refusal(
+        400,
+        r#"{"error":{"message":"Unrecognized request argument supplied: stream_options"}}"#,
+    );
+    let endpoint = ScriptedProvider::start(vec![refusal, ScriptedReply::chunks(&[word("hi"), stop()])]).await;
+    let http = http(&endpoint, ProviderApi::OpenAi);
     assert_eq!(call(&http).await.1.expect("an answer").message.text, "hi");
     assert_eq!(call(&http).await.1.expect("an answer").message.text, "hi");
     let asked: Vec<_> = endpoint.seen().iter().map(|seen| seen.body.get("stream_options").is_some()).collect();
@@ -208,12 +218,12 @@ async fn a_server_too_old_for_usage_is_asked_without_it() {
 #[tokio::test]
 async fn an_address_is_shown_without_its_password() {
     let provider = Provider {
-        api: Api::OpenAi,
+        api: ProviderApi::OpenAi,
         base_url: "http://ada:hunter2@127.0.0.1:9/v1?key=hunter3".to_owned(),
         api_key: None,
         warning: None,
     };
-    let failure = call(&Http::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
+    let failure = call(&HttpProvider::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
     let shown = format!("{} {:?}", failure.message, failure.suggestion);
     assert!(shown.contains("127.0.0.1:9/v1") && !shown.contains("hunter"), "{shown}");
 }

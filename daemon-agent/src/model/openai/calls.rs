@@ -1,7 +1,7 @@
-//! Tool calls from fragments, by whatever the provider leaves to tell them apart.
+//! Assembles tool calls from fragments, using whatever the provider gives to tell them apart.
 //!
-//! The id decides first: a new one is a new call, even under an old index (all calls under index 0 have been seen).
-//! Then the index; then the name: without id and index, a name after complete arguments starts the next call.
+//! The id decides first: a new id is a new call, even under an old index (some providers send all calls under index 0).
+//! Then the index, then the name: without id and index, a name after complete arguments starts the next call.
 
 use serde_json::Value;
 
@@ -9,32 +9,32 @@ use super::super::{ToolCall, decode::arguments};
 
 /// Calls in the order in which they began.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Vec<Partial>);
+pub(super) struct CallAssembler(Vec<PartialCall>);
 
 #[derive(Debug, Default)]
-struct Partial {
+struct PartialCall {
     id: String,
     index: Option<u64>,
     name: String,
     raw: String,
-    /// What a provider hangs on the call and wants back.
+    /// Data that a provider attaches to the call and expects back.
     extra: Option<Value>,
 }
 
-impl Partial {
+impl PartialCall {
     fn is_complete(&self) -> bool {
         !self.raw.trim().is_empty() && arguments(&self.raw).is_ok()
     }
 }
 
-impl Calls {
-    /// Takes one entry of `delta.tool_calls`.
+impl CallAssembler {
+    /// Adds one entry of `delta.tool_calls`.
     pub fn add(&mut self, delta: &Value) {
         let text = |place: &str| delta.pointer(place).and_then(Value::as_str).unwrap_or("");
         let (id, name) = (text("/id"), text("/function/name"));
         let index = delta.get("index").and_then(Value::as_u64);
         let at = self.find(id, index, name).unwrap_or_else(|| {
-            self.0.push(Partial { index, ..Partial::default() });
+            self.0.push(PartialCall { index, ..PartialCall::default() });
             self.0.len() - 1
         });
         let call = &mut self.0[at];
@@ -62,7 +62,7 @@ impl Calls {
                 return Some(same);
             }
             let continued = by_index().or(last.filter(|_| index.is_none()));
-            // An id that comes late, or changes from chunk to chunk of the same call, which then repeats no name.
+            // An id that arrives late, or changes between chunks of the same call, which then does not repeat the name.
             return continued.filter(|at| (self.0[*at].id.is_empty() && !self.0[*at].is_complete()) || name.is_empty());
         }
         if index.is_some() {
@@ -71,8 +71,8 @@ impl Calls {
         last.filter(|at| name.is_empty() || (self.0[*at].name == name && !self.0[*at].is_complete()))
     }
 
-    /// The calls, arguments parsed, and what hung on them by their place. One without a name says nothing that could be
-    /// answered.
+    /// The calls with parsed arguments, and attached data by the call's position. Calls without a name are dropped,
+    /// since nothing could answer them.
     pub fn complete(self) -> (Vec<ToolCall>, Vec<(usize, Value)>) {
         let named = self.0.into_iter().filter(|call| !call.name.is_empty());
         let mut extras = Vec::new();
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn calls(deltas: &[Value]) -> Vec<(String, String, String)> {
-        let mut calls = Calls::default();
+        let mut calls = CallAssembler::default();
         deltas.iter().for_each(|delta| calls.add(delta));
         let show = |args: Result<Value, String>| args.map_or_else(|raw| format!("bad {raw}"), |args| args.to_string());
         calls.complete().0.into_iter().map(|call| (call.id, call.name, show(call.args))).collect()

@@ -1,12 +1,12 @@
-//! Reasoning that comes goes back, to whom it belongs.
+//! Reasoning goes back to the provider that sent it.
 
 use super::*;
 
 fn answer(deltas: &[Value]) -> AssistantMessage {
-    let mut decoder = Decoder::default();
+    let mut decoder = OpenAiDecoder::default();
     for delta in deltas {
         let chunk = json!({ "choices": [{ "delta": delta }] });
-        decoder.take(chunk, &Origin::default(), &mut vec![]).expect("no error");
+        decoder.take(chunk, &CallContext::default(), &mut vec![]).expect("no error");
     }
     Box::new(decoder).message().0
 }

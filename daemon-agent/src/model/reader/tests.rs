@@ -1,4 +1,4 @@
-//! Streams as providers really send them, and the same streams cut anywhere.
+//! Streams as providers really send them, and the same streams split anywhere.
 
 use proptest::prelude::*;
 use protocol::ErrorCode;
@@ -6,14 +6,14 @@ use serde_json::json;
 
 use super::*;
 
-fn origin() -> Origin {
-    Origin { provider: "acme".to_owned(), model: "m1".to_owned(), key: None, estimate: 50, window: 1000 }
+fn origin() -> CallContext {
+    CallContext { provider: "acme".to_owned(), model: "m1".to_owned(), key: None, estimate: 50, window: 1000 }
 }
 
-type Said = (String, String, Vec<(String, String, Value)>, Finish, Usage);
+type Said = (String, String, Vec<(String, String, Value)>, FinishReason, Usage);
 
-fn read_parts(api: Api, parts: &[&[u8]]) -> Result<Said, Failure> {
-    let mut reader = Reader::new(api, origin());
+fn read_parts(api: ProviderApi, parts: &[&[u8]]) -> Result<Said, ModelError> {
+    let mut reader = ResponseReader::new(api, origin());
     let mut deltas = Vec::new();
     for part in parts {
         deltas.extend(reader.feed(part)?);
@@ -36,7 +36,7 @@ fn read_parts(api: Api, parts: &[&[u8]]) -> Result<Said, Failure> {
     Ok((text, thought, calls.collect(), answer.finish, answer.usage))
 }
 
-fn read(api: Api, body: &str) -> Result<Said, Failure> {
+fn read(api: ProviderApi, body: &str) -> Result<Said, ModelError> {
     read_parts(api, &[body.as_bytes()])
 }
 
@@ -73,10 +73,13 @@ fn chat_completions_with_every_oddity_between_the_words() {
         ]),
         "data: [DONE]\n\ndata: {\"error\":\"after the end\"}\n\n".to_owned(),
     ];
-    let (text, thought, calls, finish, usage) = read(Api::OpenAi, &body.concat()).expect("an answer");
+    let (text, thought, calls, finish, usage) = read(ProviderApi::OpenAi, &body.concat()).expect("an answer");
     assert_eq!((text.as_str(), thought.as_str()), ("grüße 🎉", "hmm"));
     assert_eq!(calls, [("a".to_owned(), "read".to_owned(), json!({}))]);
-    assert_eq!((finish, usage.input_tokens, usage.output_tokens, usage.cached_tokens), (Finish::Stop, 1000, 50, 800));
+    assert_eq!(
+        (finish, usage.input_tokens, usage.output_tokens, usage.cached_tokens),
+        (FinishReason::Stop, 1000, 50, 800)
+    );
     assert_eq!(usage.source, UsageSource::Measured);
 }
 
@@ -84,8 +87,9 @@ fn chat_completions_with_every_oddity_between_the_words() {
 fn usage_is_the_last_told_or_an_estimate() {
     let told = |n: u64| json!({ "choices": [{ "delta": { "content": "x" } }], "usage": { "prompt_tokens": 7, "completion_tokens": n } });
     let body = sse(&[told(1), told(2), ends("stop")]);
-    assert_eq!(read(Api::OpenAi, &body).expect("an answer").4.output_tokens, 2);
-    let none = read(Api::OpenAi, &sse(&[says(json!({ "content": "12345678" })), ends("stop")])).expect("an answer").4;
+    assert_eq!(read(ProviderApi::OpenAi, &body).expect("an answer").4.output_tokens, 2);
+    let none =
+        read(ProviderApi::OpenAi, &sse(&[says(json!({ "content": "12345678" })), ends("stop")])).expect("an answer").4;
     assert_eq!((none.source, none.input_tokens, none.output_tokens), (UsageSource::Estimated, 50, 2));
 }
 
@@ -93,11 +97,11 @@ fn usage_is_the_last_told_or_an_estimate() {
 fn how_a_stream_may_end() {
     let word = sse(&[says(json!({ "content": "half" }))]);
     let done = "data: [DONE]\n\n";
-    let finish = |body: String| read(Api::OpenAi, &body).map(|said| said.3);
-    assert_eq!(finish(format!("{word}{}", sse(&[ends("stop")]))), Ok(Finish::Stop), "no [DONE]");
-    assert_eq!(finish(format!("{word}{done}")), Ok(Finish::Stop), "no finish reason, but an end mark");
-    assert_eq!(finish(format!("{word}{}", sse(&[ends("length")]))), Ok(Finish::Length));
-    assert_eq!(finish(format!("{word}{}", sse(&[ends("content_filter")]))), Ok(Finish::ContentFilter));
+    let finish = |body: String| read(ProviderApi::OpenAi, &body).map(|said| said.3);
+    assert_eq!(finish(format!("{word}{}", sse(&[ends("stop")]))), Ok(FinishReason::Stop), "no [DONE]");
+    assert_eq!(finish(format!("{word}{done}")), Ok(FinishReason::Stop), "no finish reason, but an end mark");
+    assert_eq!(finish(format!("{word}{}", sse(&[ends("length")]))), Ok(FinishReason::Length));
+    assert_eq!(finish(format!("{word}{}", sse(&[ends("content_filter")]))), Ok(FinishReason::ContentFilter));
     for body in [
         word.clone(),
         done.to_owned(),
@@ -105,12 +109,13 @@ fn how_a_stream_may_end() {
         sse(&[says(json!({ "role": "assistant" }))]),
         format!("{word}data: {{\"cho\n\n{done}"),
     ] {
-        let failure = read(Api::OpenAi, &body).expect_err("no whole answer");
+        let failure = read(ProviderApi::OpenAi, &body).expect_err("no whole answer");
         assert_eq!((failure.code, failure.retryable), (ErrorCode::ProviderUnavailable, true), "{body}");
     }
     let late = sse(&[ends("stop"), json!({ "error": { "message": "overloaded" } })]);
-    assert_eq!(finish(format!("{word}{late}data: {{\"cho\n\n")), Ok(Finish::Stop), "too late to fail");
-    let (text, ..) = read(Api::OpenAi, &format!("{}{done}", sse(&[ends("stop")]))).expect("an empty answer is one");
+    assert_eq!(finish(format!("{word}{late}data: {{\"cho\n\n")), Ok(FinishReason::Stop), "too late to fail");
+    let (text, ..) =
+        read(ProviderApi::OpenAi, &format!("{}{done}", sse(&[ends("stop")]))).expect("an empty answer is one");
     assert_eq!(text, "");
 }
 
@@ -126,23 +131,23 @@ fn errors_inside_a_stream_in_every_shape() {
         sse(&[json!({ "type": "error", "error": { "message": overflow } })]),
         json!({ "error": { "message": overflow } }).to_string(),
     ] {
-        let failure = read(Api::OpenAi, &format!("{}{body}", if body.starts_with('{') { "" } else { ":\n\n" }))
+        let failure = read(ProviderApi::OpenAi, &format!("{}{body}", if body.starts_with('{') { "" } else { ":\n\n" }))
             .expect_err("an error");
         assert_eq!(failure.code, ErrorCode::ContextOverflow, "{body}");
     }
     let throttled =
         "event:error\n:HTTP_STATUS/429\ndata:{\"code\":\"Throttling.AllocationQuota\",\"message\":\"later\"}\n\n";
-    assert_eq!(read(Api::OpenAi, throttled).expect_err("an error").code, ErrorCode::ProviderRateLimited);
+    assert_eq!(read(ProviderApi::OpenAi, throttled).expect_err("an error").code, ErrorCode::ProviderRateLimited);
     let ollama = "{\"message\":{\"content\":\"a\"},\"done\":false}\n{\"error\":\"the model runner has stopped\"}\n";
-    assert_eq!(read(Api::Ollama, ollama).expect_err("an error").code, ErrorCode::ProviderUnavailable);
+    assert_eq!(read(ProviderApi::Ollama, ollama).expect_err("an error").code, ErrorCode::ProviderUnavailable);
     let anthropic = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
-    assert!(read(Api::Anthropic, anthropic).expect_err("an error").retryable);
+    assert!(read(ProviderApi::Anthropic, anthropic).expect_err("an error").retryable);
 }
 
 #[test]
 fn a_server_that_does_not_stream_is_understood() {
     let body = json!({ "choices": [{ "message": { "content": "whole", "tool_calls": [{ "id": "a", "function": { "name": "read", "arguments": { "p": 1 } } }] }, "finish_reason": "tool_calls" }] });
-    let (text, _, calls, ..) = read(Api::OpenAi, &format!("\n {body}")).expect("an answer");
+    let (text, _, calls, ..) = read(ProviderApi::OpenAi, &format!("\n {body}")).expect("an answer");
     assert_eq!((text.as_str(), &calls[0].2), ("whole", &json!({ "p": 1 })));
 }
 
@@ -159,15 +164,15 @@ fn ollama_stream() -> String {
 
 #[test]
 fn ollama_calls_come_whole_and_without_ids() {
-    let (text, thought, calls, finish, usage) = read(Api::Ollama, &ollama_stream()).expect("an answer");
-    assert_eq!((text.as_str(), thought.as_str(), finish), ("grüße 🎉", "hm", Finish::Stop));
+    let (text, thought, calls, finish, usage) = read(ProviderApi::Ollama, &ollama_stream()).expect("an answer");
+    assert_eq!((text.as_str(), thought.as_str(), finish), ("grüße 🎉", "hm", FinishReason::Stop));
     assert_eq!(
         calls,
         [(String::new(), "read".to_owned(), json!({ "p": "ä" })), (String::new(), "list".to_owned(), json!({}))]
     );
     assert_eq!((usage.input_tokens, usage.output_tokens), (40, 6));
     let cut = ollama_stream().lines().take(2).collect::<Vec<_>>().join("\n");
-    assert!(read(Api::Ollama, &cut).expect_err("no end").retryable);
+    assert!(read(ProviderApi::Ollama, &cut).expect_err("no end").retryable);
 }
 
 fn anthropic_stream() -> String {
@@ -195,8 +200,8 @@ fn anthropic_stream() -> String {
 
 #[test]
 fn anthropic_blocks_and_counts() {
-    let (text, thought, calls, finish, usage) = read(Api::Anthropic, &anthropic_stream()).expect("an answer");
-    assert_eq!((text.as_str(), thought.as_str(), finish), ("grüße 🎉", "hm", Finish::Stop));
+    let (text, thought, calls, finish, usage) = read(ProviderApi::Anthropic, &anthropic_stream()).expect("an answer");
+    assert_eq!((text.as_str(), thought.as_str(), finish), ("grüße 🎉", "hm", FinishReason::Stop));
     assert_eq!(
         calls,
         [
@@ -206,13 +211,13 @@ fn anthropic_blocks_and_counts() {
     );
     assert_eq!((usage.input_tokens, usage.cached_tokens, usage.output_tokens), (45, 30, 20));
     for (reason, finish) in [
-        ("max_tokens", Finish::Length),
-        ("model_context_window_exceeded", Finish::Length),
-        ("refusal", Finish::ContentFilter),
-        ("pause_turn", Finish::Stop),
+        ("max_tokens", FinishReason::Length),
+        ("model_context_window_exceeded", FinishReason::Length),
+        ("refusal", FinishReason::ContentFilter),
+        ("pause_turn", FinishReason::Stop),
     ] {
         let body = anthropic_stream().replace("\"tool_use\"}", &format!("{reason:?}}}"));
-        assert_eq!(read(Api::Anthropic, &body).expect("an answer").3, finish, "{reason}");
+        assert_eq!(read(ProviderApi::Anthropic, &body).expect("an answer").3, finish, "{reason}");
     }
 }
 
@@ -234,7 +239,7 @@ fn openai_stream() -> String {
 proptest! {
     #[test]
     fn any_split_of_the_bytes_gives_the_same_answer(cuts in proptest::collection::vec(0usize..4000, 0..20), which in 0usize..3) {
-        let (api, body) = [(Api::OpenAi, openai_stream()), (Api::Anthropic, anthropic_stream()), (Api::Ollama, ollama_stream())][which].clone();
+        let (api, body) = [(ProviderApi::OpenAi, openai_stream()), (ProviderApi::Anthropic, anthropic_stream()), (ProviderApi::Ollama, ollama_stream())][which].clone();
         let bytes = body.as_bytes();
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (bytes.len() + 1)).collect();
         cuts.extend([0, bytes.len()]);
@@ -245,7 +250,7 @@ proptest! {
 
     #[test]
     fn no_bytes_at_all_break_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..400), which in 0usize..3) {
-        let api = [Api::OpenAi, Api::Anthropic, Api::Ollama][which];
+        let api = [ProviderApi::OpenAi, ProviderApi::Anthropic, ProviderApi::Ollama][which];
         prop_assert!(read_parts(api, &[&bytes]).is_err());
     }
 }

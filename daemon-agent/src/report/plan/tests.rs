@@ -1,4 +1,4 @@
-//! A session's plan on a disk: by policy, by whoever else writes it, by what the Board knew.
+//! A session's plan on disk: under each policy, with other writers, and with what the Board knew.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,21 +7,21 @@ use protocol::{SessionId, TaskId};
 use super::*;
 use crate::home::Home;
 
-struct Place {
+struct Fixture {
     folder: tempfile::TempDir,
     events: Arc<Mutex<Vec<Value>>>,
     submit: TaskSubmit,
 }
 
-fn place(policy: Policy, plan: Option<Value>) -> Place {
+fn place(policy: Policy, plan: Option<Value>) -> Fixture {
     let submit = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "a",
         "goal": "g", "plan": plan, "planPolicy": policy });
     let submit = serde_json::from_value(submit).expect("a task");
-    Place { folder: tempfile::tempdir().expect("a folder"), events: Arc::default(), submit }
+    Fixture { folder: tempfile::tempdir().expect("a folder"), events: Arc::default(), submit }
 }
 
-impl Place {
-    async fn desk(&self, local: bool) -> PlanEditor {
+impl Fixture {
+    async fn fixture(&self, local: bool) -> PlanEditor {
         let events = self.events.clone();
         let sink = Sink::new(move |event| {
             if let AgentStreamEvent::Plan { plan } = event {
@@ -59,27 +59,27 @@ fn to(text: &str) -> impl Fn(&str) -> Result<String, plan::Refused> + Send {
 #[tokio::test]
 async fn at_once_a_change_is_the_file() {
     let place = place(Policy::Apply, None);
-    let desk = place.desk(false).await;
-    assert_eq!(desk.change("", to("- [ ] a\n")).await, Ok(Became::Applied));
+    let fixture = place.fixture(false).await;
+    assert_eq!(fixture.change("", to("- [ ] a\n")).await, Ok(PlanOutcome::Applied));
     assert_eq!(place.read(), "- [ ] a\n");
-    assert_eq!(desk.change("", to("- [ ] a\n")).await, Ok(Became::Same));
+    assert_eq!(fixture.change("", to("- [ ] a\n")).await, Ok(PlanOutcome::Same));
     let told = place.told();
     assert_eq!((told.len(), told[0]["markdown"].as_str()), (1, Some("- [ ] a\n")));
-    assert_eq!(desk.result().await.expect("a plan")["hash"], told[0]["hash"]);
+    assert_eq!(fixture.result().await.expect("a plan")["hash"], told[0]["hash"]);
 }
 
 #[tokio::test]
 async fn a_proposal_writes_nothing_but_ticks() {
     let place = place(Policy::Propose, None);
     place.write("# g\n- [ ] a\n- [ ] b\n");
-    let desk = place.desk(false).await;
-    assert_eq!(desk.change("why", to("# g\n- [ ] a\n- [ ] b\n- [ ] c\n")).await, Ok(Became::Proposed));
+    let fixture = place.fixture(false).await;
+    assert_eq!(fixture.change("why", to("# g\n- [ ] a\n- [ ] b\n- [ ] c\n")).await, Ok(PlanOutcome::Proposed));
     assert_eq!(place.read(), "# g\n- [ ] a\n- [ ] b\n");
     let told = place.told();
     assert_eq!(told[0]["proposal"], "# g\n- [ ] a\n- [ ] b\n- [ ] c\n");
     assert!(told[0]["base"].is_string() && told[0]["note"] == "why", "{told:?}");
     let tick = |text: &str| Ok(text.replace("[ ] a", "[x] a"));
-    assert_eq!(desk.change("", tick).await, Ok(Became::Both), "it goes on from what it proposed");
+    assert_eq!(fixture.change("", tick).await, Ok(PlanOutcome::Both), "it goes on from what it proposed");
     assert_eq!(place.read(), "# g\n- [x] a\n- [ ] b\n");
     assert_eq!(place.told()[1]["proposal"], "# g\n- [x] a\n- [ ] b\n- [ ] c\n");
 }
@@ -87,10 +87,10 @@ async fn a_proposal_writes_nothing_but_ticks() {
 #[tokio::test]
 async fn the_machines_file_goes_before_what_the_board_knew() {
     let place = place(Policy::Apply, Some(json!({ "markdown": "- [ ] old\n", "hash": "0".repeat(64) })));
-    assert_eq!(place.desk(false).await.now().await.markdown, "- [ ] old\n", "there is no file");
+    assert_eq!(place.fixture(false).await.now().await.markdown, "- [ ] old\n", "there is no file");
     assert_eq!(place.read(), "", "and none is made of it");
     place.write("- [ ] new\n");
-    assert_eq!(place.desk(false).await.now().await.markdown, "- [ ] new\n");
+    assert_eq!(place.fixture(false).await.now().await.markdown, "- [ ] new\n");
     assert!(place.told().is_empty());
 }
 
@@ -98,7 +98,7 @@ async fn the_machines_file_goes_before_what_the_board_knew() {
 async fn a_plan_that_comes_with_the_task_is_written() {
     let place = place(Policy::Propose, Some(json!({ "goal": "g", "steps": [{ "title": "a" }] })));
     place.write("- [ ] before\n");
-    place.desk(false).await;
+    place.fixture(false).await;
     assert_eq!(place.read(), "# g\n\n- [ ] a\n");
     assert_eq!(place.told().len(), 1);
 }
@@ -106,19 +106,19 @@ async fn a_plan_that_comes_with_the_task_is_written() {
 #[tokio::test]
 async fn a_session_of_the_machine_without_a_plan_has_the_workspaces() {
     let place = place(Policy::Apply, None);
-    let desk = place.desk(true).await;
-    assert_eq!(desk.path(), "task.md");
-    desk.change("", to("- [ ] a\n")).await.expect("written");
+    let fixture = place.fixture(true).await;
+    assert_eq!(fixture.path(), "task.md");
+    fixture.change("", to("- [ ] a\n")).await.expect("written");
     assert!(place.folder.path().join("workspace/task.md").exists());
     place.write("- [ ] own\n");
-    assert!(place.desk(true).await.path().starts_with("sessions/"));
+    assert!(place.fixture(true).await.path().starts_with("sessions/"));
 }
 
 #[tokio::test]
 async fn what_somebody_writes_meanwhile_is_not_lost() {
     let place = place(Policy::Apply, None);
     place.write("- [ ] a\n");
-    let desk = place.desk(false).await;
+    let fixture = place.fixture(false).await;
     let (first, file) = (AtomicBool::new(true), place.file());
     let change = move |text: &str| {
         if first.swap(false, Ordering::SeqCst) {
@@ -126,6 +126,6 @@ async fn what_somebody_writes_meanwhile_is_not_lost() {
         }
         Ok(text.replace("[ ] a", "[x] a"))
     };
-    assert_eq!(desk.change("", change).await, Ok(Became::Applied));
+    assert_eq!(fixture.change("", change).await, Ok(PlanOutcome::Applied));
     assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n");
 }

@@ -1,4 +1,4 @@
-//! The confinement itself, one part after the other, by the process that stays in it.
+//! The confinement itself, one part after another, by the process that stays in it.
 
 use std::{
     convert::Infallible,
@@ -18,14 +18,14 @@ use rustix::{
     process::{Resource, Rlimit},
 };
 
-use super::{LookFailure, LookOptions, MAX_MEMORY, MAX_SECONDS, loader, syscalls};
+use super::{LookError, LookOptions, MAX_CPU_SECONDS, MAX_MEMORY_BYTES, loader, syscalls};
 
-/// What every look needs: files and links may not be opened without it.
-const REQUIRED: ABI = ABI::V1;
-/// The newest set of rights that was looked at; an older kernel keeps what it knows of it.
-const KNOWN: ABI = ABI::V9;
-/// Where systems keep their libraries, which are nobody's secret.
-const LIBRARIES: [&str; 9] = [
+/// What every look needs: control over opening files and links.
+const REQUIRED_ABI: ABI = ABI::V1;
+/// The newest set of access rights that was reviewed; an older kernel enforces those that it knows.
+const NEWEST_ABI: ABI = ABI::V9;
+/// Where systems keep their libraries, which contain no secrets.
+const LIBRARY_FOLDERS: [&str; 9] = [
     "/lib",
     "/lib64",
     "/usr/lib",
@@ -36,15 +36,15 @@ const LIBRARIES: [&str; 9] = [
     "/gnu/store",
     "/etc/ld.so.cache",
 ];
-/// Libraries beside a git that is not the system's.
+/// Most libraries beside a git that is not the system's.
 const MAX_LIBRARIES: usize = 4_096;
-/// Open files at once: a repository of many packs needs some.
-const MAX_FILES: u64 = 1_024;
+/// Most files open at a time: a repository with many packs needs some.
+const MAX_OPEN_FILES: u64 = 1_024;
 
 /// Becomes git, confined.
-pub fn become_program(options: &LookOptions) -> Result<Infallible, LookFailure> {
-    use LookFailure::{Moved, NoLandlock, NoSeccomp, NotStarted};
-    // What is opened here is what is judged and started, whatever its name leads to by then.
+pub fn become_program(options: &LookOptions) -> Result<Infallible, LookError> {
+    use LookError::{Moved, NoLandlock, NoSeccomp, NotStarted};
+    // What is opened here is what is checked and started, whatever its name leads to by then.
     let folder = place(&options.folder).map_err(|_| Moved)?;
     let program = place(&options.program).map_err(|_| NotStarted)?;
     let loader = loader::of(&options.program).map_err(|_| NotStarted)?;
@@ -58,21 +58,21 @@ pub fn become_program(options: &LookOptions) -> Result<Infallible, LookFailure> 
     rustix::process::fchdir(&folder).map_err(|_| Moved)?;
     limit(Resource::Core, 0);
     limit(Resource::Fsize, 0);
-    limit(Resource::Nofile, MAX_FILES);
-    limit(Resource::Cpu, MAX_SECONDS);
+    limit(Resource::Nofile, MAX_OPEN_FILES);
+    limit(Resource::Cpu, MAX_CPU_SECONDS);
     confine(options, loader.as_deref()).map_err(|_| NoLandlock)?;
-    // Last, because what confines needs more memory and more calls than git does.
+    // Last, because confining needs more memory and more system calls than git does.
     let filter = syscalls::filter(&program).map_err(|_| NoSeccomp)?;
-    limit(Resource::As, MAX_MEMORY);
+    limit(Resource::As, MAX_MEMORY_BYTES);
     seccompiler::apply_filter(&filter).map_err(|_| NoSeccomp)?;
     nix::unistd::execveat(&program, c"", &args, &variables, AtFlags::AT_EMPTY_PATH).map_err(|_| NotStarted)
 }
 
-/// The very file or folder of this name; a name that leads through a link is none.
+/// Opens the file or folder with this name; fails if the name leads through a link.
 fn place(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // Older than Landlock, but some sandboxes around us do not know it.
+        // This call is older than Landlock, but some sandboxes around us do not allow it.
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()),
         opened => opened,
     }
@@ -85,25 +85,25 @@ fn c_strings(words: impl Iterator<Item = std::ffi::OsString>) -> Option<Vec<CStr
 fn limit(resource: Resource, most: u64) {
     let now = rustix::process::getrlimit(resource);
     let lower = |value: Option<u64>| Some(value.map_or(most, |value| value.min(most)));
-    // Lowering cannot be refused.
+    // Lowering a limit cannot be refused.
     let _ = rustix::process::setrlimit(resource, Rlimit { current: lower(now.current), maximum: lower(now.maximum) });
 }
 
-/// Reading is left for the named places and the system's libraries, starting for git and its loader, and nothing else.
+/// Allows reading the named places and the system's libraries, starting git and its loader, and nothing else.
 fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(REQUIRED))?
+        .handle_access(AccessFs::from_all(REQUIRED_ABI))?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(KNOWN))?
-        .handle_access(AccessNet::from_all(KNOWN))?
-        .scope(Scope::from_all(KNOWN))?
+        .handle_access(AccessFs::from_all(NEWEST_ABI))?
+        .handle_access(AccessNet::from_all(NEWEST_ABI))?
+        .scope(Scope::from_all(NEWEST_ABI))?
         .create()?;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     for path in &options.read {
         ruleset = grant(ruleset, path, read)?;
     }
-    let libraries = LIBRARIES.iter().map(PathBuf::from).chain(beside(&options.program));
+    let libraries = LIBRARY_FOLDERS.iter().map(PathBuf::from).chain(beside(&options.program));
     for path in libraries.filter_map(|path| path.canonicalize().ok()) {
         ruleset = grant(ruleset, &path, AccessFs::ReadFile.into())?;
     }
@@ -115,10 +115,10 @@ fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Libraries that came with a git of its own place (`…/bin/git`, `…/lib`), one by one: such a place may be a home.
+/// Libraries that belong to a git outside the system (`…/bin/git`, `…/lib`), one by one: that folder may be a home.
 fn beside(program: &Path) -> Vec<PathBuf> {
     let folder = program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
-    let Some(folder) = folder.filter(|folder| !LIBRARIES.iter().any(|known| folder.starts_with(known))) else {
+    let Some(folder) = folder.filter(|folder| !LIBRARY_FOLDERS.iter().any(|known| folder.starts_with(known))) else {
         return Vec::new();
     };
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -126,13 +126,13 @@ fn beside(program: &Path) -> Vec<PathBuf> {
     names.filter(|path| is_library(path) && path.is_file()).take(MAX_LIBRARIES).collect()
 }
 
-/// Grants a real file or folder; what is not there, or is a link, grants nothing.
+/// Grants a real file or folder; what is missing or a link grants nothing.
 fn grant(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> anyhow::Result<RulesetCreated> {
     let Ok(place) = place(path) else { return Ok(ruleset) };
     let access = match FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) {
         FileType::Symlink => return Ok(ruleset),
         FileType::Directory => access,
-        _ => access & AccessFs::from_file(KNOWN),
+        _ => access & AccessFs::from_file(NEWEST_ABI),
     };
     Ok(ruleset.add_rule(PathBeneath::<OwnedFd>::new(place, access))?)
 }

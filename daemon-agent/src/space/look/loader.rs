@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a program's beginning in which its headers lie.
+/// Bytes at a program's beginning that contain its headers.
 const HEAD_BYTES: u64 = 16 * 1024;
-/// `PT_INTERP`, ELF specification: the entry of the program header table that names the interpreter.
-const INTERPRETER: u64 = 3;
+/// `PT_INTERP` in the ELF specification: the program header that names the interpreter.
+const PT_INTERP: u64 = 3;
 
-/// The loader of `program`, without links; `None` for one that needs none. What is no ELF file for 64 bits, little end
-/// first, is an error: a script, or a program of another machine.
+/// The loader of `program`, without links; `None` if it needs none. Anything but a little-endian 64-bit ELF file is an
+/// error: a script, or a program for another machine.
 pub fn of(program: &Path) -> io::Result<Option<PathBuf>> {
     let mut head = Vec::new();
     File::open(program)?.take(HEAD_BYTES).read_to_end(&mut head)?;
@@ -24,7 +24,7 @@ pub fn of(program: &Path) -> io::Result<Option<PathBuf>> {
         .transpose()
 }
 
-/// The outer `None`: not understood.
+/// The outer `None` means that the header was not understood.
 fn named(head: &[u8]) -> Option<Option<&[u8]>> {
     if !head.starts_with(b"\x7fELF\x02\x01") {
         return None;
@@ -32,7 +32,7 @@ fn named(head: &[u8]) -> Option<Option<&[u8]>> {
     let (table, size, count) = (number(head, 32, 8)?, number(head, 54, 2)?, number(head, 56, 2)?);
     for n in 0..count {
         let entry = n.checked_mul(size)?.checked_add(table)?;
-        if number(head, entry, 4)? == INTERPRETER {
+        if number(head, entry, 4)? == PT_INTERP {
             let (from, length) = (number(head, entry.checked_add(8)?, 8)?, number(head, entry.checked_add(32)?, 8)?);
             let path = head.get(usize::try_from(from).ok()?..)?.get(..usize::try_from(length).ok()?)?;
             return Some(Some(path.split(|byte| *byte == 0).next()?));
@@ -57,7 +57,7 @@ mod tests {
         assert!(loader.display().to_string().contains("/ld-"), "{}", loader.display());
         let head = std::fs::read(&own).expect("readable");
         for end in 0..300 {
-            // Cut anywhere it is not understood, or names nothing else.
+            // Cut anywhere, it is not understood or names nothing.
             assert!(named(&head[..end]).is_none_or(|named| named.is_none()), "{end}");
         }
         assert_eq!(named(b"#!/bin/sh\n"), None);

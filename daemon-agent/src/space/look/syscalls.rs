@@ -1,5 +1,5 @@
-//! The system calls that git has left when it looks: a list of what reading takes. Everything else, known or not, is
-//! answered as by a kernel that does not have it, which programs and libraries expect and get along without.
+//! The system calls that git may still use when it looks: a list of what reading takes. Everything else, known or not,
+//! is answered as if the kernel did not have it, which programs and libraries expect and handle.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-/// Reading what lies on the disk, without a word about what may be read: that is Landlock's.
-const READ: &[libc::c_long] = &[
+/// Reading from disk; Landlock decides what may be read.
+const READING_CALLS: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -32,8 +32,8 @@ const READ: &[libc::c_long] = &[
     libc::SYS_chdir,
     libc::SYS_fchdir,
 ];
-/// Telling what was found, to whoever holds the other end of what is open.
-const TELL: &[libc::c_long] = &[
+/// Writing output to whatever is open already.
+const OUTPUT_CALLS: &[libc::c_long] = &[
     libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_close,
@@ -42,8 +42,8 @@ const TELL: &[libc::c_long] = &[
     libc::SYS_ppoll,
     libc::SYS_pselect6,
 ];
-/// Memory, time, and the process's own end.
-const LIVE: &[libc::c_long] = &[
+/// Memory, time, and ending the process.
+const PROCESS_CALLS: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -84,9 +84,9 @@ const LIVE: &[libc::c_long] = &[
     libc::SYS_getgid,
     libc::SYS_getegid,
 ];
-/// Older names of the same, which one machine still has.
+/// Older names of the same calls, which one architecture still has.
 #[cfg(target_arch = "x86_64")]
-const OLDER: &[libc::c_long] = &[
+const LEGACY_CALLS: &[libc::c_long] = &[
     libc::SYS_arch_prctl,
     libc::SYS_stat,
     libc::SYS_lstat,
@@ -101,28 +101,32 @@ const OLDER: &[libc::c_long] = &[
     libc::SYS_getpgrp,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const OLDER: &[libc::c_long] = &[];
+const LEGACY_CALLS: &[libc::c_long] = &[];
 
-/// Ways of opening that could change something. Reading and writing at once is left: git opens /dev/null so, and Landlock
-/// refuses it everywhere else.
-const CHANGING: libc::c_int =
+/// Flags for opening that could change something. Opening for reading and writing is allowed: git opens /dev/null that
+/// way, and Landlock refuses it everywhere else.
+const CHANGING_OPEN_FLAGS: libc::c_int =
     libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | (libc::O_TMPFILE & !libc::O_DIRECTORY);
-/// What may be done to an open file beside reading and writing it.
-const HANDLING: [libc::c_int; 5] = [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD, libc::F_DUPFD_CLOEXEC];
+/// What may be done to an open file besides reading and writing it.
+const ALLOWED_FCNTL_COMMANDS: [libc::c_int; 5] =
+    [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD, libc::F_DUPFD_CLOEXEC];
 
-/// The calls that are left to this process, once it is `program`, which alone can still be started, by this descriptor:
-/// it is closed by then, so nothing can be started any more.
+/// The calls that remain for this process and for `program`, the only one that can still be started, through this
+/// descriptor: it is closed on start, so nothing can be started afterwards.
 pub fn filter(program: &OwnedFd) -> Result<BpfProgram, BackendError> {
-    let plain = [READ, TELL, LIVE, OLDER].into_iter().flatten().map(|call| (*call, Vec::new()));
+    let plain = [READING_CALLS, OUTPUT_CALLS, PROCESS_CALLS, LEGACY_CALLS]
+        .into_iter()
+        .flatten()
+        .map(|call| (*call, Vec::new()));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = plain.collect();
-    rules.insert(libc::SYS_openat, vec![rule(&[(2, Is::MaskedEq(bits(CHANGING)), 0)])?]);
+    rules.insert(libc::SYS_openat, vec![rule(&[(2, Is::MaskedEq(bits(CHANGING_OPEN_FLAGS)), 0)])?]);
     #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_open, vec![rule(&[(1, Is::MaskedEq(bits(CHANGING)), 0)])?]);
-    let handled = HANDLING.iter().map(|command| rule(&[(1, Is::Eq, bits(*command))]));
+    rules.insert(libc::SYS_open, vec![rule(&[(1, Is::MaskedEq(bits(CHANGING_OPEN_FLAGS)), 0)])?]);
+    let handled = ALLOWED_FCNTL_COMMANDS.iter().map(|command| rule(&[(1, Is::Eq, bits(*command))]));
     rules.insert(libc::SYS_fcntl, handled.collect::<Result<_, _>>()?);
-    // Its own limits can be read, not set; others' neither.
+    // Limits can be read, but not set, its own included.
     rules.insert(libc::SYS_prlimit64, vec![rule_wide(2, 0)?]);
-    // A program ends itself by a signal; nobody else can be reached.
+    // A program may end itself by a signal, but reach nobody else.
     let own = u64::from(std::process::id());
     for call in [libc::SYS_kill, libc::SYS_tgkill] {
         rules.insert(call, vec![rule(&[(0, Is::Eq, own)])?]);
@@ -133,19 +137,19 @@ pub fn filter(program: &OwnedFd) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, missing, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?.try_into()
 }
 
-/// All of these arguments, of 32 bits each.
+/// Requires all of these arguments, 32 bits each.
 fn rule(conditions: &[(u8, Is, u64)]) -> Result<SeccompRule, BackendError> {
     let conditions =
         conditions.iter().map(|(argument, is, value)| When::new(*argument, Width::Dword, is.clone(), *value));
     SeccompRule::new(conditions.collect::<Result<_, _>>()?)
 }
 
-/// An argument of 64 bits.
+/// Requires a 64-bit argument.
 fn rule_wide(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
     SeccompRule::new(vec![When::new(argument, Width::Qword, Is::Eq, value)?])
 }
 
-/// As the kernel sees an `int`.
+/// An `int` as the kernel sees it.
 fn bits(value: libc::c_int) -> u64 {
     u64::from(value as u32)
 }

@@ -1,4 +1,4 @@
-//! The path rules against hostile trees, hostile names and a racing renamer.
+//! The path rules against hostile trees, hostile names and a concurrent renamer.
 
 use std::{
     fs,
@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use super::*;
 
 /// A machine with a space, a workspace in a home with secrets, and things outside that nobody may reach.
-struct Machine {
+struct Fixture {
     root: TempDir,
 }
 
-impl Machine {
+impl Fixture {
     fn new() -> Self {
         let root = tempfile::tempdir().expect("a folder");
         for folder in ["space/src", "space-evil", "home/workspace", "home/secrets", "home/state", "outside"] {
@@ -42,7 +42,7 @@ impl Machine {
     }
 
     fn roots(&self) -> Roots {
-        Roots::of(&[self.at("space")], &Reach::default(), &self.at("home/workspace"), &self.at("home"))
+        Roots::of(&[self.at("space")], &SharedAccess::default(), &self.at("home/workspace"), &self.at("home"))
     }
 }
 
@@ -55,7 +55,7 @@ fn content(roots: &Roots, path: &str) -> Result<String, String> {
 
 #[test]
 fn relative_and_absolute_paths_inside_are_read() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let roots = machine.roots();
     for path in ["src/main.rs", "./src/../src/main.rs", "src//main.rs"] {
         assert_eq!(content(&roots, path).as_deref(), Ok("inside"), "{path}");
@@ -69,7 +69,7 @@ fn relative_and_absolute_paths_inside_are_read() {
 
 #[test]
 fn what_lies_outside_is_refused_however_it_is_written() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let roots = machine.roots();
     let long = "a/".repeat(3000);
     let hostile = [
@@ -107,7 +107,7 @@ fn what_lies_outside_is_refused_however_it_is_written() {
 
 #[test]
 fn links_are_followed_only_while_they_stay_inside() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let link = |target: &str, at: &str| symlink(target, machine.at(at)).expect("a link");
     link("src/main.rs", "space/relative");
     link(&machine.text("space/src"), "space/absolute");
@@ -135,7 +135,7 @@ fn links_are_followed_only_while_they_stay_inside() {
 
 #[test]
 fn pipes_and_devices_are_never_opened() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let fifo = machine.at("space/fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a pipe");
     std::os::unix::net::UnixListener::bind(machine.at("space/socket")).expect("a socket");
@@ -149,8 +149,9 @@ fn pipes_and_devices_are_never_opened() {
 
 #[test]
 fn a_space_that_holds_the_home_opens_neither_its_keys_nor_its_agents() {
-    let machine = Machine::new();
-    let roots = Roots::of(&[machine.at("")], &Reach::default(), &machine.at("home/workspace"), &machine.at("home"));
+    let machine = Fixture::new();
+    let roots =
+        Roots::of(&[machine.at("")], &SharedAccess::default(), &machine.at("home/workspace"), &machine.at("home"));
     for path in ["home/secrets/openai", "home/config.yaml", "home/.env", "home/state/credential", "home/secrets"] {
         assert!(roots.find(path).is_err(), "{path}");
         assert!(roots.target(path).is_err(), "{path}");
@@ -164,7 +165,7 @@ fn a_space_that_holds_the_home_opens_neither_its_keys_nor_its_agents() {
 
 #[test]
 fn a_file_is_replaced_whole_and_keeps_its_mode() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     let script = machine.at("space/run.sh");
     fs::write(&script, "old").expect("a file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o750)).expect("a mode");
@@ -181,28 +182,29 @@ fn a_file_is_replaced_whole_and_keeps_its_mode() {
 
 #[test]
 fn a_missing_space_is_named() {
-    let machine = Machine::new();
-    let roots = Roots::of(&[machine.at("gone")], &Reach::default(), &machine.at("home/workspace"), &machine.at("home"));
+    let machine = Fixture::new();
+    let roots =
+        Roots::of(&[machine.at("gone")], &SharedAccess::default(), &machine.at("home/workspace"), &machine.at("home"));
     assert!(content(&roots, "x").is_err_and(|error| error.contains("gone does not exist")));
     assert_eq!(content(&roots, &machine.text("home/workspace/MEMORY.md")).as_deref(), Ok("inside"));
 }
 
 #[test]
 fn a_racing_renamer_wins_nothing() {
-    let machine = Machine::new();
+    let machine = Fixture::new();
     fs::create_dir(machine.at("space/door")).expect("a folder");
     fs::write(machine.at("space/door/secret"), "inside").expect("a file");
     symlink(machine.at("outside"), machine.at("space/trap")).expect("a link");
-    /// Ends the renamer also when an assertion fails: the scope waits for it.
-    struct Over<'a>(&'a AtomicBool);
-    impl Drop for Over<'_> {
+    /// Ends the renamer even if an assertion fails: the scope waits for it.
+    struct RaisedOnDrop<'a>(&'a AtomicBool);
+    impl Drop for RaisedOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
     let (roots, over) = (machine.roots(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let _over = Over(&over);
+        let _over = RaisedOnDrop(&over);
         scope.spawn(|| {
             let (door, trap) = (machine.at("space/door"), machine.at("space/trap"));
             while !over.load(Ordering::Relaxed) {
@@ -248,7 +250,7 @@ fn step() -> impl Strategy<Value = &'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever the path through whatever links: what is read lies inside, and what is written too.
+    /// Whatever the path, through whatever links: what is read lies inside, and so does what is written.
     #[test]
     fn no_path_through_a_hostile_tree_leads_out(
         steps in prop::collection::vec(step(), 1..9),
@@ -257,7 +259,7 @@ proptest! {
             ("up", ".."), ("out", "../../outside"), ("in", "a"), ("proc", "/proc/self/root"), ("abs", "/"), ("b", "../.."),
         ])), 0..6),
     ) {
-        let machine = Machine::new();
+        let machine = Fixture::new();
         fs::create_dir_all(machine.at("space/a/b")).expect("a folder");
         for folder in ["space", "space/a", "space/a/b"] {
             fs::write(machine.at(folder).join("f"), "inside").expect("a file");
@@ -288,7 +290,7 @@ proptest! {
 
     #[test]
     fn any_text_at_all_is_answered(path: String) {
-        let machine = Machine::new();
+        let machine = Fixture::new();
         let _ = content(&machine.roots(), &path);
     }
 }

@@ -1,36 +1,36 @@
-//! Making and replacing files beneath the roots, whole or not at all.
+//! Creates and replaces files beneath the roots, completely or not at all.
 
 use std::{fs::File, io::Write};
 
 use super::*;
 use crate::leftovers;
 
-/// A file to make or replace: its folder, held open, and its name there.
+/// A file to create or replace: its folder, held open, and its name there.
 #[derive(Debug)]
-pub struct Target {
+pub struct WriteTarget {
     folder: OwnedFd,
     name: OsString,
-    /// What is there now; `None` for a new file.
+    /// What exists now; `None` for a new file.
     pub existing: Option<Stat>,
     /// Where it lies.
     pub path: PathBuf,
 }
 
 impl Roots {
-    /// The file at `path`, which need not exist; missing folders on the way are made.
-    pub fn target(&self, path: &str) -> Result<Target, String> {
+    /// The file at `path`, which need not exist; missing folders on the way are created.
+    pub fn target(&self, path: &str) -> Result<WriteTarget, String> {
         if path.ends_with('/') {
             return Err(format!("{path} names a folder, not a file"));
         }
         let place = self.place(path)?;
-        self.target_at(path, &place, Links::Follow)
+        self.target_at(path, &place, LinkPolicy::Follow)
     }
 
-    fn target_at(&self, path: &str, place: &Place, links: Links) -> Result<Target, String> {
+    fn target_at(&self, path: &str, place: &RootedPath, links: LinkPolicy) -> Result<WriteTarget, String> {
         let told = |error: io::Error| self.explain(path, &error);
         let name = place.way.file_name().ok_or_else(|| format!("{path} names a folder, not a file"))?.to_owned();
         let parent = place.way.parent().unwrap_or(Path::new(""));
-        let folder = self.make_folder(&Place { root: place.root, way: parent.to_owned() }, links).map_err(told)?;
+        let folder = self.make_folder(&RootedPath { root: place.root, way: parent.to_owned() }, links).map_err(told)?;
         let existing = match rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
@@ -38,11 +38,11 @@ impl Roots {
         };
         match existing.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             None | Some(FileType::RegularFile) => {}
-            Some(FileType::Symlink) if matches!(links, Links::Follow) => {
-                // The file behind the link is meant, not the link.
-                let found = self.look(place, Links::Follow).map_err(told)?;
+            Some(FileType::Symlink) if matches!(links, LinkPolicy::Follow) => {
+                // The link's target is meant, not the link.
+                let found = self.look(place, LinkPolicy::Follow).map_err(told)?;
                 let place = self.beneath(&found.path).ok_or_else(|| self.outside(path))?;
-                return self.target_at(path, &place, Links::Refuse);
+                return self.target_at(path, &place, LinkPolicy::Refuse);
             }
             Some(FileType::Directory) => return Err(format!("{path} is a folder")),
             Some(_) => return Err(format!("{path} is not a regular file")),
@@ -54,18 +54,18 @@ impl Roots {
         if let Some(why) = self.closed_to(&real) {
             return Err(why);
         }
-        Ok(Target { folder, name, existing, path: real })
+        Ok(WriteTarget { folder, name, existing, path: real })
     }
 
-    /// Opens the folder at `place`; makes what is missing on the way to it.
-    fn make_folder(&self, place: &Place, links: Links) -> io::Result<OwnedFd> {
+    /// Opens the folder at `place`; creates what is missing on the way.
+    fn make_folder(&self, place: &RootedPath, links: LinkPolicy) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let missing = match self.resolve(place, flags, links) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => error,
             opened => return opened,
         };
         let (Some(parent), Some(name)) = (place.way.parent(), place.way.file_name()) else { return Err(missing) };
-        let above = self.make_folder(&Place { root: place.root, way: parent.to_owned() }, links)?;
+        let above = self.make_folder(&RootedPath { root: place.root, way: parent.to_owned() }, links)?;
         let real = self.readable(&above)?.join(name);
         if !self.writable(&real) || self.closed_to(&real).is_some() {
             return Err(Errno::ACCESS.into());
@@ -74,12 +74,12 @@ impl Roots {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(open_beneath(&above, Path::new(name), flags, Links::Refuse)?)
+        Ok(open_beneath(&above, Path::new(name), flags, LinkPolicy::Refuse)?)
     }
 
-    /// Puts `content` in the target's place in one step, with the mode of what was there. A reader sees the old file
-    /// or the new one; when anything fails, the old one stays.
-    pub fn put(&self, target: &Target, content: &[u8]) -> Result<(), String> {
+    /// Puts `content` in the target's place in one step, with the mode of what was there. A reader sees either the old
+    /// file or the new one; if anything fails, the old one stays.
+    pub fn put(&self, target: &WriteTarget, content: &[u8]) -> Result<(), String> {
         let draft = format!(".viber-{}.tmp", uuid::Uuid::now_v7().simple());
         let _note = leftovers::note_in(&target.folder, &draft);
         let done = write_draft(target, &draft, content)
@@ -88,14 +88,14 @@ impl Roots {
             workspace.noted(&target.path, content);
         }
         done.map_err(|error| {
-            // Only there when it was made; then it is ours.
+            // If the draft exists, this call created it.
             let _ = rustix::fs::unlinkat(&target.folder, &draft, AtFlags::empty());
             self.explain(&self.show(&target.path), &error)
         })
     }
 }
 
-impl Target {
+impl WriteTarget {
     /// Whether the file is still the one that `stat` describes.
     pub fn is_unchanged(&self, stat: &Stat) -> bool {
         rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|now| {
@@ -105,13 +105,13 @@ impl Target {
     }
 }
 
-fn write_draft(target: &Target, draft: &str, content: &[u8]) -> io::Result<()> {
+fn write_draft(target: &WriteTarget, draft: &str, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let draft = rustix::fs::openat(&target.folder, draft, flags, Mode::from_raw_mode(0o666))?;
     if let Some(old) = &target.existing {
-        // Without set-user-id bits: new content does not inherit them.
+        // Without set-user-id bits: new content must not inherit them.
         rustix::fs::fchmod(&draft, Mode::from_raw_mode(old.st_mode & 0o777))?;
-        // Only root may give a file away; for others the owner is the same already.
+        // Only root may change the owner; for others it is the same already.
         let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
         let _ = rustix::fs::fchown(&draft, Some(owner.0), Some(owner.1));
     }

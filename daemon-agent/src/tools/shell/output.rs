@@ -1,4 +1,4 @@
-//! What a command printed: its head and tail for the result, the whole in a file when that is not all.
+//! What a command printed: head and tail for the result, and the whole in a file if that is not everything.
 
 use std::{
     collections::VecDeque,
@@ -11,59 +11,59 @@ use tokio::{
     io::AsyncWriteExt,
 };
 
-use super::{super::fit, live::readable};
+use super::{super::truncate, live_output::readable};
 
 /// Bytes kept in memory at each end.
-const END: usize = 24 * 1024;
-/// Largest file kept, bytes: a command that prints without end must not fill the disk.
-const MAX_KEPT: u64 = 2 * 1024 * 1024 * 1024;
+const MAX_END_BYTES: usize = 24 * 1024;
+/// Largest output file, bytes: a command that prints endlessly must not fill the disk.
+const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
-/// The output of one command; its memory is bounded.
-pub struct Output {
+/// The output of one command; its memory use is bounded.
+pub struct CommandOutput {
     folder: PathBuf,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
-    kept: Option<Kept>,
-    /// Why the whole could not be kept.
+    kept: Option<OutputFile>,
+    /// Why the full output could not be kept.
     lost: Option<String>,
 }
 
-struct Kept {
+struct OutputFile {
     file: File,
     path: PathBuf,
     bytes: u64,
 }
 
-impl Output {
-    /// Output whose whole is kept in `folder` if need be.
+impl CommandOutput {
+    /// Output that is kept in full in `folder` if necessary.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, head: Vec::new(), tail: VecDeque::new(), total: 0, kept: None, lost: None }
     }
 
     /// Adds what was printed next.
     pub async fn take(&mut self, bytes: &[u8]) {
-        let fits = self.total + bytes.len() as u64 <= 2 * END as u64;
+        let fits = self.total + bytes.len() as u64 <= 2 * MAX_END_BYTES as u64;
         if !fits && self.kept.is_none() && self.lost.is_none() {
             self.keep_all_so_far().await;
         }
         self.append(bytes).await;
         self.total += bytes.len() as u64;
-        let (head, rest) = bytes.split_at(bytes.len().min(END - self.head.len()));
+        let (head, rest) = bytes.split_at(bytes.len().min(MAX_END_BYTES - self.head.len()));
         self.head.extend_from_slice(head);
-        let rest = &rest[rest.len().saturating_sub(END)..];
+        let rest = &rest[rest.len().saturating_sub(MAX_END_BYTES)..];
         self.tail.extend(rest);
-        self.tail.drain(..self.tail.len().saturating_sub(END));
+        self.tail.drain(..self.tail.len().saturating_sub(MAX_END_BYTES));
     }
 
-    /// The end of it, as text.
+    /// The end of the output, as text.
     pub fn tail(&self) -> String {
         let mut text = String::new();
         readable(&self.tail.iter().copied().collect::<Vec<_>>(), &mut text);
         text
     }
 
-    /// Adds `output` and, when that is not all, `omitted` and `file` to a result's `fields`.
+    /// Adds `output` to a result's `fields` and, if that is not everything, `omitted` and `file`.
     pub async fn finish(mut self, mut fields: Map<String, Value>) -> Map<String, Value> {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         let between = self.total - (self.head.len() + tail.len()) as u64;
@@ -72,7 +72,7 @@ impl Output {
             let whole = [&self.head[..], &tail].concat();
             readable(&whole, &mut first);
             let exact = std::str::from_utf8(&whole).is_ok();
-            if (!exact || fit::json_len(&first) > fit::MAX_TEXT - 1024) && self.kept.is_none() {
+            if (!exact || truncate::json_len(&first) > truncate::MAX_TEXT_BYTES - 1024) && self.kept.is_none() {
                 self.keep_all_so_far().await;
             }
         } else {
@@ -100,7 +100,7 @@ impl Output {
     async fn keep_all_so_far(&mut self) {
         match create(&self.folder).await {
             Ok((file, path)) => {
-                self.kept = Some(Kept { file, path, bytes: 0 });
+                self.kept = Some(OutputFile { file, path, bytes: 0 });
                 let so_far = [&self.head[..], &self.tail.iter().copied().collect::<Vec<_>>()].concat();
                 self.append(&so_far).await;
             }
@@ -110,7 +110,7 @@ impl Output {
 
     async fn append(&mut self, bytes: &[u8]) {
         let Some(kept) = self.kept.as_mut().filter(|_| self.lost.is_none()) else { return };
-        if kept.bytes + bytes.len() as u64 > MAX_KEPT {
+        if kept.bytes + bytes.len() as u64 > MAX_FILE_BYTES {
             self.lost = Some(format!("only its first {} bytes are in the file", kept.bytes));
         } else if let Err(error) = kept.file.write_all(bytes).await {
             self.lost = Some(format!("only its beginning is in the file: {error}"));
@@ -120,14 +120,14 @@ impl Output {
     }
 }
 
-/// Both ends around a line that says what is missing, within the bound of a result; and how many bytes are missing.
+/// Both ends around a line that says what is missing, within a result's limit; and how many bytes are missing.
 fn fitted(first: &str, last: &str, between: u64) -> (String, u64) {
-    let room = fit::MAX_TEXT - 1024;
-    if between == 0 && fit::json_len(first) <= room {
+    let room = truncate::MAX_TEXT_BYTES - 1024;
+    if between == 0 && truncate::json_len(first) <= room {
         return (first.to_owned(), 0);
     }
     let all_last = if between == 0 { first } else { last };
-    let (head, tail) = (fit::head(first, room / 2), fit::tail(all_last, room / 2));
+    let (head, tail) = (truncate::head(first, room / 2), truncate::tail(all_last, room / 2));
     let cut = if between == 0 {
         first.len() - head.len() - tail.len()
     } else {
@@ -142,7 +142,7 @@ async fn create(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let mut number = 1;
     loop {
         let path = folder.join(format!("output-{number}.txt"));
-        // Only a new one: whatever the command put there under this name is neither followed nor overwritten.
+        // Only a new file: whatever the command put there under this name is neither followed nor overwritten.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).await {
             Ok(file) => return Ok((file, path)),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 100_000 => number += 1,
@@ -157,7 +157,7 @@ mod tests {
 
     async fn printed(chunks: &[&[u8]]) -> (Map<String, Value>, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut output = Output::new(folder.path().to_owned());
+        let mut output = CommandOutput::new(folder.path().to_owned());
         for chunk in chunks {
             output.take(chunk).await;
         }

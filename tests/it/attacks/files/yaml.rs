@@ -1,10 +1,8 @@
 //! A66: agent files that are made to hurt whoever reads them.
 
-use std::time::Duration;
-
-use board_tests::{Board, Engine, Viber, board::HOME, within};
+use board_tests::{eventually, Board, Engine, Viber, board::HOME};
 use daemon_agent::{
-    config::{Snapshot, Variables},
+    config::{ConfigSnapshot, Variables},
     home::Home,
 };
 use protocol::ConfigError;
@@ -89,7 +87,7 @@ fn read(text: &[u8]) -> (Option<ConfigError>, u64, u64) {
     // What the process has needed most so far is forgotten (proc(5), `clear_refs`).
     std::fs::write("/proc/self/clear_refs", "5").expect("one's own");
     let (began, grown) = (processor(), memory("VmRSS:"));
-    let snapshot = Snapshot::read(&home, &Variables::of([]));
+    let snapshot = ConfigSnapshot::read(&home, &Variables::of([]));
     let (took, grown) = (processor() - began, memory("VmHWM:").saturating_sub(grown));
     (snapshot.errors().first().map(|error| (*error).clone()), took, grown)
 }
@@ -120,7 +118,7 @@ async fn a66_a_daemon_shows_hostile_files_and_goes_on() {
         viber.write(&format!("agents/bad-{n}.yaml"), text);
     }
     let path = format!("/api/v1/vibers/{}", viber.id(&operator).await);
-    let agents = within(Duration::from_secs(20), "all are shown as broken", || async {
+    let agents = eventually("all are shown as broken", || async {
         let found = operator.get(&path).await.expect(200).json()["agents"].as_array().cloned().unwrap_or_default();
         let broken = found.iter().filter(|agent| agent["error"]["message"].is_string()).count();
         (broken == all.len()).then_some(found)

@@ -1,0 +1,94 @@
+//! `status` and `models`.
+
+use serde_json::Value;
+
+use super::{CliError, open};
+use crate::{
+    adapters::{
+        board::Credential,
+        cli::{DaemonRequest, ask},
+    },
+    config::{ConfigSnapshot, ProviderApi, Variables},
+    home::Home,
+    model,
+};
+
+/// Prints the state of the running daemon.
+pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
+    let mut answer = Value::Null;
+    let running = ask(home, &DaemonRequest::Status, |line| answer = line).await;
+    match running {
+        Ok(Some(())) => {}
+        Ok(None) => return Err(CliError::Failed(format!("no daemon runs on {}", home.root().display()))),
+        Err(error) => return Err(CliError::Failed(format!("the daemon cannot be asked: {error}"))),
+    }
+    if json {
+        say!("{answer}");
+        return Ok(());
+    }
+    let board = &answer["board"];
+    let since = board["since"].as_str().unwrap_or("the start");
+    match (board["connected"].as_bool(), board["detail"].as_str()) {
+        (Some(true), _) => say!("The daemon is connected to the Board since {since}."),
+        (_, Some(detail)) => say!("The daemon is disconnected from the Board since {since}: {detail}"),
+        (_, None) => say!("The daemon is not connected yet."),
+    }
+    say!(
+        "Tasks: {} running, {} waiting; {} not settled with the Board.",
+        answer["running"],
+        answer["queued"],
+        answer["unsentTasks"]
+    );
+    if answer["drained"] == true {
+        say!("Drained: no new tasks are begun.");
+    }
+    say!(
+        "Commands are {}.",
+        if answer["confinement"].as_str().is_some_and(|layers| layers != "none") { "confined" } else { "not confined" }
+    );
+    for error in answer["errors"].as_array().into_iter().flatten() {
+        say!(
+            "{} line {}: {}",
+            error["file"].as_str().unwrap_or_default(),
+            error["line"],
+            error["message"].as_str().unwrap_or_default()
+        );
+    }
+    if let Ok(Some(credential)) = Credential::read(home) {
+        say!("Viber {} at {}.", credential.viber_id, credential.board_url);
+    }
+    Ok(())
+}
+
+/// Prints the providers, what the agents use, and which models an Ollama server has.
+pub async fn models(home: &Home) -> Result<(), CliError> {
+    open(home)?;
+    let read = ConfigSnapshot::read(home, &Variables::of_process());
+    if let Some(error) = &read.error {
+        return Err(CliError::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
+    }
+    for (id, provider) in &read.config.providers {
+        let state = match (provider.api, provider.is_configured(), read.config.shown.contains(id)) {
+            (ProviderApi::Demo, ..) => "built in, scripted: demo/tour",
+            (ProviderApi::Ollama, _, true) => "found",
+            (ProviderApi::Ollama, _, false) => "not found",
+            (_, true, _) => "has a key",
+            (_, false, _) => "no key",
+        };
+        say!("{id:<12} {:<10} {state}", provider.api.as_str());
+        if let Some(warning) = &provider.warning {
+            say!("{:12} ! {warning}", "");
+        }
+        let listed = read.config.shown.contains(id) && provider.is_configured() && provider.api != ProviderApi::Demo;
+        if listed {
+            match model::list(id, &read.config).await {
+                Ok(names) => names.iter().take(200).for_each(|name| say!("{:12} {id}/{name}", "")),
+                Err(error) => say!("{:12} ! {}", "", error.message),
+            }
+        }
+    }
+    for agent in read.agents.values().flatten() {
+        say!("agent {:<12} uses {}", agent.id, agent.model);
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! The state that the records of a journal add up to.
+
+use std::collections::BTreeSet;
+
+use protocol::{Command, EditId, Numbered, Running, TaskSubmit, WorkspaceWrite, WorkspaceWritten};
+use serde::{Deserialize, Serialize};
+
+/// What a journal's records add up to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalState {
+    /// Every command up to this one is known.
+    pub last_cmd_seq: u64,
+    /// Known commands beyond one that damage destroyed: they are skipped when the Board sends them again.
+    pub ahead: BTreeSet<u64>,
+    pub drained: bool,
+    /// Attempts without an ending, in the order in which they arrived.
+    pub attempts: Vec<PendingAttempt>,
+    /// File edits that are still to be made, in the order in which they arrived.
+    pub writes: Vec<PendingWrite>,
+    /// Outcomes of other edits, until the Board has confirmed them.
+    pub written: Vec<WorkspaceWritten>,
+}
+
+/// A requested file edit that has not been made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PendingWrite {
+    pub cmd_seq: u64,
+    pub write: Box<WorkspaceWrite>,
+}
+
+/// A requested attempt that is not over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PendingAttempt {
+    pub cmd_seq: u64,
+    pub submit: Box<TaskSubmit>,
+    /// Its engine was about to start: it must never be started again.
+    pub begun: bool,
+    /// Why it was stopped before it began.
+    pub stopped: Option<String>,
+}
+
+impl PendingAttempt {
+    /// Which attempt this is.
+    pub fn attempt(&self) -> Running {
+        Running { task_id: self.submit.task_id.clone(), attempt: self.submit.attempt }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum JournalEntry {
+    Command(Numbered),
+    Begun(Running),
+    Ended(Running),
+    /// The outcome of a file edit.
+    Written(WorkspaceWritten),
+    /// The Board has confirmed the outcome.
+    Heard(EditId),
+    /// Where a compacted file starts, or where the Board continues after this disk was lost.
+    At {
+        last_cmd_seq: u64,
+        drained: bool,
+        #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+        ahead: BTreeSet<u64>,
+    },
+}
+
+impl JournalState {
+    pub(super) fn add(&mut self, entry: JournalEntry) {
+        match entry {
+            JournalEntry::Command(Numbered { cmd_seq, command }) => {
+                if !self.knows(cmd_seq) {
+                    self.ahead.insert(cmd_seq);
+                    self.close_up();
+                }
+                self.command(cmd_seq, command);
+            }
+            JournalEntry::Begun(attempt) => {
+                if let Some(held) = self.attempts.iter_mut().find(|held| held.attempt() == attempt) {
+                    held.begun = true;
+                }
+            }
+            JournalEntry::Ended(attempt) => self.attempts.retain(|held| held.attempt() != attempt),
+            JournalEntry::Written(written) => {
+                self.writes.retain(|held| held.write.edit_id != written.edit_id);
+                self.written.retain(|known| known.edit_id != written.edit_id);
+                self.written.push(written);
+            }
+            JournalEntry::Heard(edit) => self.written.retain(|known| known.edit_id != edit),
+            JournalEntry::At { last_cmd_seq, drained, ahead } => {
+                (self.last_cmd_seq, self.drained) = (last_cmd_seq, drained);
+                self.ahead.extend(ahead);
+                self.close_up();
+            }
+        }
+    }
+
+    /// Whether the command is on disk.
+    pub(super) fn knows(&self, cmd_seq: u64) -> bool {
+        cmd_seq <= self.last_cmd_seq || self.ahead.contains(&cmd_seq)
+    }
+
+    fn close_up(&mut self) {
+        self.ahead = self.ahead.split_off(&(self.last_cmd_seq + 1));
+        while self.ahead.remove(&(self.last_cmd_seq + 1)) {
+            self.last_cmd_seq += 1;
+        }
+    }
+
+    /// Attempts that were requested after a command: a repetition of that command does not refer to them.
+    pub fn newer_than(&self, cmd_seq: u64) -> Vec<Running> {
+        self.attempts.iter().filter(|held| held.cmd_seq > cmd_seq).map(PendingAttempt::attempt).collect()
+    }
+
+    fn command(&mut self, cmd_seq: u64, command: Command) {
+        match command {
+            Command::Submit(submit) => {
+                let held = PendingAttempt { cmd_seq, submit, begun: false, stopped: None };
+                if self.attempts.iter().all(|known| known.attempt() != held.attempt()) {
+                    self.attempts.push(held);
+                }
+            }
+            Command::Stop { task_id, attempt, reason } => {
+                self.stop(&reason, |held| held.submit.task_id == task_id && held.submit.attempt == attempt);
+            }
+            Command::StopAll { reason } => self.stop(&reason, |held| held.cmd_seq < cmd_seq),
+            Command::Interrupt { target_agent_id, reason } => {
+                self.stop(&reason, |held| {
+                    held.cmd_seq < cmd_seq && (target_agent_id == "*" || held.submit.agent_id == target_agent_id)
+                });
+            }
+            Command::Drain { drained } => self.drained = drained,
+            Command::Write(write) => {
+                let edit = &write.edit_id;
+                let known = self.writes.iter().any(|held| held.write.edit_id == *edit)
+                    || self.written.iter().any(|written| written.edit_id == *edit);
+                if !known {
+                    self.writes.push(PendingWrite { cmd_seq, write });
+                }
+            }
+            Command::Message { .. } | Command::Approval(_) => {}
+        }
+    }
+
+    fn stop(&mut self, reason: &str, hit: impl Fn(&PendingAttempt) -> bool) {
+        for held in self.attempts.iter_mut().filter(|held| !held.begun && hit(held)) {
+            held.stopped.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Begins attempts, and ends all of them when the daemon ends.
+
+use std::time::Duration;
+
+use protocol::{EventBody, Running, TaskError, TaskSubmit};
+use tokio::time::sleep;
+
+use super::{FetchError, LiveAttempt, Mesh, attempt_of};
+use crate::{
+    fault,
+    memory::TaskSummary,
+    task::{self, StopCause, StopSwitch},
+};
+
+/// Time between two attempts at something that the disk or the network refused.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How long an entry in the daily log may take.
+const DAILY_LOG_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Mesh {
+    /// Begins waiting attempts as far as there is room; also called when the configuration changed how much room there
+    /// is.
+    pub fn pump(&self) {
+        loop {
+            let most = self.shared.context.files.borrow().config.max_tasks;
+            let next = {
+                let mut state = self.state();
+                let room = state.running.values().filter(|live| !live.local).count() < most;
+                if state.drained || state.closing || state.paused || !room { None } else { state.queue.pop_front() }
+            };
+            let Some(submit) = next else { return };
+            self.start(submit, false);
+        }
+    }
+
+    /// Begins an attempt now.
+    pub(super) fn start(&self, submit: TaskSubmit, local: bool) {
+        let (attempt, stop) = (attempt_of(&submit), StopSwitch::default());
+        let live = LiveAttempt { agent_id: submit.agent_id.clone(), stop: stop.clone(), local };
+        self.state().running.insert(attempt.clone(), live);
+        self.ring();
+        let mesh = self.clone();
+        self.shared.tracker.spawn(async move {
+            let (ending, task_summary) = mesh.live(submit, &attempt, stop).await;
+            mesh.end(&attempt, ending, task_summary).await;
+        });
+    }
+
+    async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> (EventBody, Option<TaskSummary>) {
+        let token = stop.token().clone();
+        let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
+        let submit = match fetched {
+            Some(Ok(submit)) => submit,
+            Some(Err(error)) => return (EventBody::Error { error }, None),
+            None => return (ended_early(&stop), None),
+        };
+        fault::at("task::before_begun");
+        let begun = token.run_until_cancelled(self.begun(attempt)).await;
+        if begun.is_none() {
+            return (ended_early(&stop), None);
+        }
+        let context = task::RunContext {
+            home: self.shared.context.home.clone(),
+            outbox: self.outbox().clone(),
+            memory: self.memory().clone(),
+            files: self.shared.context.files.borrow().clone(),
+            stop,
+            approvals: self.shared.approvals.clone(),
+            local: self.state().running.get(attempt).is_some_and(|live| live.local),
+        };
+        tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
+        fault::at("task::before_spawn");
+        fault::note("begin", &attempt.task_id, attempt.attempt, std::process::id());
+        let ended = task::run(submit, &context, self.clock().now()).await;
+        fault::at("task::before_end");
+        ended
+    }
+
+    /// Adds the task's entry to the daily log. Nothing depends on it.
+    pub(super) async fn enter(&self, task_summary: Option<TaskSummary>) {
+        let Some(task_summary) = task_summary else { return };
+        self.memory().logged(&task_summary.agent_id, &task_summary.session_id);
+        if !self.shared.context.files.borrow().config.daily_log {
+            return;
+        }
+        let entered = match tokio::time::timeout(DAILY_LOG_TIMEOUT, self.memory().enter(&task_summary)).await {
+            Ok(entered) => entered.map(drop),
+            Err(_) => Err("the file system does not respond".to_owned()),
+        };
+        fault::at("memory::after_entry");
+        if let Err(why) = entered {
+            tracing::warn!(task.id = %task_summary.attempt.task_id, "a task has no entry in the daily log: {why}");
+        }
+    }
+
+    /// The task with its complete content.
+    async fn whole(&self, submit: TaskSubmit) -> Result<TaskSubmit, TaskError> {
+        let Some(path) = submit.payload_url.clone() else { return Ok(submit) };
+        loop {
+            match (self.shared.context.fetch)(path.clone()).await {
+                Ok(bytes) => {
+                    return match serde_json::from_slice::<TaskSubmit>(&bytes) {
+                        Ok(whole) if attempt_of(&whole) == attempt_of(&submit) => {
+                            Ok(TaskSubmit { payload_url: None, ..whole })
+                        }
+                        Ok(_) => Err(not_fetched("the Board answered with another task")),
+                        Err(error) => Err(not_fetched(&format!("it is not understood: {error}"))),
+                    };
+                }
+                Err(FetchError::Never(why)) => return Err(not_fetched(&why)),
+                Err(FetchError::Later(why)) => {
+                    tracing::warn!(task.id = %submit.task_id, "the task's content could not be fetched yet: {why}");
+                    sleep(RETRY_INTERVAL).await;
+                }
+            }
+        }
+    }
+
+    /// The task, with its files in place beside the workspace.
+    async fn carried(&self, submit: TaskSubmit) -> Result<TaskSubmit, TaskError> {
+        for file in &submit.attachments {
+            let place = self.home().attachment(submit.task_id.as_str(), &file.name).ok_or_else(|| {
+                not_fetched(&format!("an attachment has the name {:?}", protocol::text::head(&file.name, 100)))
+            })?;
+            loop {
+                match (self.shared.context.carry)(file.clone(), place.clone()).await {
+                    Ok(()) => break,
+                    Err(FetchError::Never(why)) => return Err(not_fetched(&why)),
+                    Err(FetchError::Later(why)) => {
+                        tracing::warn!(task.id = %submit.task_id, "an attachment could not be fetched yet: {why}");
+                        sleep(RETRY_INTERVAL).await;
+                    }
+                }
+            }
+        }
+        Ok(submit)
+    }
+
+    /// Records in the journal that the engine is about to start, however long the disk takes.
+    async fn begun(&self, attempt: &Running) {
+        // Recorded in a second file as well: the journal must not decide alone.
+        let (outbox, named) = (self.outbox().clone(), attempt.clone());
+        let noted = tokio::task::spawn_blocking(move || outbox.begins(&named));
+        let journalled = self.journal_begun(attempt);
+        let (noted, ()) = tokio::join!(noted, journalled);
+        if let Err(error) = noted.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(task.id = %attempt.task_id, "the outbox could not record that the task begins: {error}");
+        }
+    }
+
+    async fn journal_begun(&self, attempt: &Running) {
+        loop {
+            let named = attempt.clone();
+            match self.blocking(move |journal| journal.begun(&named)).await.flatten() {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(task.id = %attempt.task_id, "the journal cannot be written: {error}"),
+            }
+            sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Begins nothing new. Returns once nothing runs any more.
+    pub async fn close(&self) {
+        self.state().closing = true;
+        let mut changes = self.changes();
+        while self.load().0 > 0 {
+            // Cannot fail: the sender lives in this mesh.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Ends everything that runs because the daemon ends. Waiting attempts stay in the journal.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        state.closing = true;
+        for live in state.running.values_mut() {
+            live.stop.stop(StopCause::Shutdown);
+        }
+    }
+}
+
+fn ended_early(stop: &StopSwitch) -> EventBody {
+    stop.cause().unwrap_or(StopCause::Shutdown).ending(0)
+}
+
+fn not_fetched(why: &str) -> TaskError {
+    TaskError {
+        code: protocol::ErrorCode::BadRequest,
+        message: format!("The task's content could not be fetched from the Board: {why}."),
+        retryable: true,
+        suggestion: None,
+        details: None,
+    }
+}

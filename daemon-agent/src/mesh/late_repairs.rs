@@ -1,0 +1,73 @@
+//! What commands of a former process wrote against their session's policy, and what could only be put back at this
+//! start. It is reported and proposed in the name of their attempts before these are ended.
+
+use protocol::{AgentEvent, AgentStreamEvent, EventBody, NoticeLevel, Policy, Running, limits::MAX_EVENT};
+use serde_json::json;
+
+use super::Mesh;
+use crate::{
+    journal::PendingAttempt,
+    memory::CURATED_NAMES,
+    report::{Sink, memory::MemoryEditor, plan},
+    workspace::{LateRepair, Violation},
+};
+
+/// Largest report of a plan, bytes of JSON.
+const MAX_EVENT_BYTES: usize = MAX_EVENT - 8 * 1024;
+/// The note of a proposal for text that appeared in the file without a tool.
+const PROPOSAL_NOTE: &str = "Written into the file while a command ran.";
+
+impl Mesh {
+    /// Logs what was put back, and keeps it for those who gave the tasks.
+    pub fn tell_of(&self, undone: Vec<LateRepair>) {
+        for LateRepair { attempt, over } in undone {
+            let task = attempt.as_ref().map(|attempt| attempt.task_id.to_string()).unwrap_or_default();
+            for one in &over {
+                tracing::warn!(task.id = task, "while a command ran and the daemon ended: {}", one.words());
+            }
+            if let Some(attempt) = attempt {
+                self.state().undone.entry(attempt).or_default().extend(over);
+            }
+        }
+    }
+
+    /// Reports it in the log of an attempt that has not ended.
+    pub(super) async fn report_undone(&self, attempt: &Running, held: &PendingAttempt) {
+        let over = self.state().undone.remove(attempt).unwrap_or_default();
+        let (outbox, to, agent_id) = (self.outbox().clone(), attempt.clone(), held.submit.agent_id.clone());
+        let sink = Sink::new(move |event| {
+            outbox.append(&to, EventBody::Progress { event: AgentEvent { agent_id: agent_id.clone(), event } });
+            std::future::ready(())
+        });
+        for one in over {
+            let proposed = match self.propose(held, &sink, &one).await {
+                Some(Ok(())) => "; what was written there is proposed to the operators".to_owned(),
+                Some(Err(why)) => format!("; what was written there is kept on the viber and not proposed: {why}"),
+                None => String::new(),
+            };
+            let text = format!("While a command ran and the daemon ended: {}{proposed}.", one.words());
+            sink.emit(AgentStreamEvent::Notice { level: NoticeLevel::Warning, text }).await;
+        }
+    }
+
+    async fn propose(&self, held: &PendingAttempt, sink: &Sink, one: &Violation) -> Option<Result<(), String>> {
+        let (submit, text) = (&held.submit, one.wrote.as_deref()?);
+        let memory = MemoryEditor::open(submit, self.memory().clone(), sink.clone());
+        if CURATED_NAMES.contains(&one.path.as_str()) && memory.proposes() {
+            return Some(memory.propose_written(&one.path, text).await);
+        }
+        let plan = format!("sessions/{}/{}", submit.session_id, plan::PLAN_FILE);
+        if one.path != plan || submit.plan_policy != Policy::Propose {
+            return None;
+        }
+        let workspace = self.workspace();
+        let now = tokio::task::spawn_blocking(move || workspace.text(&plan)).await;
+        let base = now.ok().and_then(Result::ok).flatten().map(|(_, hash)| hash);
+        let plan = json!({ "proposal": text, "base": base, "note": PROPOSAL_NOTE });
+        if text.len() > protocol::plan::MAX_PLAN || plan.to_string().len() > MAX_EVENT_BYTES {
+            return Some(Err("it is too long for a plan".to_owned()));
+        }
+        sink.emit(AgentStreamEvent::Plan { plan }).await;
+        Some(Ok(()))
+    }
+}

@@ -1,0 +1,85 @@
+//! The context message: the plan, artifacts, memory and what the caller added.
+
+use protocol::{TaskSubmit, text::head_and_tail};
+use serde_json::Value;
+
+use super::{fenced, tame};
+use crate::{
+    home::Home,
+    memory::{Recall, RecalledExcerpt},
+};
+
+/// Largest part, bytes.
+const MAX_PART_BYTES: usize = 16 * 1024;
+
+/// A part of the message.
+pub(super) struct ContextPart {
+    pub tag: &'static str,
+    pub text: String,
+    /// Its pieces by name.
+    pub pieces: Vec<(String, String)>,
+}
+
+/// The message; `None` if there is nothing to say.
+pub(super) fn message(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Option<String> {
+    let parts: Vec<String> = parts(submit, home, recall).into_iter().map(|part| part.text).collect();
+    (!parts.is_empty()).then(|| format!("What is known beside the conversation:\n\n{}", parts.join("\n\n")))
+}
+
+/// The parts with content, in their order.
+pub(super) fn parts(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<ContextPart> {
+    let artifacts = submit.artifacts.iter().map(|artifact| {
+        let (title, kind) =
+            (artifact.title.as_deref().unwrap_or("untitled"), artifact.kind.as_deref().unwrap_or("file"));
+        let line = format!("- {title} ({kind}, {}) {}", artifact.id, artifact.reference.as_deref().unwrap_or(""));
+        (artifact.id.clone(), line)
+    });
+    let attached = submit.attachments.iter().map(|file| {
+        let place = home.attachment(submit.task_id.as_str(), &file.name).unwrap_or_default();
+        (file.name.clone(), format!("- {} ({} bytes)", place.display(), file.size))
+    });
+    let all = [
+        listed("plan", submit.plan.as_ref().map(|plan| ("plan".to_owned(), shown(plan)))),
+        listed("artifacts", artifacts),
+        listed("attachments", attached),
+        memory(recall),
+        listed("context", submit.context.as_ref().map(|context| ("context".to_owned(), shown(context)))),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn listed(tag: &'static str, pieces: impl IntoIterator<Item = (String, String)>) -> Option<ContextPart> {
+    let pieces: Vec<(String, String)> = pieces.into_iter().collect();
+    let text = pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let says = !matches!(text.trim(), "" | "null" | "{}" | "[]");
+    says.then(|| ContextPart { tag, text: fenced(tag, "", &head_and_tail(text.trim(), MAX_PART_BYTES)), pieces })
+}
+
+/// Each excerpt in tags of its own that say where it comes from.
+fn memory(recall: &Recall) -> Option<ContextPart> {
+    let piece = |item: &RecalledExcerpt| {
+        let excerpt = &item.excerpt;
+        let title = if excerpt.title.is_empty() { String::new() } else { format!(" title={}", quoted(&excerpt.title)) };
+        let text = tame(&excerpt.text, "memory");
+        (excerpt.path.clone(), fenced("excerpt", &format!("from={}{title}", quoted(&excerpt.path)), &text))
+    };
+    let pieces: Vec<(String, String)> = recall.0.iter().map(piece).collect();
+    let text = pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    (!pieces.is_empty()).then(|| ContextPart { tag: "memory", text: format!("<memory>\n{text}\n</memory>"), pieces })
+}
+
+/// A name between quotes, without characters that could end them.
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).collect();
+    format!("\"{plain}\"")
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(fields) if fields.get("markdown").is_some_and(Value::is_string) => {
+            fields["markdown"].as_str().unwrap_or_default().to_owned()
+        }
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+    }
+}

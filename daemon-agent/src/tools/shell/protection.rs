@@ -1,0 +1,131 @@
+//! What a command must not write although it lies where agents write: protected while the command runs, and reported if
+//! it was written all the same.
+
+use std::{path::PathBuf, time::Duration};
+
+use protocol::{AgentStreamEvent, NoticeLevel, Running};
+
+use super::Toolbox;
+use crate::{
+    confinement,
+    home::private_folder,
+    memory::CURATED_NAMES,
+    workspace::{ProtectedFiles, Repair, SESSIONS_FOLDER, Violation},
+};
+
+/// Most violations of one command that are reported individually.
+const MAX_REPORTED_VIOLATIONS: usize = 5;
+
+/// How long a supervisor that nobody listens to takes to end its command.
+const SUPERVISOR_EXIT_TIMEOUT: Duration = Duration::from_secs(13);
+
+/// The files that are protected from one command. If this is dropped because the attempt was given up, they are put
+/// back once the command is dead.
+pub struct CommandProtection(Option<ProtectedFiles>);
+
+/// Records their state before a command runs. If that fails, nothing could be put back, so the error keeps the command
+/// from starting.
+pub async fn keep(toolbox: &Toolbox) -> Result<CommandProtection, String> {
+    let (workspace, closed) = (toolbox.context.workspace.clone(), toolbox.closed());
+    // With a file tree of its own, a command sees protected files read-only or does not start. Landlock cannot protect
+    // files directly in a granted folder.
+    let walled = confinement::look(&toolbox.hold).layers.namespaces;
+    let attempt = Running { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt };
+    let keep = move || workspace.keep(closed, walled, Some(attempt));
+    match tokio::task::spawn_blocking(keep).await {
+        Ok(Ok(keeper)) => Ok(CommandProtection(Some(keeper))),
+        Ok(Err(error)) => Err(format!("not started: what it must not change cannot be examined: {error}")),
+        Err(error) => Err(format!("not started: what it must not change cannot be examined: {error}")),
+    }
+}
+
+/// The files that a sandbox makes read-only: those that exist after [`keep`]. Of the sessions' folders, only its own is
+/// added to `write`.
+pub fn protect(toolbox: &Toolbox, write: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
+    let (closed, workspace) = (toolbox.closed(), toolbox.context.home.workspace());
+    let files = closed.files.iter().map(|file| workspace.join(file));
+    // Anything but a file was made by another command, and is removed when that one ends.
+    let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let mut protect: Vec<PathBuf> = files.filter(is_file).collect();
+    if let Some(session) = &closed.session {
+        let own = workspace.join(SESSIONS_FOLDER).join(session);
+        private_folder(&own).map_err(|error| format!("cannot make {}: {error}", own.display()))?;
+        protect.push(workspace.join(SESSIONS_FOLDER));
+        write.push(own);
+    }
+    Ok(protect)
+}
+
+impl CommandProtection {
+    /// The command was never started.
+    pub fn release(mut self) {
+        if let Some(keeper) = self.0.take() {
+            keeper.release();
+        }
+    }
+
+    /// To be called when everything of the command is dead: puts back what it must not change, proposes what it wrote,
+    /// and reports both, to the model and in a notice for people.
+    pub async fn put_back(mut self, toolbox: &Toolbox) -> Vec<String> {
+        let Some(keeper) = self.0.take() else { return Vec::new() };
+        let over = match tokio::task::spawn_blocking(move || keeper.put_back()).await {
+            Ok(over) => over,
+            Err(error) => {
+                tracing::error!(%error, "what a command must not change could not be compared");
+                return Vec::new();
+            }
+        };
+        let mut told = Vec::new();
+        let more = over.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
+        for (n, one) in over.into_iter().enumerate() {
+            let became = became(toolbox, one).await;
+            if n < MAX_REPORTED_VIOLATIONS {
+                told.push(became);
+            }
+        }
+        if more > 0 {
+            told.push(format!("the same of {more} more files"));
+        }
+        for text in &told {
+            let text = format!("While a command ran: {text}.");
+            toolbox.context.sink.emit(AgentStreamEvent::Notice { level: NoticeLevel::Warning, text }).await;
+        }
+        told
+    }
+}
+
+impl Drop for CommandProtection {
+    fn drop(&mut self) {
+        // Without a runtime this process is ending: the next one finds the note.
+        let Some((keeper, runtime)) = self.0.take().zip(tokio::runtime::Handle::try_current().ok()) else { return };
+        runtime.spawn(async move {
+            tokio::time::sleep(SUPERVISOR_EXIT_TIMEOUT).await;
+            let over = tokio::task::spawn_blocking(move || keeper.put_back()).await.unwrap_or_default();
+            over.iter().for_each(|one| tracing::warn!("while an abandoned command ran: {}", one.words()));
+        });
+    }
+}
+
+/// What became of a violation, in words.
+async fn became(toolbox: &Toolbox, one: Violation) -> String {
+    let back = one.words();
+    let Violation { path, wrote, repair } = one;
+    if matches!(repair, Repair::Left | Repair::Cleared) {
+        return back;
+    }
+    let proposed = match (&wrote, &toolbox.plan, &toolbox.memory) {
+        (Some(text), _, Some(memory)) if CURATED_NAMES.contains(&path.as_str()) => {
+            Some(memory.propose_written(&path, text).await)
+        }
+        (Some(text), Some(plan), _) if plan.path() == path => {
+            let change = |_: &str| Ok(text.clone());
+            Some(plan.change("Written into the file while a command ran.", change).await.map(drop))
+        }
+        _ => None,
+    };
+    match proposed {
+        Some(Ok(())) => format!("{back}; what was written there is proposed to the operators"),
+        Some(Err(why)) => format!("{back}; what was written there is kept on the viber and not proposed: {why}"),
+        None => format!("{back}: it is not this session's to change"),
+    }
+}
