@@ -6,7 +6,7 @@
     root.querySelectorAll?.(selector).forEach(act);
   };
 
-  // Times: UTC from the server, the reader's zone here. Ages move on by themselves.
+  // Times: UTC from the server, shown in the reader's zone. Ages are kept current.
   const day = 86_400_000;
   const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const week = new Intl.DateTimeFormat(undefined, { weekday: "short" });
@@ -88,7 +88,7 @@
     if (fold) fold.dataset.touched = "";
   });
 
-  // A polite word for screen readers.
+  // A polite announcement for screen readers.
   const say = (words) => {
     let voice = document.getElementById("voice");
     if (!voice) {
@@ -118,7 +118,7 @@
     area.dataset.drafting = "on";
     const kept = store.get(drafted(area));
     if (kept && !area.value) area.value = kept;
-    // A page that answers a form: found again where the browser would look for it.
+    // A page that answers a form takes the address under which a reload finds it.
     if (area.dataset.address) {
       store.set(drafted(area), area.value);
       history.replaceState(null, "", area.dataset.address);
@@ -144,7 +144,7 @@
     }
   });
 
-  // Keys. They rest inside text fields and while an input method composes.
+  // Keyboard shortcuts, off inside text fields and while an input method composes.
   const coarse = matchMedia("(pointer: coarse)");
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || event.keyCode === 229) return;
@@ -172,7 +172,7 @@
     }
   });
 
-  // Whatever comes into the page, now or later, gets the same care.
+  // All of this also applies to what htmx or the stream puts into the page later.
   const care = (root) => {
     each(root, "time[data-as]", write);
     each(root, "[data-copy][hidden], [data-scripted][hidden]", (el) => { el.hidden = false; });

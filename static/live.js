@@ -1,4 +1,4 @@
-// One stream for the tab: what happens appears as it happens. A page that lost contact says so, and since when.
+// One stream for the tab shows what happens as it happens. A page that lost contact says so, and since when.
 (() => {
   "use strict";
   const body = document.body;
@@ -41,7 +41,7 @@
     here.onerror = () => {
       if (here !== source) return;
       state(false);
-      // The browser would send the newest id by itself, but gives up after an answer that is no stream.
+      // The browser would send the newest id by itself, but gives up after a response that is not a stream.
       close();
       failures += 1;
       retry = setTimeout(open, Math.random() * Math.min(15_000, 500 * 2 ** failures));
@@ -65,7 +65,7 @@
     return [...template.content.children];
   };
 
-  // A region is the whole current HTML of an element: it takes the place of the one with its id.
+  // A region is the whole current HTML of an element and replaces the one with its id.
   const region = (html) => {
     for (const fresh of parse(html)) {
       const old = document.getElementById(fresh.id);
@@ -74,7 +74,7 @@
       else if (fresh.tagName === "TR" && !location.search) row(fresh);
     }
   };
-  // What somebody fills in, or has open, stays as it is until they are done with it; then comes the newest of what waited.
+  // A form that is being filled in and a menu that is open stay as they are; the newest waiting update is applied afterwards.
   const held = new Map();
   const isHeld = (el) => {
     if (el.dataset.hold === undefined) return false;
@@ -104,7 +104,7 @@
     const rows = document.querySelector("#fleet > tbody");
     rows ? rows.append(fresh) : location.reload();
   };
-  // A choice depends on something that changed: it is asked for again.
+  // A choice depends on something that changed: it is fetched again.
   const nudge = (id) => {
     const select = document.querySelector(`#${CSS.escape(id)} select`);
     select?.dispatchEvent(new Event("change", { bubbles: true }));
@@ -118,7 +118,7 @@
     if (focus) fresh.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
     window.htmx?.process(fresh);
   };
-  // What a reader opened or closed stays so.
+  // What a reader opened or closed stays open or closed.
   const name = (fold) => fold.dataset.call || fold.dataset.lane || fold.dataset.beside || fold.id || fold.className;
   const folds = (root, known = new Map()) => {
     for (const fold of [root, ...root.querySelectorAll("details")]) {
@@ -134,7 +134,7 @@
     }
   };
 
-  // The log grows: text into the lane that is open, lanes from one on, whole messages.
+  // The log grows: by text in the open entry, by entries from one on, by whole messages.
   const log = (html) => {
     keeping(() => {
       for (const piece of parse(html)) apply(piece);
@@ -187,7 +187,7 @@
     window.htmx?.process(piece);
   };
 
-  // What one reads stays where it is; who reads the newest stays with the newest.
+  // The text that is being read does not move; a reader at the end stays at the end.
   const scroller = () => document.querySelector(".talk-scroll");
   const keeping = (change) => {
     const talk = scroller();
@@ -211,7 +211,7 @@
     jump(false);
   });
 
-  // The stream cannot go on from where this page stands: what it shows is fetched anew.
+  // The stream cannot continue from this page's cursor: the page is fetched anew.
   const reset = async () => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => undefined);
     if (!answer?.ok) return location.reload();

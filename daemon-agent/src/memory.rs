@@ -137,7 +137,7 @@ impl Memory {
         let (mut state, direction) = tokio::join!(slot.state.lock(), direction);
         let direction = direction.as_ref().map(|(model, vector)| (*model, vector.as_slice()));
         for again in [true, false] {
-            match self.ask(&slot, &mut state, agent, query, direction, limit).await {
+            match self.ask((&slot, &mut state), agent, (query, direction), limit).await {
                 Ok(found) => return Ok(found),
                 Err(fault) => {
                     tracing::warn!(agent.id = agent, again, "the memory index failed: {fault}");
@@ -153,11 +153,9 @@ impl Memory {
 
     async fn ask(
         &self,
-        slot: &Slot,
-        state: &mut IndexState,
+        (slot, state): (&Slot, &mut IndexState),
         agent: &str,
-        query: &str,
-        direction: Option<(&str, &[u8])>,
+        (query, direction): (&str, Option<(&str, &[u8])>),
         limit: u32,
     ) -> Result<SearchResult, IndexError> {
         let index = self.freshen(slot, state, agent).await?;

@@ -11,14 +11,12 @@ mod context_window;
 mod decode;
 mod demo;
 mod failure;
-mod framing;
 mod http;
 mod ollama;
 mod openai;
 mod probe;
 mod provider;
 mod reader;
-mod retry_after;
 #[cfg(test)]
 pub(crate) mod scripted;
 

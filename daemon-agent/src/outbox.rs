@@ -25,7 +25,7 @@ use std::{
 
 use protocol::{
     AgentStreamEvent, ErrorCode, EventBody, OutboxRange, Running, TaskError,
-    limits::{OUTBOX_RESERVE, OUTBOX_TASK, OUTBOX_VIBER},
+    limits::{MAX_TASK_OUTBOX_BYTES, MAX_VIBER_OUTBOX_BYTES, OUTBOX_RESERVE_BYTES},
 };
 use tokio::sync::watch;
 
@@ -47,7 +47,7 @@ pub struct Quota {
 
 impl Default for Quota {
     fn default() -> Self {
-        Self { task: OUTBOX_TASK, viber: OUTBOX_VIBER, reserve: OUTBOX_RESERVE }
+        Self { task: MAX_TASK_OUTBOX_BYTES, viber: MAX_VIBER_OUTBOX_BYTES, reserve: OUTBOX_RESERVE_BYTES }
     }
 }
 

@@ -16,7 +16,7 @@ mod repository;
 
 use std::path::{Path, PathBuf};
 
-use protocol::{Listing, Piece, space::ID};
+use protocol::{FilePiece, Listing, space::ID_DIGITS};
 
 use crate::{
     config::{ConfigSnapshot, SharedAccess},
@@ -100,7 +100,7 @@ impl SpaceError {
 
 /// The name of the space that was reported to the Board as `told`.
 pub fn id(told: &str) -> String {
-    hex(told.as_bytes())[..ID].to_owned()
+    hex(told.as_bytes())[..ID_DIGITS].to_owned()
 }
 
 impl Space {
@@ -148,7 +148,7 @@ impl Space {
     }
 
     /// Reads a piece of a file. Blocks.
-    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, WorkspaceError> {
+    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<FilePiece, WorkspaceError> {
         self.files.read(path, offset, limit)
     }
 }

@@ -5,7 +5,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use protocol::{ErrorCode, EventBody, Instant, Mode, Running, Stream, TaskError, TaskSubmit, limits::MAX_GOAL};
+use protocol::{ErrorCode, EventBody, Instant, Mode, Running, Stream, TaskError, TaskSubmit, limits::MAX_GOAL_BYTES};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -124,7 +124,7 @@ async fn recorded(
     let shaper = EventFitter::new(context.home.clone(), submit.task_id.clone());
     let done = CancellationToken::new();
     let _done = done.clone().drop_guard();
-    let reporter = Reporter::start(attempt, &agent.id, stream, context.outbox.clone(), shaper.clone(), done);
+    let reporter = Reporter::start(attempt, &agent.id, stream, (context.outbox.clone(), shaper.clone()), done);
     let bound = bound(&submit, now);
     let sink = activity.beside(reporter.sink());
     let stop = context.stop.token();
@@ -255,8 +255,8 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
         let message = "The task asks for `limits.costUsd`, which this viber cannot hold yet.".to_owned();
         return Err(bad(message, "Bound it by `limits.tokens` instead."));
     }
-    if submit.goal.trim().is_empty() || submit.goal.len() > MAX_GOAL {
-        return Err(bad(format!("A goal has 1 to {MAX_GOAL} bytes."), "Write a goal."));
+    if submit.goal.trim().is_empty() || submit.goal.len() > MAX_GOAL_BYTES {
+        return Err(bad(format!("A goal has 1 to {MAX_GOAL_BYTES} bytes."), "Write a goal."));
     }
     Ok(agent)
 }

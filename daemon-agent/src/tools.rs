@@ -33,7 +33,6 @@ mod artifact;
 mod edit;
 mod memory;
 mod paths;
-mod pattern_limits;
 mod plan;
 mod read;
 mod search;
@@ -41,7 +40,6 @@ mod shell;
 mod specs;
 mod timeout;
 mod truncate;
-mod walk;
 
 use self::{paths::Roots, shell::Scratch, timeout::CallDeadline};
 

@@ -97,7 +97,7 @@ pub enum WorkspaceError {
     NoFolder,
     #[error("it is neither a file nor a folder")]
     Special,
-    #[error("it is larger than {} KiB", protocol::limits::MAX_TEXT_FILE / 1024)]
+    #[error("it is larger than {} KiB", protocol::limits::MAX_TEXT_FILE_BYTES / 1024)]
     TooLarge,
     #[error("it is not UTF-8 text")]
     NoText,

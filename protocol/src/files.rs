@@ -1,22 +1,23 @@
-//! Files of a viber's workspace: how a change is asked for and what became of it, how they are listed and read.
+//! Files of a viber's workspace: how an edit is requested and what became of it, how files are listed and read.
 //!
-//! A path is relative to the workspace, parts joined by `/`. A hash is the SHA-256 of the whole file in hexadecimal;
-//! that of a file too large to be read for it begins with `~` and only says whether it is still the same.
+//! A path is relative to the workspace, with parts joined by `/`. A hash is the SHA-256 of the whole file in hexadecimal; for
+//! a file that is too large to be read for it, it begins with `~` and only tells whether the file is still the same.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ids::EditId, instant::Instant};
 
-/// The version of a folder: what is in it is not compared, because nothing of it is lost.
-pub const FOLDER: &str = "/";
+/// The version of every folder: its content is not compared, because nothing of it is lost.
+pub const FOLDER_VERSION: &str = "/";
 
-/// A change of one file, or of a folder as a whole: applied only to the version that its author saw. Applying it twice is applying it once.
+/// An edit of one file, or of a folder as a whole: applied only to the version that its author saw. Applying it twice has the
+/// same effect as applying it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceWrite {
     pub edit_id: EditId,
     pub path: String,
-    /// What the author saw; absent: there was no file. Of a folder that is deleted or renamed: [`FOLDER`].
+    /// What the author saw; absent: there was no file. Of a folder that is deleted or renamed: [`FOLDER_VERSION`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub base_hash: Option<String>,
     #[serde(default)]
@@ -32,7 +33,7 @@ pub struct WorkspaceWrite {
     pub to: Option<String>,
 }
 
-/// What a change does.
+/// What an edit does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteOp {
@@ -54,7 +55,7 @@ impl WriteOp {
     }
 }
 
-/// What became of a change. Kept on the disk and said after every welcome until the Board has it (`ack:written`).
+/// The outcome of an edit. Kept on the disk and sent after every welcome until the Board has it (`ack:written`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceWritten {
@@ -64,19 +65,19 @@ pub struct WorkspaceWritten {
     /// The file as it is now; absent: there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hash: Option<String>,
-    /// Of a refused one: why.
+    /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
 }
 
-/// How a change ended.
+/// How an edit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteState {
     Applied,
-    /// The file is another one than the author saw: nothing was written.
+    /// The file is not what the author saw: nothing was written.
     Conflict,
-    /// The path or the content may not be: nothing was written.
+    /// The path or the content is not allowed: nothing was written.
     Refused,
 }
 
@@ -120,7 +121,7 @@ pub enum EntryKind {
 /// A piece of a file: the answer to `workspace.read {path, offset, limit}` and `space.read {space, path, offset, limit}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Piece {
+pub struct FilePiece {
     pub path: String,
     /// Of the whole file, not of the piece.
     pub hash: String,
@@ -137,17 +138,17 @@ pub struct Piece {
 #[serde(rename_all = "camelCase", default)]
 pub struct Found {
     pub hits: Vec<Hit>,
-    /// There is more, or not all could be looked through in time.
+    /// There is more, or not everything could be searched in time.
     pub cut: bool,
 }
 
-/// A file whose name, or a line that, holds what was looked for.
+/// A file whose name, or a line of which, contains the query.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hit {
     pub path: String,
     pub kind: EntryKind,
-    /// From 1 on; absent: its name holds it.
+    /// Counted from 1; absent when the name contains it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<u64>,
     /// The line, or the part of it around what was found.

@@ -13,10 +13,10 @@ use crate::{
     files::WorkspaceWritten,
     ids::{BootId, EditId, TaskId, ViberId},
     instant::Instant,
-    limits::MAX_FRAME,
+    limits::MAX_FRAME_BYTES,
 };
 
-/// Why a received text is not a frame.
+/// Why a received text is not a valid frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BadFrame {
     /// Larger than the limit: closes the connection with 4413.
@@ -130,8 +130,8 @@ pub enum ToDaemon {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         error: Option<String>,
     },
-    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `attempt_ended`, `rate`. `of` is the task that
-    /// refused events spoke of.
+    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `attempt_ended`, `rate`. `of` is the task of
+    /// refused events.
     #[serde(rename = "error")]
     Error {
         code: String,
@@ -158,7 +158,7 @@ pub struct Numbered {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hello {
-    /// Lowest and highest version spoken.
+    /// Lowest and highest supported version.
     pub protocol: [u32; 2],
     pub viber_id: ViberId,
     pub boot_id: BootId,
@@ -192,7 +192,7 @@ pub struct ViberState {
     pub providers: Option<Vec<ProviderInfo>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<Vec<DamageInfo>>,
-    /// Absent from daemons that say no more than a word among their capabilities.
+    /// Absent from daemons that only name it among their capabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Box<Confinement>>,
 }
@@ -252,7 +252,7 @@ pub struct Welcome {
     pub acked: Vec<Acked>,
     pub fence: Vec<Fence>,
     /// Attempts whose end the Board has recorded: they are neither begun nor reported on any more. An older Board does not
-    /// say.
+    /// send it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub over: Vec<Running>,
     /// Attempts without a recorded end whose task was stopped: they are not begun any more.
@@ -262,7 +262,7 @@ pub struct Welcome {
     pub cmds_from: u64,
 }
 
-/// How the machine fares; sent at most every 30 s.
+/// The machine's load; sent at most every 30 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
@@ -361,7 +361,7 @@ struct Heartbeat {
 }
 
 fn kind<'a>(text: &'a str, known: &[&str]) -> Result<Cow<'a, str>, BadFrame> {
-    if text.len() > MAX_FRAME {
+    if text.len() > MAX_FRAME_BYTES {
         return Err(BadFrame::TooLarge);
     }
     let Typed { name } = read(text)?;

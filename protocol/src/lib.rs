@@ -4,15 +4,15 @@
 //! Board's `link` and the daemon's `mesh`.
 
 pub mod agent;
-pub mod command;
-pub mod confinement;
-pub mod event;
-pub mod files;
-pub mod frame;
-pub mod ids;
-pub mod instant;
+mod command;
+mod confinement;
+mod event;
+mod files;
+mod frame;
+mod ids;
+mod instant;
 pub mod limits;
-pub mod memory;
+mod memory;
 pub mod path;
 pub mod plan;
 pub mod sessions;
@@ -32,7 +32,8 @@ pub use event::{
     PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
 };
 pub use files::{
-    Entry, EntryKind, FOLDER, Found, Hit, Listing, Piece, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState,
+    Entry, EntryKind, FOLDER_VERSION, FilePiece, Found, Hit, Listing, WorkspaceWrite, WorkspaceWritten, WriteOp,
+    WriteState,
 };
 pub use frame::{
     Acked, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, Numbered, OutboxRange, Running, ToDaemon, ViberState,

@@ -7,17 +7,17 @@ use std::fmt;
 
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 
-use crate::limits::MAX_PATH;
+use crate::limits::MAX_PATH_BYTES;
 
 /// Longest name of a file or folder, bytes: what common file systems take.
-const MAX_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Characters that look like, or are read as, a separator.
-const SLASHES: &[char] =
+const SEPARATORS: &[char] =
     &['\\', '\u{2044}', '\u{2215}', '\u{2216}', '\u{29f8}', '\u{29f9}', '\u{fe68}', '\u{ff0f}', '\u{ff3c}'];
-/// What a second decoding would make a separator, a dot or an end of.
-const ESCAPES: &[&str] = &["%2e", "%2f", "%5c", "%00", "%25"];
+/// What a second decoding would turn into a separator, a dot or a terminator.
+const ESCAPE_SEQUENCES: &[&str] = &["%2e", "%2f", "%5c", "%00", "%25"];
 
-/// A path that is no path of a workspace, and why.
+/// A path that is not valid in a workspace, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPath {
     pub path: String,
@@ -42,7 +42,7 @@ pub fn file(path: &str) -> Result<&str, BadPath> {
 
 /// The same for a folder: the root is the empty path.
 pub fn folder(path: &str) -> Result<&str, BadPath> {
-    if path.len() > MAX_PATH {
+    if path.len() > MAX_PATH_BYTES {
         return Err(bad(path, "it is too long"));
     }
     if path.starts_with('/') {
@@ -56,7 +56,7 @@ pub fn folder(path: &str) -> Result<&str, BadPath> {
     Ok(path)
 }
 
-/// What two names that a person or a file system may take for one have in common.
+/// A form that is equal for names which a person or a file system may take for the same.
 pub fn likeness(name: &str) -> String {
     name.nfkc().flat_map(char::to_lowercase).nfc().collect()
 }
@@ -68,20 +68,20 @@ fn name(name: &str) -> Result<(), &'static str> {
     if name == "." || name == ".." {
         return Err("it leads elsewhere");
     }
-    if name.len() > MAX_NAME {
+    if name.len() > MAX_NAME_BYTES {
         return Err("a name in it is too long");
     }
-    if name.contains(SLASHES) {
+    if name.contains(SEPARATORS) {
         return Err("a name in it holds a separator");
     }
-    if name.chars().any(|one| one.is_control() || is_invisible(one)) {
+    if name.chars().any(|character| character.is_control() || is_invisible(character)) {
         return Err("a name in it holds characters that cannot be seen");
     }
     if name.starts_with(char::is_whitespace) || name.ends_with(char::is_whitespace) || name.ends_with('.') {
         return Err("a name in it begins or ends with a space, or ends with a dot");
     }
     let lower = name.to_ascii_lowercase();
-    if ESCAPES.iter().any(|escape| lower.contains(escape)) {
+    if ESCAPE_SEQUENCES.iter().any(|escape| lower.contains(escape)) {
         return Err("a name in it is escaped");
     }
     if !is_nfc(name) {
@@ -95,8 +95,8 @@ fn name(name: &str) -> Result<(), &'static str> {
 }
 
 /// Directions, joiners and other marks that change how a name looks without being seen.
-fn is_invisible(one: char) -> bool {
-    matches!(one, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
         | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }

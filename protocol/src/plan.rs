@@ -1,7 +1,7 @@
-//! Plans: what they are on the wire, `{goal, steps}` or Markdown, and how one becomes the other without loss.
+//! Plans: `{goal, steps}` or Markdown on the wire, and how one becomes the other without loss.
 //!
-//! The file is Markdown and stays what its author wrote: an edit by steps changes the lines of those steps and no other.
-//! Ids of steps stand in the file (`<!-- id: x -->`) only where they are not the one that the place gives (`s1`, `s2` …).
+//! The file is Markdown and stays as its author wrote it: an edit by steps changes the lines of those steps and no others.
+//! The file holds the id of a step (`<!-- id: x -->`) only where it differs from the id given by its position (`s1`, `s2` …).
 
 mod answer;
 mod document;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answer::of_answer;
-pub use document::{Document, Piece, fences};
+pub use document::{Document, PlanPiece, fences};
 
 /// Longest plan that an agent or a program may write, bytes: escaped, it still fits an event.
-pub const MAX_PLAN: usize = 48 * 1024;
-/// Most lines of a plan that count as steps; what comes after them stays text.
+pub const MAX_PLAN_BYTES: usize = 48 * 1024;
+/// Most lines of a plan that count as steps; what comes after them is text.
 pub const MAX_STEPS: usize = 500;
 /// Most to-dos below steps in one plan.
-pub const MAX_BELOW: usize = 1_000;
+pub const MAX_TODOS: usize = 1_000;
 /// Longest id of a step, bytes.
-pub const MAX_STEP_ID: usize = 64;
+pub const MAX_STEP_ID_BYTES: usize = 64;
 
-/// How far a step is.
+/// The status of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PlanStepStatus))]
 #[serde(rename_all = "kebab-case")]
@@ -55,7 +55,7 @@ impl Status {
         }
     }
 
-    /// Whether nothing more is to be done for it.
+    /// Whether nothing more has to be done for it.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Done | Self::Skipped)
     }
@@ -91,7 +91,7 @@ pub struct Step {
     pub id: String,
     pub title: String,
     pub status: Status,
-    /// Smaller things to do below it. Absent in an edit: those that are there stay.
+    /// Smaller things to do below it. When absent in an edit, the present ones stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub todos: Option<Vec<Todo>>,
 }
@@ -113,7 +113,7 @@ pub struct Steps {
     pub steps: Vec<Step>,
 }
 
-/// Why a plan is not taken. The words are for whoever sent it.
+/// Why a plan is refused. The messages are for its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     TooManySteps(usize),
@@ -122,7 +122,7 @@ pub enum Refused {
     NoSuchStep,
     /// Neither text, `{markdown}` nor `{goal, steps}`.
     NotAPlan,
-    /// Its text is such that steps cannot be changed one by one.
+    /// The form of its text does not allow changing single steps.
     AsTextOnly,
 }
 
@@ -130,9 +130,9 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooManySteps(n) => {
-                write!(f, "a plan has at most {MAX_STEPS} steps and {MAX_BELOW} to-dos below them; this one has {n}")
+                write!(f, "a plan has at most {MAX_STEPS} steps and {MAX_TODOS} to-dos below them; this one has {n}")
             }
-            Self::TooLarge(bytes) => write!(f, "a plan has at most {MAX_PLAN} bytes; this one has {bytes}"),
+            Self::TooLarge(bytes) => write!(f, "a plan has at most {MAX_PLAN_BYTES} bytes; this one has {bytes}"),
             Self::NoSuchStep => f.write_str("the plan has no such step: name it by its id"),
             Self::NotAPlan => f.write_str("a plan is Markdown, or {goal, steps: [{id, title, status}]}"),
             Self::AsTextOnly => f.write_str("this plan cannot be changed step by step; change its text as a whole"),
@@ -142,8 +142,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// The Markdown that `value` stands for, kept close to `now`, the plan that is there: a text, `{markdown}` or
-/// `{goal, steps}`.
+/// The Markdown of `value`, which is a text, `{markdown}` or `{goal, steps}`. Steps are written into `now`, the present plan.
 pub fn markdown_of(value: &Value, now: &str) -> Result<String, Refused> {
     let text = match value {
         Value::String(text) => Some(text),
@@ -164,13 +163,13 @@ pub fn markdown_of(value: &Value, now: &str) -> Result<String, Refused> {
         return Err(Refused::TooManySteps(steps.len()));
     }
     let mut value = value.clone();
-    keep_standing(&mut value, &Steps::of(now));
+    keep_statuses(&mut value, &Steps::of(now));
     let steps: Steps = serde_json::from_value(value).map_err(|_| Refused::NotAPlan)?;
     steps.onto(now)
 }
 
-/// A step or to-do that says no status keeps the one it has: whoever edits titles undoes nobody's progress.
-fn keep_standing(value: &mut Value, known: &Steps) {
+/// Fills in missing statuses of steps and to-dos from the known ones, so that an edit of titles undoes nobody's progress.
+fn keep_statuses(value: &mut Value, known: &Steps) {
     let same = |step: &Value| {
         let (id, title) = (step["id"].as_str().unwrap_or(""), step["title"].as_str().map(line).unwrap_or_default());
         let by_id = known.steps.iter().find(|old| !id.is_empty() && old.id == id);
@@ -195,14 +194,14 @@ fn keep_standing(value: &mut Value, known: &Steps) {
     value["steps"] = steps.into();
 }
 
-/// `text`, when it is not too long for a plan.
+/// Returns `text` unless it is too long for a plan.
 pub fn fits(text: String) -> Result<String, Refused> {
-    if text.len() <= MAX_PLAN { Ok(text) } else { Err(Refused::TooLarge(text.len())) }
+    if text.len() <= MAX_PLAN_BYTES { Ok(text) } else { Err(Refused::TooLarge(text.len())) }
 }
 
-/// Whether `id` can name a step: it stands in a comment of the file, in pages and in addresses.
+/// Whether `id` can name a step: it appears in a comment of the file, in pages and in URLs.
 pub fn is_step_id(id: &str) -> bool {
-    (1..=MAX_STEP_ID).contains(&id.len())
+    (1..=MAX_STEP_ID_BYTES).contains(&id.len())
         && !id.contains("--")
         && id.starts_with(|c: char| c.is_ascii_alphanumeric())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
@@ -214,10 +213,10 @@ impl Steps {
         Document::parse(markdown).steps()
     }
 
-    /// `markdown` with this goal and these steps, and everything else as it was.
+    /// `markdown` with this goal and these steps, and everything else unchanged.
     pub fn onto(self, markdown: &str) -> Result<String, Refused> {
         let todos: usize = self.steps.iter().filter_map(|step| step.todos.as_ref()).map(Vec::len).sum();
-        if self.steps.len() > MAX_STEPS || todos > MAX_BELOW {
+        if self.steps.len() > MAX_STEPS || todos > MAX_TODOS {
             return Err(Refused::TooManySteps(self.steps.len() + todos));
         }
         let document = Document::parse(markdown);
@@ -225,12 +224,12 @@ impl Steps {
         fits(document.with(&wanted).ok_or(Refused::AsTextOnly)?)
     }
 
-    /// Steps over, and all.
+    /// The number of finished steps, and of all.
     pub fn progress(&self) -> (usize, usize) {
         (self.steps.iter().filter(|step| step.status.is_over()).count(), self.steps.len())
     }
 
-    /// Whether `later` says the same things to do and only how far they are differs.
+    /// Whether `later` has the same goal, steps and to-dos, so that only statuses differ.
     pub fn only_moves_to(&self, later: &Self) -> bool {
         let todo =
             |step: &Step| -> Vec<String> { step.todos.iter().flatten().map(|todo| todo.title.clone()).collect() };
@@ -243,7 +242,8 @@ impl Steps {
                 .all(|(a, b)| a.id == b.id && a.title == b.title && todo(a) == todo(b))
     }
 
-    /// Titles on one line, ids that are unique and can be written. A step without an id is the known one of its title.
+    /// Puts titles on one line and makes ids unique and valid. A step without an id gets that of the known step with its
+    /// title.
     fn tidy(mut self, known: &Self) -> Self {
         self.goal = goal(&self.goal);
         let mut taken: Vec<String> = Vec::new();
@@ -271,7 +271,7 @@ impl Steps {
     }
 }
 
-/// An id for the step at `at`: its place's, unless that means another step.
+/// An id for the step at `at`: that of its position, unless another step has it.
 fn unused(at: usize, taken: &[String], known: &Steps) -> String {
     let free = |id: &String| !taken.contains(id) && known.steps.iter().all(|step| step.id != *id);
     let first = format!("s{}", at + 1);
@@ -289,8 +289,8 @@ fn line(text: &str) -> String {
 
 /// A goal: lines of text.
 fn goal(text: &str) -> String {
-    let tame = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
-    text.replace("\r\n", "\n").chars().map(tame).collect::<String>().trim().to_owned()
+    let replace = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
+    text.replace("\r\n", "\n").chars().map(replace).collect::<String>().trim().to_owned()
 }
 
 #[cfg(test)]

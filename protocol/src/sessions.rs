@@ -1,5 +1,5 @@
-//! Sessions as a machine remembers them: the logs of its agents, listed and read in pieces. A log outlives the Board that
-//! the session began on.
+//! Sessions as a machine remembers them: the logs of its agents, listed and read in pieces. A log outlives the Board on which
+//! the session began.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,8 +16,8 @@ pub const MAX_SESSIONS: usize = 100;
 pub const MAX_LINES: usize = 500;
 /// Most bytes that the lines of one answer take as JSON.
 pub const MAX_LINES_BYTES: usize = 160 * 1024;
-/// A longer line is told of, not told, bytes as JSON.
-pub const MAX_LINE: usize = 128 * 1024;
+/// Longest line that is sent, bytes as JSON; of a longer one only its size is.
+pub const MAX_LINE_BYTES: usize = 128 * 1024;
 
 /// The answer to `session.list {from?}`: the newest first, from number `from` on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,10 +38,10 @@ pub struct LoggedSession {
     /// From its first goal; empty when the log does not say.
     #[serde(default)]
     pub title: String,
-    /// When it was written to last.
+    /// When it was last written to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at: Option<Instant>,
-    /// Absent when there are too many to be counted in passing.
+    /// Absent when there are too many to count quickly.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lines: Option<u64>,
     #[serde(default)]
@@ -51,7 +51,7 @@ pub struct LoggedSession {
     pub last_task_id: Option<TaskId>,
 }
 
-/// A place in a log: so many lines lie before it, and so many bytes.
+/// A position in a log: how many lines lie before it, and how many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPlace {
     pub line: u64,
@@ -82,9 +82,9 @@ pub struct SessionPiece {
 pub struct LoggedLine {
     /// Its number in the file, from 1.
     pub seq: u64,
-    /// Bytes behind it in the file: where the next one begins.
+    /// The offset of its end in the file: where the next one begins.
     pub end: u64,
-    /// Of the line.
+    /// The size of the line.
     pub bytes: u64,
     /// `{"at","seq","taskId","attempt","type",…}`; absent when it is no such object, or too long.
     #[serde(skip_serializing_if = "Option::is_none", default)]

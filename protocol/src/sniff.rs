@@ -1,15 +1,15 @@
-//! What bytes look like: beside the type that somebody claims, and never more trusted than that they decide what a
-//! browser is told.
+//! Guesses a type from bytes, independent of the type that somebody claims. It is trusted only to decide what a browser is
+//! told.
 
-/// So many bytes are enough to tell.
-pub const HEAD: usize = 8 * 1024;
+/// How many bytes are looked at.
+pub const HEAD_BYTES: usize = 8 * 1024;
 
-/// The type of something that begins with `head`; `application/octet-stream` when nothing is known of it.
+/// The type of content that begins with `head`; `application/octet-stream` when it is unknown.
 pub fn sniff(head: &[u8]) -> &'static str {
-    let head = &head[..head.len().min(HEAD)];
+    let head = &head[..head.len().min(HEAD_BYTES)];
     if let Some(found) = infer::get(head) {
         let kind = found.mime_type();
-        // Scripts, HTML and XML are texts here: what is shown as what is decided elsewhere.
+        // Scripts and XML count as text here: how something is shown is decided elsewhere.
         return match kind {
             "text/html" => kind,
             _ if kind.starts_with("text/") => text(head),
@@ -33,7 +33,7 @@ fn text(head: &[u8]) -> &'static str {
     }
 }
 
-/// UTF-8, which may be cut at its end, without the control characters that no text has. ANSI sequences are text.
+/// Whether it is UTF-8, possibly cut at its end, without control characters that no text has. ANSI sequences are text.
 fn is_text(head: &[u8]) -> bool {
     let valid = match std::str::from_utf8(head) {
         Ok(_) => head.len(),

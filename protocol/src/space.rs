@@ -1,16 +1,16 @@
-//! Spaces: the working directories that agents declare, as the Board looks at them. Nothing here changes a file.
+//! Spaces: the working directories that agents declare, as the Board reads them. Nothing here changes a file.
 //!
-//! The Board names a space by the first [`ID`] hexadecimal digits of the SHA-256 of the text by which the viber tells of
-//! it (`AgentInfo.spaces`), never by a path. Folders and files are told like those of a workspace (`Listing`, `Piece`).
+//! The Board names a space by the first [`ID_DIGITS`] hexadecimal digits of the SHA-256 of the viber's text for it
+//! (`AgentInfo.spaces`), never by a path. Folders and files are described like those of a workspace (`Listing`, `FilePiece`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::instant::Instant;
 
-/// Digits of a space's name.
-pub const ID: usize = 16;
-/// Most bytes of one file's diff; the rest is left out and said.
-pub const MAX_DIFF: usize = 256 * 1024;
+/// Digits of a space's id.
+pub const ID_DIGITS: usize = 16;
+/// Most bytes of one file's diff; what is left out is reported.
+pub const MAX_DIFF_BYTES: usize = 256 * 1024;
 /// Most changed files in one answer.
 pub const MAX_CHANGES: usize = 1_000;
 /// Most commits in one answer.

@@ -1,6 +1,6 @@
-//! Cutting text to size at character boundaries, taming it for terminals, and what is derived from a goal or an answer without a model call.
+//! Cuts text at character boundaries, makes it safe for terminals, and derives titles and summaries without a model call.
 
-use crate::limits::{MAX_SUMMARY, MAX_TITLE};
+use crate::limits::{MAX_SUMMARY_CHARS, MAX_TITLE_CHARS};
 
 /// The longest prefix of `text` that fits `max` bytes and ends at a character boundary.
 pub fn head(text: &str, max: usize) -> &str {
@@ -26,26 +26,26 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
 /// `text` for a terminal or a log: what such a device would obey (escapes, bells, a lone carriage return) becomes U+FFFD.
 /// Line ends and tabs stay.
 pub fn printable(text: &str) -> String {
-    let tame = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
-    text.replace("\r\n", "\n").chars().map(tame).collect()
+    let replace = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    text.replace("\r\n", "\n").chars().map(replace).collect()
 }
 
-/// Whether [`printable`] has nothing to do: a quick look at bytes that are UTF-8.
+/// Whether [`printable`] would change nothing: a quick check of bytes that are UTF-8.
 pub fn is_printable(bytes: &[u8]) -> bool {
-    // C1 controls begin with 0xC2; other characters that do are rare enough to be looked at closely.
+    // C1 controls begin with 0xC2; other characters that do are rare enough to take the slow way.
     !bytes.iter().any(|byte| (*byte < 0x20 && !matches!(byte, b'\n' | b'\t')) || matches!(byte, 0x7f | 0xc2))
 }
 
-/// A session's title: the goal's first line that says something, at most 80 characters.
+/// A session's title: the goal's first line that is not blank, at most 80 characters.
 pub fn title(goal: &str) -> String {
     let line = goal.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("New session");
-    shorten(line, MAX_TITLE)
+    shorten(line, MAX_TITLE_CHARS)
 }
 
 /// A result's summary: the first paragraph of the answer, at most 280 characters.
 pub fn summary(answer: &str) -> String {
     let first = answer.split("\n\n").map(str::trim).find(|paragraph| !paragraph.is_empty()).unwrap_or("");
-    shorten(&first.split_whitespace().collect::<Vec<_>>().join(" "), MAX_SUMMARY)
+    shorten(&first.split_whitespace().collect::<Vec<_>>().join(" "), MAX_SUMMARY_CHARS)
 }
 
 fn shorten(text: &str, characters: usize) -> String {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn titles_and_summaries_are_bounded() {
         assert_eq!(title("\n  Fix the test \nmore"), "Fix the test");
-        assert_eq!(title(&"x".repeat(200)).chars().count(), MAX_TITLE);
+        assert_eq!(title(&"x".repeat(200)).chars().count(), MAX_TITLE_CHARS);
         assert_eq!(summary("\n\nDone.\nAll green.\n\nDetails"), "Done. All green.");
     }
 }

@@ -1,6 +1,6 @@
-//! How many tokens a text is likely to cost: the one estimate that the Board's and the daemon's gauges share.
+//! How many tokens a text is likely to cost: one estimate, shared by the Board and the daemon.
 
-/// Estimated tokens of `text`: a token every four bytes of UTF-8, rounded up.
+/// Estimated tokens of `text`: one per four bytes of UTF-8, rounded up.
 pub fn estimate(text: &str) -> u64 {
     (text.len() as u64).div_ceil(4)
 }

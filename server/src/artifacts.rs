@@ -1,10 +1,10 @@
-//! The store of blobs: bytes that somebody opened or attached, in a folder or an S3 bucket, by team and content hash.
+//! The blob store: bytes that somebody opened or attached, in a folder or an S3 bucket, by team and content hash.
 //!
-//! Owns where bytes lie, how they arrive piece by piece, and how they are read, also while they arrive. Refuses to know
-//! whose they are and who may see them: that stands in the database, and `actions` asks it.
+//! Owns where bytes lie, how they arrive piece by piece, and how they are read, also while they arrive. It does not know
+//! whose they are and who may see them: that is in the database, which `actions` asks.
 
 mod address;
-mod keep;
+mod put;
 mod read;
 mod stage;
 mod transit;
@@ -31,29 +31,29 @@ use object_store::{
 use protocol::{ArtifactId, Instant, TeamId};
 use tokio::sync::RwLock;
 
-pub use address::{Address, BadAddress};
-pub use read::{Bytestream, HELD};
+pub use address::StoreAddress;
+pub use read::{Bytestream, HELD_BACK_BYTES};
 pub use stage::Stage;
-pub use transit::{End, Progress, Transit, Transits, Want};
+pub use transit::{Transit, TransitEnd, TransitProgress, Transits, WantedBlob};
 
-/// How long a signed address is good.
-const SIGNED: Duration = Duration::from_secs(5 * 60);
+/// How long a signed URL is valid.
+const SIGNED_URL_LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// Where files lie that came without the Board, until they are read and kept by their content.
-const UPLOADS: &str = "uploads";
+/// Where directly uploaded files lie until they are read and stored by their content.
+const UPLOADS_FOLDER: &str = "uploads";
 
-/// The store. Opened when it is first used, so that making one does nothing.
+/// The store. Opened on first use, so that making one does nothing.
 #[derive(Debug)]
-pub struct Store {
-    address: Address,
+pub struct BlobStore {
+    address: StoreAddress,
     staging: PathBuf,
     opened: OnceLock<Kind>,
-    /// Stages that were made: each has a name of its own.
+    /// The number of stages so far, which makes their names unique.
     staged: AtomicU64,
-    /// What is on its way here from a viber.
+    /// Blobs on their way here from a viber.
     pub transits: Transits,
-    /// Held shared while a blob is kept and written down, alone while one is taken away: else a blob that comes again just
-    /// when it goes would be a row without bytes.
+    /// Held shared while a blob is stored and its row is written, exclusively while one is removed: otherwise a blob that
+    /// arrives again at the moment of its removal would leave a row without bytes.
     pub sweeping: RwLock<()>,
 }
 
@@ -63,13 +63,13 @@ enum Kind {
     Bucket(Arc<AmazonS3>),
 }
 
-impl Store {
-    /// A store at `address`; what arrives is first written to `staging`. Touches nothing.
-    pub fn new(address: Address, data: &Path) -> Self {
-        // On the same file system as the folder, so that a complete blob only changes its name.
+impl BlobStore {
+    /// A store at `address`. Touches nothing yet.
+    pub fn new(address: StoreAddress, data: &Path) -> Self {
+        // On the same file system as the folder, so that a complete blob is only renamed.
         let staging = match &address {
-            Address::Folder(folder) => folder.join(".staging"),
-            Address::Bucket { .. } => data.join("staging"),
+            StoreAddress::Folder(folder) => folder.join(".staging"),
+            StoreAddress::Bucket { .. } => data.join("staging"),
         };
         Self {
             address,
@@ -81,13 +81,13 @@ impl Store {
         }
     }
 
-    /// Opens it, and forgets what arrived half before the Board started.
+    /// Opens the store, and removes incomplete blobs from before the Board's start.
     pub fn open(&self) -> io::Result<()> {
         self.kind()?;
         stage::forget(&self.staging, "")
     }
 
-    /// Forgets stages whose names begin with `prefix`. To be called by whoever alone makes such.
+    /// Removes stages whose names begin with `prefix`. Only the one maker of such stages may call it.
     pub fn forget(&self, prefix: &str) -> io::Result<()> {
         stage::forget(&self.staging, prefix)
     }
@@ -98,43 +98,43 @@ impl Store {
         }
         closed_folder(&self.staging)?;
         let kind = match &self.address {
-            Address::Folder(folder) => {
+            StoreAddress::Folder(folder) => {
                 closed_folder(folder)?;
                 Kind::Folder(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true))
             }
-            Address::Bucket { .. } => Kind::Bucket(Arc::new(self.address.bucket()?)),
+            StoreAddress::Bucket { .. } => Kind::Bucket(Arc::new(self.address.bucket()?)),
         };
         Ok(self.opened.get_or_init(|| kind))
     }
 
     fn key(&self, team: &TeamId, sha256: &str) -> Key {
         let prefix = match &self.address {
-            Address::Folder(_) => "",
-            Address::Bucket { prefix, .. } => prefix,
+            StoreAddress::Folder(_) => "",
+            StoreAddress::Bucket { prefix, .. } => prefix,
         };
         Key::from_iter(prefix.split('/').chain([team.as_str(), sha256]).filter(|part| !part.is_empty()))
     }
 
-    /// A new place for what arrives under this name.
+    /// A new stage for what arrives under this name.
     pub fn stage(&self, name: &str) -> io::Result<Stage> {
         self.kind()?;
         let n = self.staged.fetch_add(1, Ordering::Relaxed);
         Stage::open(self.staging.join(format!("{name}.{n}.part")))
     }
 
-    /// Keeps a complete stage under its content. Keeping the same content again changes nothing.
+    /// Stores a complete stage under its content hash. Storing the same content again changes nothing.
     pub async fn keep(&self, stage: Stage, team: &TeamId, sha256: &str) -> io::Result<()> {
         if crate::fault::at("artifacts::keep") {
             return Err(io::Error::other("failpoint artifacts::keep"));
         }
         let key = self.key(team, sha256);
         match self.kind()? {
-            Kind::Folder(files) => keep::in_folder(stage, files.path_to_filesystem(&key)?).await,
-            Kind::Bucket(bucket) => keep::in_bucket(stage, bucket, &key).await,
+            Kind::Folder(files) => put::in_folder(stage, files.path_to_filesystem(&key)?).await,
+            Kind::Bucket(bucket) => put::in_bucket(stage, bucket, &key).await,
         }
     }
 
-    /// The bytes of a blob from `range`, or `None` when the store does not have it (any more).
+    /// The bytes of a blob within `range`; `None` when the store does not have the blob (any more).
     pub async fn read(&self, team: &TeamId, sha256: &str, range: Range<u64>) -> io::Result<Option<Bytestream>> {
         let key = self.key(team, sha256);
         match self.kind()? {
@@ -147,27 +147,27 @@ impl Store {
         }
     }
 
-    /// Where a blob can be read without the Board for some minutes, when the store has such addresses. `answers` are the
-    /// headers that the store is to answer with.
-    pub async fn signed(&self, team: &TeamId, sha256: &str, answers: [(&str, &str); 2]) -> io::Result<Option<String>> {
+    /// A URL at which a blob can be read without the Board for some minutes, if the store supports that. The store answers
+    /// with `headers`.
+    pub async fn signed(&self, team: &TeamId, sha256: &str, headers: [(&str, &str); 2]) -> io::Result<Option<String>> {
         let Kind::Bucket(bucket) = self.kind()? else { return Ok(None) };
-        let query = answers.map(|(name, value)| (format!("response-{name}"), value.to_owned()));
+        let query = headers.map(|(name, value)| (format!("response-{name}"), value.to_owned()));
         let options = SignedUrlOptions::default().with_query(query);
-        let url = bucket.signed_url_opts(Method::GET, &self.key(team, sha256), SIGNED, &options).await?;
+        let url = bucket.signed_url_opts(Method::GET, &self.key(team, sha256), SIGNED_URL_LIFETIME, &options).await?;
         Ok(Some(url.to_string()))
     }
 
-    /// Where a file can be put without the Board for some minutes, when the store has such addresses.
+    /// A URL to which a file can be uploaded without the Board for some minutes, if the store supports that.
     pub async fn upload_address(&self, team: &TeamId, id: &ArtifactId) -> io::Result<Option<String>> {
         let Kind::Bucket(bucket) = self.kind()? else { return Ok(None) };
-        Ok(Some(bucket.signed_url(Method::PUT, &self.upload_key(team, id), SIGNED).await?.to_string()))
+        Ok(Some(bucket.signed_url(Method::PUT, &self.upload_key(team, id), SIGNED_URL_LIFETIME).await?.to_string()))
     }
 
     fn upload_key(&self, team: &TeamId, id: &ArtifactId) -> Key {
-        self.key(team, UPLOADS).join(id.as_str())
+        self.key(team, UPLOADS_FOLDER).join(id.as_str())
     }
 
-    /// What was put there: its size and its bytes. `None`: nothing was.
+    /// The size and bytes of what was uploaded; `None` when nothing was.
     pub async fn uploaded(&self, team: &TeamId, id: &ArtifactId) -> io::Result<Option<(u64, Bytestream)>> {
         let Kind::Bucket(bucket) = self.kind()? else { return Ok(None) };
         let key = self.upload_key(team, id);
@@ -179,7 +179,7 @@ impl Store {
         Ok(read::object(bucket, &key, 0..size).await?.map(|bytes| (size, bytes)))
     }
 
-    /// Takes away what was put there.
+    /// Removes what was uploaded.
     pub async fn forget_upload(&self, team: &TeamId, id: &ArtifactId) -> io::Result<()> {
         let Kind::Bucket(bucket) = self.kind()? else { return Ok(()) };
         match bucket.delete(&self.upload_key(team, id)).await {
@@ -188,10 +188,10 @@ impl Store {
         }
     }
 
-    /// Takes away what was put there and never came to be an artifact, before that moment.
+    /// Removes uploads from before that time, which never became artifacts.
     pub async fn forget_uploads(&self, team: &TeamId, before: Instant) -> io::Result<()> {
         let Kind::Bucket(bucket) = self.kind()? else { return Ok(()) };
-        let old = bucket.list(Some(&self.key(team, UPLOADS))).try_filter_map(move |object| async move {
+        let old = bucket.list(Some(&self.key(team, UPLOADS_FOLDER))).try_filter_map(move |object| async move {
             Ok((object.last_modified.timestamp_millis() < before.0).then_some(object.location))
         });
         let mut removed = bucket.delete_stream(old.boxed());
@@ -199,7 +199,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a blob away. One that is not there is taken away already.
+    /// Removes a blob. One that does not exist counts as removed.
     pub async fn remove(&self, team: &TeamId, sha256: &str) -> io::Result<()> {
         let key = self.key(team, sha256);
         let removed = match self.kind()? {
@@ -212,7 +212,7 @@ impl Store {
         }
     }
 
-    /// Takes away all blobs of a team.
+    /// Removes all blobs of a team.
     pub async fn remove_all(&self, team: &TeamId) -> io::Result<()> {
         let store: &dyn ObjectStore = match self.kind()? {
             Kind::Folder(files) => files,
@@ -225,7 +225,7 @@ impl Store {
     }
 }
 
-/// Makes a folder that only the Board reads.
+/// Makes a folder that only the Board can read.
 fn closed_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)

@@ -1,18 +1,18 @@
-//! The command line: parsing, where its values come from, exit codes.
+//! The command line: parsing, where settings come from, exit codes.
 //!
-//! 0 done, 1 failed, 2 usage, 78 configuration (sysexits' EX_CONFIG).
+//! Exit codes: 0 success, 1 failure, 2 usage, 78 configuration (EX_CONFIG of sysexits).
 
+mod config_file;
 mod console;
-mod file;
 mod fleet;
-mod keep;
 mod keys;
+mod maintenance;
 mod open;
 mod people;
 mod quota;
 mod reload;
 mod serve;
-mod serving;
+mod serve_lock;
 
 use std::{fmt, path::PathBuf, process::ExitCode};
 
@@ -25,30 +25,30 @@ use crate::config::{BadConfig, Cidr, Config};
 #[command(name = "viber-board", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    command: CliCommand,
     #[command(flatten)]
-    store: Store,
+    store: StoreArgs,
 }
 
-/// Where the Board keeps what it knows: the same for every verb.
+/// Where the Board keeps its data: the same for every command.
 #[derive(Clone, Debug, Args)]
-pub struct Store {
+pub struct StoreArgs {
     /// Folder of keys, of the SQLite database, and of config.yaml
     #[arg(long, global = true, env = "VIBER_BOARD_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
     /// sqlite:///path or postgres://user@host/name; SQLite in the data folder when absent
     #[arg(long, global = true, env = "VIBER_BOARD_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
-    /// Where artifacts are kept once they were opened: file:///folder or s3://bucket/prefix?endpoint=…&region=…, keys in
-    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: a folder of the data folder]
+    /// Where artifacts are stored once they have been opened: file:///folder or s3://bucket/prefix?endpoint=…&region=…,
+    /// with keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: a folder in the data folder]
     #[arg(long, global = true, env = "VIBER_BOARD_ARTIFACTS", value_name = "URL")]
     artifacts: Option<String>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, global = true, env = "VIBER_BOARD_LOG", value_name = "FORM")]
     log: Option<LogForm>,
 }
 
-/// How log lines look on stderr.
+/// The format of log lines on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogForm {
@@ -57,48 +57,48 @@ pub enum LogForm {
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CliCommand {
     /// Run the Board
-    Serve(Serve),
-    /// Print a one-use link that makes the first owner
+    Serve(ServeArgs),
+    /// Print a single-use link that creates the first owner
     SetupLink,
     /// Accounts, and their roles in teams
     #[command(subcommand)]
-    Operator(people::OperatorVerb),
+    Operator(people::OperatorCommand),
     /// Teams
     #[command(subcommand)]
-    Team(people::TeamVerb),
+    Team(people::TeamCommand),
     /// API tokens
     #[command(subcommand)]
-    Token(people::TokenVerb),
+    Token(people::TokenCommand),
     /// Print a token that lets one machine join a team
-    JoinToken(fleet::JoinToken),
+    JoinToken(fleet::JoinTokenArgs),
     /// Vibers
     #[command(subcommand)]
-    Viber(fleet::ViberVerb),
-    /// Keys, and what to do when somebody may have got hold of one
+    Viber(fleet::ViberCommand),
+    /// Keys, and what to do when one may have been stolen
     #[command(subcommand)]
-    Keys(keys::KeysVerb),
+    Keys(keys::KeysCommand),
     /// The audit
     #[command(subcommand)]
-    Audit(keys::AuditVerb),
-    /// Bring the database up to date, without serving
+    Audit(keys::AuditCommand),
+    /// Bring the database schema up to date, without serving
     Migrate,
-    /// Write a copy of the database to a file, while the Board runs; or verify one
-    Backup(keep::Backup),
-    /// Put a backup in place of the database; the Board must not run
-    Restore(keep::Restore),
+    /// Write a copy of the database to a file, even while the Board runs; or verify one
+    Backup(maintenance::BackupArgs),
+    /// Replace the database with a backup; the Board must not be running
+    Restore(maintenance::RestoreArgs),
     /// Check database, keys, permissions, disk, audit and clock
     Doctor,
 }
 
-/// What only `serve` takes.
+/// The options of `serve`.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Serve {
+pub struct ServeArgs {
     /// Address and port [default: 127.0.0.1:7400]
     #[arg(long, env = "VIBER_BOARD_LISTEN", value_name = "ADDRESS")]
     listen: Option<std::net::SocketAddr>,
-    /// Where people and vibers reach it, when that is not the address it listens on
+    /// URL at which people and vibers reach it, when that is not the address it listens on
     #[arg(long, env = "VIBER_BOARD_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
     /// Certificate chain (PEM)
@@ -107,26 +107,26 @@ pub struct Serve {
     /// The certificate's key (PEM)
     #[arg(long, env = "VIBER_BOARD_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Key that signs session cookies, shared by replicas; the Board makes its own when absent
+    /// Key that signs session cookies, shared by replicas [default: the Board makes its own]
     #[arg(long, env = "VIBER_BOARD_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
     /// Proxy whose X-Forwarded-For is believed; may be given several times
     #[arg(long, env = "VIBER_BOARD_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     trusted_proxy: Vec<Cidr>,
-    /// A second address that answers /metrics, /healthz and /readyz to anybody who reaches it
+    /// Second address that serves /metrics, /healthz and /readyz to anybody who can reach it
     #[arg(long, env = "VIBER_BOARD_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<std::net::SocketAddr>,
-    /// Bearer token for /metrics on the main address, where it does not exist without one
+    /// Bearer token for /metrics on the main address, which has no /metrics without one
     #[arg(long, env = "VIBER_BOARD_METRICS_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     metrics_token: Option<String>,
-    /// The daemon-agent build that work machines download [default: beside this program]
+    /// The daemon-agent build that work machines download [default: the one beside this program]
     #[arg(long, env = "VIBER_BOARD_DAEMON_BINARY", value_name = "FILE")]
     daemon_binary: Option<PathBuf>,
 }
 
-/// How a verb fails.
+/// Why a command failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CliError {
     /// Exit 1.
     Failed(String),
     /// Exit 2.
@@ -135,7 +135,7 @@ pub enum Failure {
     Config(String),
 }
 
-impl Failure {
+impl CliError {
     fn code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
@@ -145,32 +145,32 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Failed(why) | Self::Usage(why) | Self::Config(why)) = self;
         f.write_str(why)
     }
 }
 
-impl From<BadConfig> for Failure {
+impl From<BadConfig> for CliError {
     fn from(bad: BadConfig) -> Self {
         Self::Config(bad.0)
     }
 }
 
-impl From<crate::error::Error> for Failure {
+impl From<crate::error::Error> for CliError {
     fn from(error: crate::error::Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-impl From<crate::db::Error> for Failure {
-    fn from(error: crate::db::Error) -> Self {
+impl From<crate::db::DbError> for CliError {
+    fn from(error: crate::db::DbError) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> Self {
         Self::Failed(error.to_string())
     }
@@ -182,76 +182,76 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
-            // Nobody is left to tell when even printing fails.
+            // When even printing fails, there is nobody left to tell.
             error.print().ok();
             return ExitCode::from(code);
         }
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&Failure::Failed(format!("cannot start: {error}"))),
+        Err(error) => return fail(&CliError::Failed(format!("cannot start: {error}"))),
     };
     match runtime.block_on(dispatch(cli)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => fail(&failure),
+        Err(error) => fail(&error),
     }
 }
 
-fn fail(failure: &Failure) -> ExitCode {
-    console::complain(failure);
-    ExitCode::from(failure.code())
+fn fail(error: &CliError) -> ExitCode {
+    console::complain(error);
+    ExitCode::from(error.code())
 }
 
-async fn dispatch(cli: Cli) -> Result<(), Failure> {
-    let (flags, verb) = match cli.verb {
-        Verb::Serve(flags) => (flags, None),
-        verb => (Serve::default(), Some(verb)),
+async fn dispatch(cli: Cli) -> Result<(), CliError> {
+    let (flags, command) = match cli.command {
+        CliCommand::Serve(flags) => (flags, None),
+        command => (ServeArgs::default(), Some(command)),
     };
-    let source = Source { store: cli.store, flags };
+    let source = ConfigSource { store: cli.store, flags };
     let (config, log) = source.settle()?;
-    console::log(log.unwrap_or(LogForm::Text), verb.is_none());
-    let Some(verb) = verb else { return serve::run(config, source).await };
-    match verb {
-        Verb::Serve(_) => serve::run(config, source).await,
-        Verb::SetupLink => people::setup_link(&config).await,
-        Verb::Operator(verb) => people::operator(&config, verb).await,
-        Verb::Team(verb) => people::team(&config, verb).await,
-        Verb::Token(verb) => people::token(&config, verb).await,
-        Verb::JoinToken(flags) => fleet::join_token(&config, flags).await,
-        Verb::Viber(verb) => fleet::viber(&config, verb).await,
-        Verb::Keys(verb) => keys::keys(&config, verb).await,
-        Verb::Audit(verb) => keys::audit(&config, verb).await,
-        Verb::Migrate => keep::migrate(&config).await,
-        Verb::Backup(flags) => keep::backup(&config, flags).await,
-        Verb::Restore(flags) => keep::restore(&config, flags).await,
-        Verb::Doctor => keep::doctor(&config).await,
+    console::log(log.unwrap_or(LogForm::Text), command.is_none());
+    let Some(command) = command else { return serve::run(config, source).await };
+    match command {
+        CliCommand::Serve(_) => serve::run(config, source).await,
+        CliCommand::SetupLink => people::setup_link(&config).await,
+        CliCommand::Operator(command) => people::operator(&config, command).await,
+        CliCommand::Team(command) => people::team(&config, command).await,
+        CliCommand::Token(command) => people::token(&config, command).await,
+        CliCommand::JoinToken(flags) => fleet::join_token(&config, flags).await,
+        CliCommand::Viber(command) => fleet::viber(&config, command).await,
+        CliCommand::Keys(command) => keys::keys(&config, command).await,
+        CliCommand::Audit(command) => keys::audit(&config, command).await,
+        CliCommand::Migrate => maintenance::migrate(&config).await,
+        CliCommand::Backup(flags) => maintenance::backup(&config, flags).await,
+        CliCommand::Restore(flags) => maintenance::restore(&config, flags).await,
+        CliCommand::Doctor => maintenance::doctor(&config).await,
     }
 }
 
-/// Where the configuration comes from. It can be asked again: the file may say something else then.
+/// Where the configuration comes from. It can be read again: the file may have changed.
 #[derive(Clone, Debug)]
-pub struct Source {
-    store: Store,
-    flags: Serve,
+pub struct ConfigSource {
+    store: StoreArgs,
+    flags: ServeArgs,
 }
 
-impl Source {
-    fn settle(&self) -> Result<(Config, Option<LogForm>), Failure> {
+impl ConfigSource {
+    fn settle(&self) -> Result<(Config, Option<LogForm>), CliError> {
         settle(self.store.clone(), self.flags.clone())
     }
 }
 
-/// Flags and environment (clap's part) over the file over defaults.
-fn settle(store: Store, flags: Serve) -> Result<(Config, Option<LogForm>), Failure> {
+/// Flags and environment (which clap reads) override the file, which overrides the defaults.
+fn settle(store: StoreArgs, flags: ServeArgs) -> Result<(Config, Option<LogForm>), CliError> {
     let data = store.data.unwrap_or_else(|| PathBuf::from("data"));
-    let file = file::read(&data)?;
+    let file = config_file::read(&data)?;
     let mut config = Config::local(data);
     if let Some(url) = store.database_url.or(file.database_url) {
         config.database_url = url;
     }
     let url = &config.database_url;
     if !["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(Failure::Config("--database-url: expected sqlite:///path or postgres://…".into()));
+        return Err(CliError::Config("--database-url: expected sqlite:///path or postgres://…".into()));
     }
     if let Some(listen) = flags.listen.or(file.listen) {
         config.listen = listen;
@@ -278,20 +278,22 @@ mod tests {
     fn the_command_line_is_sound_and_flags_beat_the_file() {
         Cli::command().debug_assert();
         let folder = tempfile::tempdir().expect("a folder");
-        let store = |url: Option<&str>| Store {
+        let store = |url: Option<&str>| StoreArgs {
             data: Some(folder.path().to_owned()),
             database_url: url.map(str::to_owned),
             artifacts: None,
             log: None,
         };
         std::fs::write(folder.path().join("config.yaml"), "listen: 127.0.0.1:9\nlog: json\n").expect("a file");
-        let (config, log) = settle(store(None), Serve::default()).expect("settled");
+        let (config, log) = settle(store(None), ServeArgs::default()).expect("settled");
         assert_eq!((config.listen.port(), log), (9, Some(LogForm::Json)));
-        let flags = Serve { listen: "127.0.0.1:10".parse().ok(), ..Serve::default() };
+        let flags = ServeArgs { listen: "127.0.0.1:10".parse().ok(), ..ServeArgs::default() };
         assert_eq!(settle(store(None), flags).expect("settled").0.listen.port(), 10);
-        assert!(matches!(settle(store(Some("mysql://x")), Serve::default()), Err(Failure::Config(_))));
+        assert!(matches!(settle(store(Some("mysql://x")), ServeArgs::default()), Err(CliError::Config(_))));
         std::fs::write(folder.path().join("config.yaml"), "lisen: 127.0.0.1:9\n").expect("a file");
-        let Err(Failure::Config(why)) = settle(store(None), Serve::default()) else { panic!("an unknown key passed") };
+        let Err(CliError::Config(why)) = settle(store(None), ServeArgs::default()) else {
+            panic!("an unknown key passed")
+        };
         assert!(why.contains("lisen") && why.contains("config.yaml"), "{why}");
     }
 }

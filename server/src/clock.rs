@@ -7,19 +7,19 @@ use std::sync::{
 
 use protocol::Instant;
 
-/// Where the Board reads the time.
+/// The source of time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     /// The machine's clocks.
     #[default]
     System,
-    /// A test's: milliseconds since the epoch, moved by hand. Both readings come from it.
+    /// A test's clock: milliseconds since the epoch, moved by hand. Both readings come from it.
     Manual(Arc<AtomicI64>),
 }
 
 impl Clock {
     /// Wall time.
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     pub fn now(&self) -> Instant {
         match self {
             Self::System => Instant(jiff::Timestamp::now().as_millisecond()),
@@ -27,7 +27,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds on a clock that never goes back, from an arbitrary start: for leases and time-outs.
+    /// Milliseconds on a clock that never goes back, from an arbitrary start: for leases and timeouts.
     pub fn monotonic(&self) -> i64 {
         static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         match self {

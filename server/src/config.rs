@@ -1,4 +1,4 @@
-//! What `serve` was told: flags, environment, file, defaults, in this order. `cli` reads it; here it is checked.
+//! The configuration of `serve`: flags before environment before file before defaults. `cli` reads it; here it is checked.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -6,26 +6,26 @@ use std::{
 };
 
 /// Shortest metrics token, characters.
-const SHORTEST_TOKEN: usize = 16;
+const MIN_METRICS_TOKEN_CHARS: usize = 16;
 
 /// The checked configuration of a running Board.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: SocketAddr,
     pub database_url: String,
-    /// Keys, the SQLite database, backups by default.
+    /// The folder of the keys and, by default, of the SQLite database and the artifacts.
     pub data: PathBuf,
-    /// Without a trailing slash; what links, cookies and accepted hosts follow.
+    /// Without a trailing slash; links, cookies and accepted hosts are derived from it.
     pub public_url: Option<String>,
     /// Certificate chain and key, both PEM.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// A key that others gave; without it the Board keeps its own in `{data}/keys`.
+    /// A key provided by the administrator; without it the Board keeps its own in `{data}/keys`.
     pub signing_key_file: Option<PathBuf>,
     /// Peers whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
     /// Where `/metrics` is open, for the administrator's own network.
     pub metrics_listen: Option<SocketAddr>,
-    /// Who carries it may read `/metrics` on the main listener.
+    /// The bearer token that allows reading `/metrics` on the main listener.
     pub metrics_token: Option<String>,
     /// The `daemon-agent` build for work machines; beside this program when absent.
     pub daemon_binary: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub struct Config {
     pub artifacts: Option<String>,
 }
 
-/// What a running Board changes when it reads its configuration again.
+/// The settings that a running Board changes when it reads its configuration again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reloadable {
     pub trusted_proxies: Vec<Cidr>,
@@ -47,7 +47,7 @@ pub struct Reloadable {
 pub struct BadConfig(pub String);
 
 impl Config {
-    /// What a Board on this machine, for this machine, has.
+    /// The configuration of a Board that serves only its own machine.
     pub fn local(data: PathBuf) -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
@@ -73,7 +73,7 @@ impl Config {
         }
     }
 
-    /// The settings, by flag, that differ in `new` and that only a new start changes.
+    /// The settings, by flag, that differ in `new` and that only a restart changes.
     pub fn fixed_differences(&self, new: &Self) -> Vec<&'static str> {
         let differs = [
             ("--listen", self.listen != new.listen),
@@ -105,8 +105,8 @@ impl Config {
                 return Err(BadConfig(format!("--public-url {url}: expected {form}")));
             }
         }
-        if self.metrics_token.as_ref().is_some_and(|token| token.len() < SHORTEST_TOKEN) {
-            return Err(BadConfig(format!("--metrics-token: shorter than {SHORTEST_TOKEN} characters")));
+        if self.metrics_token.as_ref().is_some_and(|token| token.len() < MIN_METRICS_TOKEN_CHARS) {
+            return Err(BadConfig(format!("--metrics-token: shorter than {MIN_METRICS_TOKEN_CHARS} characters")));
         }
         if let Some(file) = self.daemon_binary.as_ref().filter(|file| !file.is_file()) {
             return Err(BadConfig(format!("--daemon-binary {}: there is no such file", file.display())));
@@ -123,7 +123,7 @@ impl Config {
         })
     }
 
-    /// Whether browsers reach it by https: what cookies follow.
+    /// Whether browsers reach it by HTTPS; cookies depend on it.
     pub fn secure(&self) -> bool {
         self.base_url().starts_with("https://")
     }
@@ -170,7 +170,7 @@ pub fn sqlite_in(data: &std::path::Path) -> String {
     format!("sqlite://{}", data.join("board.db").display())
 }
 
-/// A range of addresses: `10.0.0.0/8`, `::1`.
+/// A range of IP addresses: `10.0.0.0/8`, `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     ip: IpAddr,
@@ -199,9 +199,9 @@ impl std::str::FromStr for Cidr {
         let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
         let bad = || format!("{text:?} is not an address or a range like 10.0.0.0/8");
         let ip: IpAddr = ip.parse().map_err(|_| bad())?;
-        let most = if ip.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), str::parse).map_err(|_| bad())?;
-        if bits > most { Err(bad()) } else { Ok(Self { ip, bits }) }
+        let max_bits = if ip.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(max_bits), str::parse).map_err(|_| bad())?;
+        if bits > max_bits { Err(bad()) } else { Ok(Self { ip, bits }) }
     }
 }
 

@@ -11,11 +11,11 @@ pub mod people;
 pub mod work;
 
 pub use documents::{artifacts, blobs, edits, files, listings, plans, proposals};
-pub use engine::{bound, copy, ownership, settings};
+pub use engine::{change_limits, copy, ownership, settings};
 use engine::{
     data_version, integrity, migrate, row,
     sqlite::{completion, inline_executor, readers, wal},
-    team, tx, writer,
+    team_tx, tx, writer,
 };
 pub use fleet::{commands, join_tokens, vibers};
 pub use people::{audit, invitations, logins, members, operators, teams, tokens, usage};
@@ -44,44 +44,44 @@ use tokio::sync::Semaphore;
 use crate::domain::By;
 
 use completion::Completion;
-pub use data_version::Version;
+pub use data_version::DataVersion;
 pub use integrity::damage;
 pub use migrate::{newest, version};
-pub use ownership::{Ownership, TakeError};
+pub use ownership::{Ownership, OwnershipError};
 pub use readers::Reader;
 pub use row::{Arg, Row};
-pub use team::{Change, TeamTx};
+pub use team_tx::{Change, TeamTx};
 pub use tx::{Answer, Ask, Tx};
 
 /// Connections of a PostgreSQL database, readers and writers together.
-const POSTGRES_CONNECTIONS: u32 = 16;
-/// How long a connection may take to be free, made and found alive: a database that does not answer is told within 3 s.
-const POSTGRES_ACQUIRE: Duration = Duration::from_millis(2500);
-/// How long a SQLite connection waits for somebody else's lock. A change may wait for the batch before it as well, and
-/// nobody is to wait ten seconds for an answer.
-const BUSY: Duration = Duration::from_millis(4000);
-/// What every PostgreSQL connection is told, unless its server's owner said something else: a statement or a lock that
-/// takes longer is given up (503), and a transaction that a vanished Board left open does not hold its locks for ever.
-const POSTGRES_PATIENCE: &str = "SELECT set_config(name, patience, false) FROM (VALUES ('statement_timeout', '9s'), \
+const MAX_POSTGRES_CONNECTIONS: u32 = 16;
+/// How long acquiring a connection may take: a database that does not answer is reported within 3 s.
+const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2500);
+/// How long a SQLite connection waits for another process's lock. A change may wait for the batch before it as well, and
+/// together that stays below ten seconds.
+const SQLITE_BUSY_TIMEOUT: Duration = Duration::from_millis(4000);
+/// Timeouts of every PostgreSQL connection, unless its server sets others: a statement or lock that takes longer fails
+/// (503), and a transaction that a vanished Board left open does not hold its locks for ever.
+const POSTGRES_TIMEOUTS_SQL: &str = "SELECT set_config(name, patience, false) FROM (VALUES ('statement_timeout', '9s'), \
      ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '30s')) AS told(name, patience) \
      WHERE current_setting(name) = '0'";
 
 /// Why the database did not do something.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Error {
+pub enum DbError {
     /// Locked, full, gone: nothing was changed, try again later.
     #[error("{0}")]
     Unavailable(String),
     /// A uniqueness or foreign key rule refused the row.
     #[error("the database's rules refused the change")]
     Taken,
-    /// A statement or row is not what the code believes: our fault.
+    /// A statement or row is not what the code expects: a bug.
     #[error("{0}")]
     Broken(String),
 }
 
 /// A boxed future that borrows the transaction it works on.
-pub type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type TxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The Board's database. Cheap to clone.
 #[derive(Clone)]
@@ -89,10 +89,10 @@ pub struct Db {
     pools: Pools,
     writer: Option<Arc<writer::Writer>>,
     /// Of SQLite.
-    watch: Option<Arc<data_version::Watch>>,
-    /// What every change checks, where another Board could take a PostgreSQL database without this one noticing.
+    watch: Option<Arc<data_version::VersionWatch>>,
+    /// Checked by every change on PostgreSQL, where another Board could take the database unnoticed.
     fence: Option<Arc<ownership::Fence>>,
-    /// Of long work one change at a time is under way, however much of it there is.
+    /// Lets one piece of long work run at a time.
     lane: Arc<Semaphore>,
     chain: Arc<audit::AuditChain>,
 }
@@ -107,38 +107,38 @@ impl Db {
     /// Opens `url` (`sqlite:///path`, `postgres://…`) and brings its schema up to date.
     ///
     /// Fails with `Broken` when the database is newer than this binary, and with `Unavailable` when it can't be reached.
-    pub async fn open(url: &str) -> Result<Self, Error> {
+    pub async fn open(url: &str) -> Result<Self, DbError> {
         let db = Self::connect(url).await?;
         migrate::run(&db).await?;
         Ok(db)
     }
 
     /// Opens `url` without touching its schema.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
+    pub async fn connect(url: &str) -> Result<Self, DbError> {
         Self::connect_with(url, None).await
     }
 
-    /// The same; `completion` says how the end of a SQLite command is noticed, `None`: as well as this sqlx can.
-    async fn connect_with(url: &str, completion: Option<Completion>) -> Result<Self, Error> {
+    /// The same; `completion` says how the end of a SQLite command is noticed, `None`: the best way this sqlx supports.
+    async fn connect_with(url: &str, completion: Option<Completion>) -> Result<Self, DbError> {
         let chain = Arc::<audit::AuditChain>::default();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let options = PgConnectOptions::from_str(url).map_err(Error::from)?;
+            let options = PgConnectOptions::from_str(url).map_err(DbError::from)?;
             let pool = PgPoolOptions::new()
-                .max_connections(POSTGRES_CONNECTIONS)
-                .acquire_timeout(POSTGRES_ACQUIRE)
+                .max_connections(MAX_POSTGRES_CONNECTIONS)
+                .acquire_timeout(POSTGRES_ACQUIRE_TIMEOUT)
                 .after_connect(|connection, _| {
-                    Box::pin(async move { sqlx::raw_sql(POSTGRES_PATIENCE).execute(connection).await.map(drop) })
+                    Box::pin(async move { sqlx::raw_sql(POSTGRES_TIMEOUTS_SQL).execute(connection).await.map(drop) })
                 })
                 .connect_with(options.clone())
                 .await;
             let pool = match pool {
                 Ok(pool) => pool,
-                // It has tried for a while and keeps the reason to itself: once more, to hear it.
+                // The pool hides the reason: connect once more to get it.
                 Err(sqlx::Error::PoolTimedOut) => {
                     let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
                     let said = options.connect().await.map(drop);
                     let why = said.err().map_or_else(|| "it did not answer in time".to_owned(), |why| why.to_string());
-                    return Err(Error::Unavailable(format!("{place}: {why}")));
+                    return Err(DbError::Unavailable(format!("{place}: {why}")));
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -150,12 +150,12 @@ impl Db {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
-            .busy_timeout(BUSY)
+            .busy_timeout(SQLITE_BUSY_TIMEOUT)
             .pragma("wal_autocheckpoint", "0")
             .pragma("cache_size", "-8000")
-            // Texts of statements that travel together are many.
+            // Statements that are sent together have many texts.
             .statement_cache_capacity(300)
-            // Nobody is woken before a result is whole: it must not wait for somebody to make room.
+            // The reader is woken only when a result is complete, so the buffer must never be full.
             .row_buffer_size(usize::MAX / 2);
         restrict(options.get_filename())?;
         let completion = match completion {
@@ -164,18 +164,18 @@ impl Db {
         };
         let writer = writer::Writer::start(options.clone(), completion, &chain).await?;
         let readers = readers::Readers::open(options.pragma("query_only", "1"), completion).await?;
-        let watch = data_version::Watch::new(readers.another().await?);
+        let watch = data_version::VersionWatch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
         let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));
         Ok(Self { pools, writer, watch, fence: None, lane: lane(), chain })
     }
 
-    /// What is shared about the audit: its keys are given here before the first change.
+    /// The audit's shared state; its keys are set here before the first change.
     pub fn audit_chain(&self) -> &audit::AuditChain {
         &self.chain
     }
 
-    /// Changes nothing any more once another Board has taken the database.
+    /// Refuses changes once another Board has taken the database.
     pub fn behind(self, owner: &Ownership) -> Self {
         Self { fence: owner.fence(), ..self }
     }
@@ -185,38 +185,38 @@ impl Db {
         matches!(self.pools, Pools::Sqlite(_))
     }
 
-    /// Somebody who reads what belongs to no team.
-    pub async fn reader(&self) -> Result<Reader<'_>, Error> {
+    /// A reader of what belongs to no team.
+    pub async fn reader(&self) -> Result<Reader<'_>, DbError> {
         match &self.pools {
             Pools::Sqlite(readers) => readers.take().await,
             Pools::Postgres(pool) => Ok(Reader::postgres(Tx::postgres(pool.acquire().await?))),
         }
     }
 
-    /// Somebody who reads what a team has.
-    pub async fn reader_of(&self, team: &TeamId) -> Result<TeamTx<'_>, Error> {
+    /// A reader of what a team has.
+    pub async fn reader_of(&self, team: &TeamId) -> Result<TeamTx<'_>, DbError> {
         Ok(TeamTx::reader(self.reader().await?, team))
     }
 
     /// Which state the database is in, whoever wrote it.
-    pub async fn version(&self) -> Result<Version, Error> {
+    pub async fn version(&self) -> Result<DataVersion, DbError> {
         match &self.watch {
             Some(watch) => watch.look().await,
             None => data_version::snapshot(&mut *self.reader().await?).await,
         }
     }
 
-    /// A change: everything that `work` does happens, or nothing does. It touches nothing but its transaction, because
-    /// it may be run again (PostgreSQL, after a serialization failure or deadlock) or be undone with an error.
-    /// Returns after the commit is durable.
+    /// A change: everything that `work` does happens, or nothing does. `work` touches nothing but its transaction, because
+    /// it may run again (PostgreSQL, after a serialization failure or deadlock) or be rolled back. Returns after the commit
+    /// is durable.
     ///
-    /// It writes at most [`bound::MAX_CHANGE_ROWS`] rows: what is more goes through [`Db::piece`], again and again.
+    /// It writes at most [`change_limits::MAX_CHANGE_ROWS`] rows: larger work is done by repeated [`Db::piece`]s.
     #[track_caller]
     pub fn write<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, E>> + Send
     where
-        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<DbError> + Send + 'static,
     {
         let from = Location::caller();
         async move {
@@ -232,13 +232,13 @@ impl Db {
                         };
                         of.write(work).await
                     }
-                    Pools::Sqlite(_) => Err(Error::Broken("a database without a writer".into()).into()),
+                    Pools::Sqlite(_) => Err(DbError::Broken("a database without a writer".into()).into()),
                 },
             }
         }
     }
 
-    /// A change of a team, made by somebody: see [`Db::write`].
+    /// A change of a team, made by an actor: see [`Db::write`].
     #[track_caller]
     pub fn change<'d, T, E, F>(
         &'d self,
@@ -248,27 +248,27 @@ impl Db {
         work: F,
     ) -> impl Future<Output = Result<T, E>> + Send + use<'d, T, E, F>
     where
-        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        F: for<'a> Fn(&'a mut Change<'_>) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<DbError> + Send + 'static,
     {
         self.write(of_team(team, by, now, work))
     }
 
-    /// A change that is a piece of long work: it ends when [`Tx::is_full`] says so, and the next one goes on. Pieces of all
-    /// long work come one after the other, so that whoever else writes waits for one of them at most.
+    /// A change that is a piece of long work: it ends when [`Tx::is_full`] says so, and the next piece continues. Only one
+    /// piece runs at a time, so that another writer waits for one piece at most.
     #[track_caller]
     pub fn piece<T, E, F>(&self, work: F) -> impl Future<Output = Result<T, E>> + Send
     where
-        F: for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<DbError> + Send + 'static,
     {
         let writing = self.write(work);
         let lane = self.lane.clone();
         async move {
             let turn = lane.acquire_owned().await;
-            let _turn = turn.map_err(|_| Error::Unavailable("the database is closed".into()))?;
+            let _turn = turn.map_err(|_| DbError::Unavailable("the database is closed".into()))?;
             writing.await
         }
     }
@@ -283,9 +283,9 @@ impl Db {
         work: F,
     ) -> impl Future<Output = Result<T, E>> + Send + use<'d, T, E, F>
     where
-        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        F: for<'a> Fn(&'a mut Change<'_>) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<DbError> + Send + 'static,
     {
         self.piece(of_team(team, by, now, work))
     }
@@ -305,7 +305,7 @@ impl Db {
     }
 }
 
-impl From<sqlx::Error> for Error {
+impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> Self {
         let Some(database) = error.as_database_error() else {
             return match error {
@@ -343,11 +343,11 @@ impl From<sqlx::Error> for Error {
 }
 
 /// The file of an SQLite database; `None` for one in memory, and for PostgreSQL.
-pub fn sqlite_file(url: &str) -> Result<Option<PathBuf>, Error> {
+pub fn sqlite_file(url: &str) -> Result<Option<PathBuf>, DbError> {
     if !url.starts_with("sqlite:") || url.contains(":memory:") || url.contains("mode=memory") {
         return Ok(None);
     }
-    let options = SqliteConnectOptions::from_str(url).map_err(Error::from)?;
+    let options = SqliteConnectOptions::from_str(url).map_err(DbError::from)?;
     Ok(Some(options.get_filename().to_owned()).filter(|file| !file.as_os_str().is_empty()))
 }
 
@@ -357,11 +357,11 @@ fn of_team<T, E, F>(
     by: &By,
     now: Instant,
     work: F,
-) -> impl for<'a> Fn(&'a mut Tx) -> Work<'a, Result<T, E>> + Send + Sync + 'static + use<T, E, F>
+) -> impl for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static + use<T, E, F>
 where
-    F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+    F: for<'a> Fn(&'a mut Change<'_>) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
     T: Send + 'static,
-    E: From<Error> + Send + 'static,
+    E: From<DbError> + Send + 'static,
 {
     let shared = Arc::new((team.clone(), by.clone(), work));
     move |tx| {
@@ -378,17 +378,17 @@ fn lane() -> Arc<Semaphore> {
 }
 
 /// JSON for a TEXT column.
-fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| Error::Broken(error.to_string()))
+fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, DbError> {
+    serde_json::to_string(value).map_err(|error| DbError::Broken(error.to_string()))
 }
 
-/// Text that both engines can hold: PostgreSQL has no U+0000, so it is shown as U+FFFD by either.
+/// Text that both engines can store: PostgreSQL has no U+0000, so it becomes U+FFFD on both.
 pub fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// The database file and its companions are the owner's alone, also those that somebody left open.
-fn restrict(file: &Path) -> Result<(), Error> {
+/// Makes the database file and its companions readable by their owner alone, also files that were readable by others.
+fn restrict(file: &Path) -> Result<(), DbError> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     if file.as_os_str().is_empty() || file.to_string_lossy().contains(":memory:") {
         return Ok(());
@@ -404,7 +404,7 @@ fn restrict(file: &Path) -> Result<(), Error> {
         }
         Ok::<_, std::io::Error>(())
     };
-    close().map_err(|error| Error::Unavailable(format!("{}: {error}", file.display())))
+    close().map_err(|error| DbError::Unavailable(format!("{}: {error}", file.display())))
 }
 
 #[cfg(test)]

@@ -7,24 +7,25 @@ pub mod work;
 
 pub use documents::{artifact, file, memory, plan, space};
 pub use fleet::{connection, viber};
-pub use people::{accounts, actor, login, name, quota};
+pub use people::{accounts, actor, input, login, name, quota};
 pub use work::{assemble, committed, history, idempotency, logbook, session, task};
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
 pub use actor::{Actor, By};
-pub use artifact::{Artifact, Kind, Origin, Place};
+pub use artifact::{Artifact, ArtifactKind, ArtifactOrigin, ArtifactState};
 pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
-pub use file::{Edit, EditState, File, Heard, Text};
+pub use file::{Edit, EditState, File, FileReport, FileText};
+pub use input::InvalidInput;
 pub use login::{CookieState, CookieWorth, Login};
-pub use plan::{Approval, ApprovalState, Proposal, ProposalState, Revision, Source};
+pub use plan::{Approval, ApprovalState, PlanSource, Proposal, ProposalState, Revision};
 pub use quota::{StorageUse, size_words};
-pub use session::{Author, Message, Part, Policies, PolicyChange, Session, SessionLine};
+pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine};
 pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber};
 
-/// A value that is kept as one word.
+/// A value that is stored as one word.
 pub trait Word: Sized + 'static {
     /// Every value, in order.
     const ALL: &'static [Self];
@@ -34,7 +35,7 @@ pub trait Word: Sized + 'static {
 }
 
 /// An enum that stands as a word in the database, in JSON and in pages: `as_str`, `FromStr`, `Display`, serde,
-/// and its schema, which may have a name of its own (`Place as ArtifactState`).
+/// and its schema, which may have a name of its own (`Delivery as TaskDelivery`).
 #[macro_export]
 macro_rules! words {
     (@schema $name:ident) => { stringify!($name) };

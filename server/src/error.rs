@@ -1,11 +1,14 @@
-//! Reasons why the Board does not do something. `web` turns them into pages, fragments and problem+json.
+//! Reasons why the Board refuses or fails. `web` turns them into pages, fragments and problem+json.
 
-use crate::{db, domain};
+use crate::{
+    db::DbError,
+    domain::{self, InvalidInput},
+};
 
 /// A reason a reader would recognise, or `Internal`, which is logged once at the edge.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Unknown and foreign look alike (404).
+    /// Unknown, or another team's: the two look alike (404).
     #[error("not found")]
     NotFound,
     /// Not signed in, or a credential that is not good (401, pages: 303 to sign-in).
@@ -14,7 +17,7 @@ pub enum Error {
     /// The role is too low (403).
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The team may not have so much more of something shared (403 `quota_exceeded`), bytes.
+    /// The team's quota has no room for it (403 `quota_exceeded`), bytes.
     #[error("the team's {what} has no room for it: {} of {} are used", domain::size_words(*used), domain::size_words(*limit))]
     QuotaExceeded { what: &'static str, used: u64, limit: u64 },
     /// A request that another site may have caused (403 `csrf_failed`).
@@ -29,33 +32,33 @@ pub enum Error {
     /// The state of things does not allow it (409); `code` is stable.
     #[error("{message}")]
     Conflict { code: &'static str, message: String },
-    /// A body of a kind that this call does not take (415): what it takes.
+    /// The body has a media type that this call does not accept (415): what it accepts.
     #[error("send {0}")]
     WrongMedia(&'static str),
-    /// It was here and is no more (410).
+    /// It existed and is gone (410).
     #[error("{0}")]
     Gone(&'static str),
-    /// A viber that has to be asked is away, since when (503 `viber_offline`).
+    /// The viber that would have to answer is offline (503 `viber_offline`).
     #[error("the viber is offline since {since}")]
     Offline { since: protocol::Instant },
-    /// It has no such bytes (416).
+    /// The requested range lies outside of it (416).
     #[error("it has only {size} bytes")]
     BadRange { size: u64 },
-    /// Over a limit of size (413).
+    /// Larger than a limit allows (413).
     #[error("{0}")]
     TooLarge(&'static str),
-    /// Too often (429); seconds until it makes sense again.
+    /// Too many requests (429); seconds until trying again makes sense.
     #[error("too many requests")]
     Throttled { retry_after: u64 },
-    /// A thing we depend on is down (503); seconds until it makes sense again.
+    /// Something the Board depends on is down (503); seconds until trying again makes sense.
     #[error("{what} is not available")]
     Unavailable { what: &'static str, retry_after: u64 },
-    /// Our fault.
+    /// A bug or an impossible state (500).
     #[error("internal error: {0}")]
     Internal(String),
 }
 
-/// What most of the Board's functions answer.
+/// The result of most of the Board's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -70,15 +73,21 @@ impl Error {
     }
 }
 
-impl From<db::Error> for Error {
-    fn from(error: db::Error) -> Self {
+impl From<InvalidInput> for Error {
+    fn from(invalid: InvalidInput) -> Self {
+        Self::unacceptable(invalid.code, invalid.message)
+    }
+}
+
+impl From<DbError> for Error {
+    fn from(error: DbError) -> Self {
         match error {
-            db::Error::Unavailable(reason) => {
+            DbError::Unavailable(reason) => {
                 tracing::warn!(reason, "the database is not available");
                 Self::Unavailable { what: "the database", retry_after: 2 }
             }
-            db::Error::Taken => Self::conflict("taken", "somebody else was faster"),
-            db::Error::Broken(reason) => Self::Internal(reason),
+            DbError::Taken => Self::conflict("taken", "somebody else was faster"),
+            DbError::Broken(reason) => Self::Internal(reason),
         }
     }
 }

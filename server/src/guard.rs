@@ -1,17 +1,17 @@
-//! What stands between a request and an account: signing keys, password hashes, limits of tries, and what was just read.
+//! Authentication: signing keys, tokens, password hashes, limits on sign-in attempts, and a cache of what was just read.
 //!
 //! Knows neither SQL nor HTTP.
 
-pub mod audit_files;
-pub mod cache;
-pub mod jwt;
-pub mod key_files;
+pub(crate) mod audit_files;
+pub(crate) mod cache;
+pub(crate) mod jwt;
+pub(crate) mod key_files;
 pub mod keys;
-pub mod login_limits;
-pub mod passwords;
-pub mod seal;
+pub(crate) mod login_limits;
+pub(crate) mod passwords;
+pub(crate) mod seal;
 
-pub use cache::Cache;
+pub(crate) use cache::Cache;
 pub use keys::Keys;
-pub use login_limits::LoginLimits;
-pub use passwords::Passwords;
+pub(crate) use login_limits::LoginLimits;
+pub(crate) use passwords::Passwords;

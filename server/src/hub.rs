@@ -1,11 +1,11 @@
-//! The registry: which viber is connected where, and the bells that wake whoever waits for news.
+//! The registry: which viber is connected where, and who is notified of changes.
 //!
-//! Knows no SQL and no HTTP. What it tells is a hint; the database is the truth. One handle, in-process now: a bus
-//! between replicas would carry the same calls.
+//! Knows no SQL and no HTTP. Notifications are hints; the database is the truth. There is one handle, in-process for now: a
+//! bus between replicas would carry the same calls.
 
+mod changes;
+mod lease_clock;
 mod links;
-mod news;
-mod pulse;
 mod tail;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -13,10 +13,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use protocol::{TaskId, TeamId};
 use tokio::time::Instant;
 
-pub use crate::domain::committed::{Committed, Item};
-pub use links::{Entrance, First, Heard, Order, Reply, RequestError};
-pub use news::{Listener, News, Revoked};
-pub use tail::{FLUSH, Tail};
+pub use crate::domain::committed::Committed;
+pub use changes::{Changed, Revoked, Subscription};
+pub use links::{InlineCommand, LinkMessage, Registration, Reply, RequestError};
+pub use tail::{FLUSH_INTERVAL, Tail};
 
 /// One handle for the whole registry. Cheap to clone.
 #[derive(Clone, Default)]
@@ -26,10 +26,10 @@ pub struct Hub {
 
 #[derive(Default)]
 struct Inner {
-    news: news::Bells,
+    changes: changes::ChangeChannels,
     tails: tail::Tails,
     links: links::Links,
-    pulse: pulse::Pulse,
+    lease_clock: lease_clock::LeaseClock,
 }
 
 impl fmt::Debug for Hub {
@@ -39,14 +39,14 @@ impl fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// Shows committed events to whoever watches the task. Call it after the commit only.
+    /// Shows committed events to everybody who watches the task. Call it only after the commit.
     pub fn publish(&self, team: &TeamId, task: &TaskId, run: Arc<Committed>) {
         if let Some(tail) = self.inner.tails.watched(team, task) {
             tail.push(run);
         }
     }
 
-    /// The same for the last events of an attempt, which nobody waits for any longer.
+    /// The same for the last events of an attempt, which are shown without delay.
     pub fn publish_last(&self, team: &TeamId, task: &TaskId, run: Arc<Committed>) {
         if let Some(tail) = self.inner.tails.watched(team, task) {
             tail.push_last(run);
@@ -59,28 +59,28 @@ impl Hub {
         self.inner.tails.watch(team, task)
     }
 
-    /// The first place at or after an instant on a grid that is the same for everybody.
+    /// The first point at or after an instant on a grid that is the same for everybody.
     pub fn on_grid(&self, at: Instant, width: Duration) -> Instant {
         self.inner.tails.on_grid(at, width)
     }
 
-    /// Tells whoever follows it that something changed.
-    pub fn ring(&self, team: &TeamId, news: News) {
-        if let News::Task { task, .. } = &news
+    /// Notifies the team's subscribers of a change.
+    pub fn notify(&self, team: &TeamId, change: Changed) {
+        if let Changed::Task { task, .. } = &change
             && let Some(tail) = self.inner.tails.watched(team, task)
         {
             tail.changed();
         }
-        self.inner.news.ring(team, news);
+        self.inner.changes.notify(team, change);
     }
 
-    /// Hears what changes in the team from now on.
-    pub fn listen(&self, team: &TeamId) -> Listener {
-        self.inner.news.listen(team)
+    /// Subscribes to all changes in the team from now on.
+    pub fn subscribe(&self, team: &TeamId) -> Subscription {
+        self.inner.changes.subscribe(team)
     }
 
-    /// Hears only whose access ends: thousands of streams need not wake for each other's tasks.
-    pub fn listen_revoked(&self, team: &TeamId) -> Listener {
-        self.inner.news.listen_revoked(team)
+    /// Subscribes only to ends of access: thousands of streams need not wake for each other's tasks.
+    pub fn subscribe_revoked(&self, team: &TeamId) -> Subscription {
+        self.inner.changes.subscribe_revoked(team)
     }
 }

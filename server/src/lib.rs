@@ -1,22 +1,22 @@
 //! The Board: signs operators in, keeps teams apart, routes work to vibers, and keeps what they report.
 
-pub mod actions;
-pub mod artifacts;
+pub(crate) mod actions;
+pub(crate) mod artifacts;
 pub mod cli;
-pub mod clock;
-pub mod config;
+pub(crate) mod clock;
+pub(crate) mod config;
 pub mod db;
 pub mod domain;
-pub mod error;
+pub(crate) mod error;
 pub mod fault;
 pub mod guard;
-pub mod hub;
-pub mod lifecycle;
-pub mod link;
-pub mod live;
-pub mod measure;
-pub mod rate_limit;
-pub mod scheduler;
+pub(crate) mod hub;
+pub(crate) mod lifecycle;
+pub(crate) mod link;
+pub(crate) mod live;
+pub(crate) mod measure;
+pub(crate) mod rate_limit;
+pub(crate) mod scheduler;
 pub mod secret;
-pub mod state;
+pub(crate) mod state;
 pub mod web;

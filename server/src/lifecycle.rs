@@ -1,11 +1,12 @@
-//! How the Board ends: a soft stop drains, a hard one ends what is left.
+//! How the Board shuts down: a soft stop drains, a hard stop ends what is left.
 
 use std::time::Duration;
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How long a drain may take before what is left is ended: the process is gone within ten seconds, its database closed.
-pub const DRAIN: Duration = Duration::from_secs(8);
+/// How long a drain may take before what is left is ended: the process has to be gone within ten seconds, with its database
+/// closed.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Shared by everything that runs longer than a request.
 #[derive(Clone, Debug, Default)]
@@ -14,15 +15,15 @@ pub struct Lifecycle {
     pub soft: CancellationToken,
     /// End now.
     pub hard: CancellationToken,
-    /// Every spawned task, so that an end can wait for them.
+    /// Every spawned task, so that a shutdown can wait for them.
     pub tracker: TaskTracker,
 }
 
 impl Lifecycle {
-    /// Runs `work` until it ends or the hard stop comes. Every task of the Board is started with it.
+    /// Runs `work` until it ends or the hard stop comes. Every task of the Board that outlives a request is started with it.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let hard = self.hard.clone();
-        // Boxed once: the state of what waits beside it would hold it twice.
+        // Boxed, because the future of the select would hold it twice.
         let work = Box::pin(work);
         drop(self.tracker.spawn(async move {
             tokio::select! {
@@ -48,15 +49,15 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Stops hard when `DRAIN` has passed since the soft stop: one bound for requests and tasks together.
+    /// Stops hard when `DRAIN_TIMEOUT` has passed since the soft stop: one bound for requests and tasks together.
     pub async fn watch_drain(self) {
         self.soft.cancelled().await;
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
         tracing::warn!(tasks = self.tracker.len(), "the drain took too long; ending what is left");
         self.hard.cancel();
     }
 
-    /// Waits until every task ended: the hard stop sees to it.
+    /// Waits until every task has ended; the hard stop bounds the wait.
     pub async fn drained(&self) {
         self.tracker.close();
         self.tracker.wait().await;

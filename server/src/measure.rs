@@ -1,6 +1,6 @@
-//! What the Board measures about itself, in memory, for Prometheus.
+//! The Board's metrics, in memory, for Prometheus.
 //!
-//! Whoever has a figure records it with the `metrics` macros under a name from here; who reads it is `web::health`.
+//! Code that has a figure records it with the `metrics` macros under a name from here; `web::health` serves them.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 pub const REQUESTS: &str = "viber_board_http_requests_total";
 /// Seconds from a request's head to its answer's head, by method and route.
 pub const REQUEST_SECONDS: &str = "viber_board_http_request_seconds";
-/// Changes that asked to be written, by outcome.
+/// Database changes, by outcome.
 pub const WRITES: &str = "viber_board_db_writes_total";
 /// Changes in one commit.
 pub const COMMIT_SIZE: &str = "viber_board_db_commit_changes";
@@ -32,7 +32,7 @@ pub const EVENTS: &str = "viber_board_events_total";
 /// Open streams of the API and of pages.
 pub const VIEWERS: &str = "viber_board_viewers";
 
-/// The process's recorder; the first call installs it, so that nothing is lost that is recorded afterwards.
+/// The process's recorder. The first call installs it; what is recorded earlier is lost.
 pub fn handle() -> &'static PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE.get_or_init(|| {
@@ -65,7 +65,7 @@ pub fn handle() -> &'static PrometheusHandle {
     })
 }
 
-/// The figures in Prometheus' text format, version 0.0.4.
+/// The metrics in Prometheus' text format, version 0.0.4.
 pub fn render(connected: usize) -> String {
     let handle = handle();
     gauge!(LINKS).set(u32::try_from(connected).map_or(f64::INFINITY, f64::from));
@@ -78,7 +78,7 @@ pub fn render(connected: usize) -> String {
 pub struct Viewer(());
 
 impl Viewer {
-    /// Counts a stream that was opened.
+    /// Counts a newly opened stream.
     pub fn open() -> Self {
         gauge!(VIEWERS).increment(1.0);
         Self(())

@@ -1,7 +1,7 @@
-//! What happens by itself: leases run out, access that ended elsewhere is noticed, old things go.
+//! Recurring duties: leases expire, access that another process ended is noticed, old data is removed.
 //!
-//! Owns when. What is done is done by `actions`. Judges silence by lease time only, from the moment it started: a viber
-//! is never blamed for the time when the Board was away.
+//! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
+//! blamed for a time in which the Board was away.
 
 mod leases;
 
@@ -17,135 +17,135 @@ use crate::{
     state::Board,
 };
 
-/// Access that was taken away by another process is noticed within this time, and so is a pause of the Board.
-const WATCH: Duration = Duration::from_secs(1);
-/// When vibers were last heard is written down this often.
-const SEEN: Duration = Duration::from_secs(60);
-/// Kept answers and old events are looked for this often.
-const SWEEP: Duration = Duration::from_secs(10 * 60);
+/// How often the Board looks for access that another process ended, and for a pause of its own.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// How often the times at which vibers were last heard are written to the database.
+const SEEN_PERIOD: Duration = Duration::from_secs(60);
+/// How often old answers, logins, events and artifacts are removed.
+const SWEEP_PERIOD: Duration = Duration::from_secs(10 * 60);
+/// How often unfinished long work is looked for, in case the process that began it is gone.
+const RESUME_PERIOD: Duration = Duration::from_secs(5);
 
-/// Long work that somebody began is looked for this often, should whoever began it be gone.
-const GO_ON: Duration = Duration::from_secs(5);
-
-/// Starts everything that runs by itself; it ends with the soft stop.
+/// Starts all duties; they end with the soft stop.
 pub fn start(board: &Board) {
-    board.shutdown.spawn(every(board.clone(), WATCH, Pulse));
-    board.shutdown.spawn(every(board.clone(), WATCH, leases::Leases::default()));
-    board.shutdown.spawn(every(board.clone(), WATCH, AuditHeads));
-    board.shutdown.spawn(every(board.clone(), SEEN, Seen::default()));
-    board.shutdown.spawn(every(board.clone(), SWEEP, Sweep));
-    board.shutdown.spawn(every(board.clone(), GO_ON, Purge));
-    board.shutdown.spawn(every(board.clone(), GO_ON, Logs));
+    board.shutdown.spawn(every(board.clone(), WATCH_PERIOD, LeaseTick));
+    board.shutdown.spawn(every(board.clone(), WATCH_PERIOD, leases::Leases::default()));
+    board.shutdown.spawn(every(board.clone(), WATCH_PERIOD, AuditHeads));
+    board.shutdown.spawn(every(board.clone(), SEEN_PERIOD, LastSeenTimes::default()));
+    board.shutdown.spawn(every(board.clone(), SWEEP_PERIOD, Sweep));
+    board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge));
+    board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
 }
 
-/// Something that is done again and again.
+/// Something that is done periodically.
 trait Duty: Send + 'static {
     /// For the log.
     const NAME: &'static str;
 
     /// Does it once.
-    fn once(&mut self, board: &Board) -> impl Future<Output = Result<(), Error>> + Send;
+    fn run(&mut self, board: &Board) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 async fn every<D: Duty>(board: Board, period: Duration, mut duty: D) {
-    let mut beat = tokio::time::interval(period);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = board.shutdown.soft.cancelled() => return,
-            _ = beat.tick() => {}
+            _ = ticks.tick() => {}
         }
-        let once = AssertUnwindSafe(async {
+        let run = AssertUnwindSafe(async {
             crate::fault::at("scheduler::duty");
-            duty.once(&board).await
+            duty.run(&board).await
         });
-        match once.catch_unwind().await {
+        match run.catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again"),
-            // What it left half done it does again: a duty trusts the database, not its memory.
+            // It does again what it left half done: a duty trusts the database, not its memory.
             Err(_) => tracing::error!(duty = D::NAME, "a duty panicked; it is tried again"),
         }
     }
 }
 
-/// Lease time is felt also when nothing else is, and when the database does not answer.
-struct Pulse;
+/// Reads the lease clock regularly, even when nothing else does and when the database does not answer.
+struct LeaseTick;
 
-impl Duty for Pulse {
-    const NAME: &'static str = "pulse";
+impl Duty for LeaseTick {
+    const NAME: &'static str = "lease clock";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
         board.hub.lease_time(board.clock.monotonic());
         Ok(())
     }
 }
 
-/// When vibers were last heard, in one change a minute.
+/// Writes down when vibers were last heard, in one change a minute.
 #[derive(Default)]
-struct Seen {
-    /// What is newer was not written down.
+struct LastSeenTimes {
+    /// The newest time that was written, milliseconds.
     written: i64,
 }
 
-impl Duty for Seen {
-    const NAME: &'static str = "seen";
+impl Duty for LastSeenTimes {
+    const NAME: &'static str = "last seen times";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
-        let heard: Vec<_> = board.hub.heard().into_iter().filter(|heard| heard.at > self.written).collect();
-        let newest = heard.iter().map(|heard| heard.at).max();
-        let rows = heard.into_iter().map(|heard| (heard.team, heard.viber, Instant(heard.at))).collect();
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        let connected = board.hub.connected_vibers();
+        let heard: Vec<_> = connected.into_iter().filter(|viber| viber.heard_at > self.written).collect();
+        let newest = heard.iter().map(|viber| viber.heard_at).max();
+        let rows = heard.into_iter().map(|viber| (viber.team, viber.viber, Instant(viber.heard_at))).collect();
         retention::seen(board, rows).await?;
         self.written = newest.unwrap_or(self.written);
         Ok(())
     }
 }
 
-/// What was deleted, revoked or stopped, to its end.
+/// Finishes deletions, revocations and stops that were begun.
 struct Purge;
 
 impl Duty for Purge {
     const NAME: &'static str = "purge";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
         purge::all(board).await
     }
 }
 
-/// Logs that somebody takes over, to their end.
-struct Logs;
+/// Finishes imports of sessions that were begun.
+struct Imports;
 
-impl Duty for Logs {
-    const NAME: &'static str = "logs";
+impl Duty for Imports {
+    const NAME: &'static str = "imports";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
         imports::go_on(board).await
     }
 }
 
-/// The heads of the audit follow what was committed.
+/// Keeps the audit's heads up to date with what was committed.
 struct AuditHeads;
 
 impl Duty for AuditHeads {
     const NAME: &'static str = "audit heads";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
         audit::follow(board).await
     }
 }
 
-/// Old answers and old events.
+/// Removes old answers, logins, events and artifacts.
 struct Sweep;
 
 impl Duty for Sweep {
     const NAME: &'static str = "sweep";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
         retention::forget_answers(board).await?;
         retention::forget_logins(board).await?;
         retention::trim_events(board).await?;
         retention::trim_history(board).await?;
         retention::sweep_artifacts(board).await?;
-        // A command beside the Board may have been killed before it wrote its own.
+        // A console command may have been killed before it wrote its heads.
         audit::follow_all(board).await
     }
 }

@@ -1,6 +1,6 @@
 //! Secrets that the Board hands out once and keeps only as hashes: API and join tokens, invitations, credentials.
 
-pub mod mac;
+pub mod audit_keys;
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use rand::Rng as _;
 use sha2::{Digest as _, Sha256};
 
-/// A text of a prefix and 256 random bits. Shown once; its `Debug` tells nothing.
+/// A prefix and 256 random bits as text. Shown once; its `Debug` output reveals nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A new secret; `prefix` says in logs and leak scanners what it is: `vbt_`, `vbj_`, `vbi_`, `vbs_`, `vbv_`.
+    /// A new secret; its prefix identifies it in logs and to leak scanners: `vbt_`, `vbj_`, `vbi_`, `vbs_`, `vbv_`.
     pub fn new(prefix: &str) -> Self {
         let mut bytes = [0u8; 32];
         rand::rng().fill_bytes(&mut bytes);
         Self(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// The text, for the one who asked for it.
+    /// The text, for the person who asked for it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

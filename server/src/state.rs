@@ -1,4 +1,4 @@
-//! What every room of the Board shares. Cheap to clone.
+//! The state that every module of the Board shares. Cheap to clone.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use arc_swap::ArcSwap;
 use protocol::{LoginId, OperatorId, TeamId};
 
 use crate::{
-    artifacts::{Address, Store},
+    artifacts::{BlobStore, StoreAddress},
     clock::Clock,
     config::{Config, Reloadable},
-    db::{self, Change, Db, Work},
+    db::{Change, Db, DbError, TxFuture},
     domain::{By, Login, Operator, Role, Team, Token},
     guard::{Cache, Keys, LoginLimits, Passwords},
     hub::Hub,
@@ -22,21 +22,21 @@ pub struct Board {
     pub db: Db,
     pub hub: Hub,
     pub clock: Clock,
-    /// As it was at the start. What SIGHUP changes is in `reloadable`.
+    /// As it was at the start. What SIGHUP can change is in `reloadable`.
     pub config: Arc<Config>,
     pub reloadable: Arc<ArcSwap<Reloadable>>,
     pub guard: Arc<Guard>,
-    pub store: Arc<Store>,
+    pub store: Arc<BlobStore>,
     pub shutdown: Lifecycle,
 }
 
-/// What signing in needs, and what was just read about who is signed in.
+/// What signing in needs, and a short-lived cache of who is signed in.
 #[derive(Debug)]
 pub struct Guard {
     keys: ArcSwap<Keys>,
     pub passwords: Passwords,
     pub login_limits: LoginLimits,
-    /// Standing logins; `None` for one that does not stand.
+    /// Valid logins; `None` for one that is not valid.
     pub logins: Cache<LoginId, Option<Arc<(Login, Operator)>>>,
     /// An operator's team by slug.
     pub members: Cache<(OperatorId, String), Option<Arc<(Team, Role)>>>,
@@ -45,7 +45,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// With nothing read yet.
+    /// With empty caches.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys: ArcSwap::from_pointee(keys),
@@ -62,12 +62,12 @@ impl Guard {
         self.keys.load_full()
     }
 
-    /// Other keys from now on; requests under way end with those they began with.
+    /// Replaces the keys; requests under way finish with those they started with.
     pub fn use_keys(&self, keys: Keys) {
         self.keys.store(Arc::new(keys));
     }
 
-    /// A login, membership, role, team or token changed: everybody is read again.
+    /// Empties the caches, because a login, membership, role, team or token changed.
     pub fn forget(&self) {
         self.logins.forget();
         self.members.forget();
@@ -79,10 +79,10 @@ impl Board {
     /// A Board over an open database. Starts nothing.
     pub fn new(config: Config, db: Db, keys: Keys, clock: Clock) -> Self {
         // `serve` refuses an address that cannot be read before it comes here.
-        let address = config.artifacts.as_deref().and_then(|url| Address::parse(url).ok());
-        let address = address.unwrap_or_else(|| Address::beside(&config.data));
+        let address = config.artifacts.as_deref().and_then(|url| StoreAddress::parse(url).ok());
+        let address = address.unwrap_or_else(|| StoreAddress::beside(&config.data));
         Self {
-            store: Arc::new(Store::new(address, &config.data)),
+            store: Arc::new(BlobStore::new(address, &config.data)),
             db,
             hub: Hub::default(),
             clock,
@@ -102,9 +102,9 @@ impl Board {
         work: F,
     ) -> impl Future<Output = Result<T, E>> + Send + use<'b, T, E, F>
     where
-        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        F: for<'a> Fn(&'a mut Change<'_>) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
-        E: From<db::Error> + Send + 'static,
+        E: From<DbError> + Send + 'static,
     {
         self.db.change(team, by, self.clock.now(), work)
     }
@@ -118,9 +118,9 @@ impl Board {
         work: F,
     ) -> impl Future<Output = Result<T, E>> + Send + use<'b, T, E, F>
     where
-        F: for<'a> Fn(&'a mut Change<'_>) -> Work<'a, Result<T, E>> + Send + Sync + 'static,
+        F: for<'a> Fn(&'a mut Change<'_>) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
         T: Send + 'static,
-        E: From<db::Error> + Send + 'static,
+        E: From<DbError> + Send + 'static,
     {
         self.db.piece_of(team, by, self.clock.now(), work)
     }

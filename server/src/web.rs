@@ -1,7 +1,6 @@
-//! Pages, fragments, the JSON API and the daemons' door: everything that speaks HTTP.
+//! Pages, fragments, the JSON API and the daemons' endpoints: everything that speaks HTTP.
 
 pub mod api;
-pub mod api_limits;
 pub mod assets;
 pub mod authority;
 pub mod daemon;
@@ -24,7 +23,7 @@ pub use view::markdown;
 
 use axum::Router;
 
-pub use extract::{Administering, Caller, Operating, Owning, SignedIn, Viewing};
+pub use extract::{AsAdmin, AsOperator, AsOwner, AsViewer, Caller, SignedIn};
 pub use respond::{Rejection, html, html_with};
 pub use stream::revoked;
 

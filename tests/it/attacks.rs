@@ -7,9 +7,9 @@ mod http;
 mod input;
 mod keys;
 mod login;
+pub mod page_watch;
 mod teams;
 mod viber;
-pub mod watch;
 
 /// Something that the API showed, without what has nothing to do with it: whether its viber is here right now.
 fn without_contact(mut value: serde_json::Value) -> serde_json::Value {

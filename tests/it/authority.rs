@@ -11,14 +11,14 @@ use board_tests::{
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use server::web::authority::{Route, TABLE, Who};
+use server::web::authority::{Access, ROUTES, Route};
 
 /// Everybody who might call, and what the team `home` has that they might call for.
-pub(crate) struct World {
+pub(crate) struct Callers {
     pub(crate) board: Board,
     anon: Person,
     /// By login and by token, each role of `home`, lowest first.
-    pub(crate) roles: Vec<(Who, Person)>,
+    pub(crate) roles: Vec<(Access, Person)>,
     /// The owner of another team, by login (naming our team) and by its own team's token.
     strangers: Vec<Person>,
     viber: Person,
@@ -29,7 +29,7 @@ pub(crate) struct World {
 }
 
 /// Digits of an identifier that nobody has.
-const NOBODYS: &str = "_00000000000000000000000000000000";
+const NOBODYS_DIGITS: &str = "_00000000000000000000000000000000";
 
 /// What a probe sees.
 #[derive(Debug)]
@@ -39,13 +39,16 @@ struct Seen {
     body: String,
 }
 
-impl World {
+impl Callers {
     pub(crate) async fn make() -> Self {
         let board = Board::start(Engine::Sqlite).await;
         let mut roles = Vec::new();
-        for (who, role) in
-            [(Who::Viewer, "viewer"), (Who::Operator, "operator"), (Who::Admin, "admin"), (Who::Owner, "owner")]
-        {
+        for (who, role) in [
+            (Access::Viewer, "viewer"),
+            (Access::Operator, "operator"),
+            (Access::Admin, "admin"),
+            (Access::Owner, "owner"),
+        ] {
             roles.push((who, board.operator(HOME, &format!("{role}@example.org"), role).await));
             roles.push((who, board.token(HOME, role).await));
         }
@@ -210,10 +213,10 @@ async fn every_page_and_form_as_everybody() {
 
 /// Walks those routes; answers how many probes it took.
 async fn walk(which: fn(&Route) -> bool) -> usize {
-    let world = World::make().await;
+    let callers = Callers::make().await;
     let mut wrong = Vec::new();
     let mut walked = 0;
-    let mut order: Vec<&Route> = TABLE.iter().filter(|route| which(route)).collect();
+    let mut order: Vec<&Route> = ROUTES.iter().filter(|route| which(route)).collect();
     // What takes things away comes last.
     let takes = |route: &Route| {
         let last = route.path.rsplit('/').next().unwrap_or_default();
@@ -223,7 +226,7 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
 
     // Those who may not, first: nothing changes meanwhile.
     for route in &order {
-        let Some(path) = world.path(route, &world.ours) else { continue };
+        let Some(path) = callers.path(route, &callers.ours) else { continue };
         let mut check = |who: &str, good: bool, seen: &Seen| {
             walked += 1;
             if !good {
@@ -231,44 +234,44 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
                 wrong.push(format!("{} {path} as {who}: {} {} {body}", route.method, seen.status, seen.location));
             }
         };
-        if matches!(route.who, Who::Anyone | Who::MetricsToken) {
+        if matches!(route.who, Access::Anyone | Access::MetricsToken) {
             continue;
         }
-        let seen = probe(&world.anon, route, &path).await;
+        let seen = probe(&callers.anon, route, &path).await;
         check("nobody", is_turned_away(route, &seen), &seen);
         match route.who {
-            Who::Viber => {
-                for (who, person) in &world.roles {
+            Access::Viber => {
+                for (who, person) in &callers.roles {
                     let seen = probe(person, route, &path).await;
                     check(&format!("{who:?}"), [401, 403].contains(&seen.status), &seen);
                 }
                 if path.contains("/tasks/") {
-                    let seen = probe(&world.foreign_viber, route, &path).await;
+                    let seen = probe(&callers.foreign_viber, route, &path).await;
                     check("a foreign viber", seen.status == 404, &seen);
                 }
             }
-            Who::SignedIn => {
-                let seen = probe(&world.viber, route, &path).await;
+            Access::SignedIn => {
+                let seen = probe(&callers.viber, route, &path).await;
                 check("a viber", is_turned_away(route, &seen) || seen.status == 401, &seen);
             }
             _ => {
-                for (name, viber) in [("a viber", &world.viber), ("a foreign viber", &world.foreign_viber)] {
+                for (name, viber) in [("a viber", &callers.viber), ("a foreign viber", &callers.foreign_viber)] {
                     let seen = probe(viber, route, &path).await;
                     check(name, is_turned_away(route, &seen) || seen.status == 401, &seen);
                 }
-                for (who, person) in world.roles.iter().filter(|(who, _)| *who < route.who) {
+                for (who, person) in callers.roles.iter().filter(|(who, _)| *who < route.who) {
                     let seen = probe(person, route, &path).await;
                     let by_token = person.bearer().is_some();
                     // Pages are for people: a token on a page may be as good as nobody.
                     let good = seen.status == 403 || (by_token && !is_api(route) && is_turned_away(route, &seen));
                     check(&format!("{who:?}"), good, &seen);
                 }
-                for stranger in &world.strangers {
+                for stranger in &callers.strangers {
                     let ours = probe(stranger, route, &path).await;
                     let own_team = stranger.bearer().is_some();
                     if own_team && !route.path.contains('{') {
                         // A list or a verb of its own team: ours must not be in it.
-                        let leaks = world.ours.values().any(|id| ours.body.contains(id.as_str()));
+                        let leaks = callers.ours.values().any(|id| ours.body.contains(id.as_str()));
                         check("a stranger's token", !leaks, &ours);
                         continue;
                     }
@@ -279,7 +282,7 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
                     // A body that fits nobody's request may be named first, for everything in the stranger's own team.
                     let named = own_team && [400, 422].contains(&ours.status);
                     check("a stranger", ours.status == 404 || named, &ours);
-                    if let Some(nowhere) = world.path(route, &world.unknown).filter(|other| *other != path) {
+                    if let Some(nowhere) = callers.path(route, &callers.unknown).filter(|other| *other != path) {
                         let unknown = probe(stranger, route, &nowhere).await;
                         check("a stranger, unknown id", unknown.status == ours.status, &unknown);
                         let same = plain(&ours.body).replace(&path, "") == plain(&unknown.body).replace(&nowhere, "");
@@ -292,18 +295,18 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
 
     // Then those who may: whatever else is wrong with an empty request, it is not who sent it.
     for route in &order {
-        if matches!(route.who, Who::Anyone | Who::MetricsToken | Who::Viber | Who::SignedIn) {
+        if matches!(route.who, Access::Anyone | Access::MetricsToken | Access::Viber | Access::SignedIn) {
             continue;
         }
-        let Some(path) = world.path(route, &world.ours) else { continue };
-        let (_, person) = world.roles.iter().find(|(who, _)| *who >= route.who).expect("somebody may");
+        let Some(path) = callers.path(route, &callers.ours) else { continue };
+        let (_, person) = callers.roles.iter().find(|(who, _)| *who >= route.who).expect("somebody may");
         let seen = probe(person, route, &path).await;
         walked += 1;
         // A test names one of the viber's providers, and an empty form names none; a page is no medium.
         if seen.status == 404 && (path.ends_with("/test") || path.ends_with("/view")) {
             continue;
         }
-        if seen.status == 404 && path.contains(NOBODYS) {
+        if seen.status == 404 && path.contains(NOBODYS_DIGITS) {
             continue;
         }
         // The message begins with a call, which is no text.
@@ -328,12 +331,12 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
 
 #[tokio::test]
 async fn a_path_that_is_no_route_says_nothing_about_anybody() {
-    let world = World::make().await;
+    let callers = Callers::make().await;
     for path in ["/t/elsewhere/sessions", "/t/nowhere/sessions", "/t/home/no/such/page"] {
-        let seen = world.roles[0].1.page(path).await;
+        let seen = callers.roles[0].1.page(path).await;
         assert_eq!(seen.status, 404, "{path}");
     }
-    let foreign = world.roles[0].1.page("/t/elsewhere/sessions").await;
-    let unknown = world.roles[0].1.page("/t/nowhere/sessions").await;
+    let foreign = callers.roles[0].1.page("/t/elsewhere/sessions").await;
+    let unknown = callers.roles[0].1.page("/t/nowhere/sessions").await;
     assert_eq!(plain(&foreign.body).replace("elsewhere", ""), plain(&unknown.body).replace("nowhere", ""));
 }

@@ -1,7 +1,5 @@
 //! The product's first paragraph, in a real browser: with scripts, and without for reading, replying and stopping.
 
-use std::time::Duration;
-
 use board_tests::{
     Board, Browser, Engine, Llm, Viber,
     board::{HOME, PASSWORD},
@@ -9,11 +7,12 @@ use board_tests::{
     eventually,
     llm::{Gate, Piece, Reply},
     viber::processes_with,
+    wait::EVENT_TIMEOUT,
 };
 use serde_json::json;
 
 /// The last answer of the agent.
-const ANSWER: &str = "article.message[data-role=assistant]:last-of-type";
+const LAST_ANSWER_CSS: &str = "article.message[data-role=assistant]:last-of-type";
 
 /// Signs in as the owner made at the console.
 async fn sign_in(browser: &Browser, board: &Board) {
@@ -107,39 +106,39 @@ async fn from_the_setup_link_to_finding_everything_again() {
     let session = browser.path().await;
     assert!(session.contains("/sessions/"), "{session}");
     browser.find("body[data-live=on]").await;
-    browser.sees(ANSWER, "I ought to look first.").await;
+    browser.sees(LAST_ANSWER_CSS, "I ought to look first.").await;
     task_state(&browser, "running").await;
     before.open();
-    browser.sees(ANSWER, "look").await;
-    browser.sees(ANSWER, "line-one").await;
-    assert!(!browser.text_of(ANSWER).await.contains("line-two"), "shown before it was printed");
+    browser.sees(LAST_ANSWER_CSS, "look").await;
+    browser.sees(LAST_ANSWER_CSS, "line-one").await;
+    assert!(!browser.text_of(LAST_ANSWER_CSS).await.contains("line-two"), "shown before it was printed");
     std::fs::write(viber.space().join("go"), "").expect("a signal");
-    browser.sees(ANSWER, "First half,").await;
-    assert!(!browser.text_of(ANSWER).await.contains("second half"));
+    browser.sees(LAST_ANSWER_CSS, "First half,").await;
+    assert!(!browser.text_of(LAST_ANSWER_CSS).await.contains("second half"));
     gate.open();
     task_state(&browser, "completed").await;
-    browser.sees(ANSWER, "First half, second half.").await;
+    browser.sees(LAST_ANSWER_CSS, "First half, second half.").await;
     assert_ne!(browser.page.title().await.expect("a title"), "owned");
     assert!(!browser.has("article script").await, "what a model writes is text");
     assert_eq!(browser.complaints().await, Vec::<String>::new(), "nothing inline, nothing missing");
 
     // Continue, then stop.
     say(&browser, "Go on then").await;
-    browser.sees(ANSWER, "I could go on").await;
+    browser.sees(LAST_ANSWER_CSS, "I could go on").await;
     browser.click("#task-state form button").await;
     task_state(&browser, "stopped").await;
     eventually("the model's request is dropped", || async { llm.requests().last()?.aborted.then_some(()) }).await;
 
     // Close the tab, kill the Board in the middle of a task, start it: everything is there, once.
     say(&browser, "And once more").await;
-    browser.sees(ANSWER, "Before the crash,").await;
+    browser.sees(LAST_ANSWER_CSS, "Before the crash,").await;
     browser.close_tab().await;
     board.kill9();
     after.open();
     board.restart().await;
     browser.go(&format!("{}{session}", board.url)).await;
     task_state(&browser, "completed").await;
-    browser.sees(ANSWER, "Before the crash, after the crash.").await;
+    browser.sees(LAST_ANSWER_CSS, "Before the crash, after the crash.").await;
     assert_eq!(browser.count("article.message[data-role=user]").await, 3);
     assert_eq!(browser.count("article.message[data-role=assistant]").await, 3);
     let all = browser.content_of("#entries").await;
@@ -167,14 +166,14 @@ async fn a_page_follows_a_board_that_was_killed() {
     let browser = Browser::open(Scripts::On).await;
     sign_in(&browser, &board).await;
     give(&browser, "count").await;
-    browser.sees(ANSWER, "one,").await;
+    browser.sees(LAST_ANSWER_CSS, "one,").await;
     board.kill9();
     browser.find("body[data-live=off]").await;
     gate.open();
     board.restart().await;
     // The tab was never touched: it resumes by itself, without a gap or a double.
     task_state(&browser, "completed").await;
-    browser.sees(ANSWER, "one, two.").await;
+    browser.sees(LAST_ANSWER_CSS, "one, two.").await;
     assert_eq!(browser.content_of("#entries").await.matches("one, two.").count(), 1);
     assert_eq!(browser.count("article.message").await, 2);
 }
@@ -190,14 +189,14 @@ async fn without_scripts_one_reads_replies_and_stops() {
     sign_in(&browser, &board).await;
     give(&browser, "Be brief").await;
     let reload_until = async |css: &str| {
-        let end = tokio::time::Instant::now() + Duration::from_secs(30);
+        let end = tokio::time::Instant::now() + EVENT_TIMEOUT;
         while !browser.has(css).await {
             assert!(tokio::time::Instant::now() < end, "no {css}:\n{}", browser.text().await);
             browser.page.refresh().await.expect("a reload");
         }
     };
     reload_until("[data-task-state=completed]").await;
-    browser.sees(ANSWER, "A short answer.").await;
+    browser.sees(LAST_ANSWER_CSS, "A short answer.").await;
     say(&browser, "And now work").await;
     reload_until("[data-task-state=running]").await;
     eventually("the command runs", || async { (!processes_with(&mark).is_empty()).then_some(()) }).await;

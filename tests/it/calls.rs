@@ -1,13 +1,11 @@
 //! Programs that call often, call again, or call wrongly; streams that go on; and what the Board tells about itself.
 
-use std::time::Duration;
-
 use board_tests::{
-    Board, Engine, FakeDaemon, Person,
+    Board, Engine, FakeDaemon, Fixture, Person,
     board::HOME,
     canary::Canary,
     fake_daemon::{accepted, completed, started, text},
-    person::{Events, Frame},
+    person::{EventStream, StreamFrame},
     programs::free_port,
     tasks::id,
 };
@@ -72,7 +70,7 @@ fn failed() -> EventBody {
 }
 
 /// The ids of what comes, until the frame with this id.
-async fn ids_until(stream: &mut Events, last: &str) -> Vec<String> {
+async fn ids_until(stream: &mut EventStream, last: &str) -> Vec<String> {
     let mut ids = Vec::new();
     while ids.last().is_none_or(|id| id != last) {
         let frame = stream.next().await.unwrap_or_else(|| panic!("ended before {last}: {ids:?}"));
@@ -142,7 +140,7 @@ async fn a_stream_tells_of_contact_and_of_the_end_of_the_board(engine: Engine) {
     let mut live = operator.stream(&format!("/api/v1/tasks/{}/events", submit.task_id), None).await;
     ids_until(&mut live, "1.2").await;
     viber.cut();
-    let gone = |frame: &Frame| frame.event == "task" && frame.json()["contact"]["state"] == "disconnected";
+    let gone = |frame: &StreamFrame| frame.event == "task" && frame.json()["contact"]["state"] == "disconnected";
     while !gone(&live.next().await.expect("a frame")) {}
     board.begin_stop();
     let end = live.until("end").await.pop().expect("the end");
@@ -184,7 +182,7 @@ async fn a_token_holds_fifty_streams_and_no_more() {
     let refused = operator.send(stream()).await.expect(429);
     assert!(refused.header("retry-after").parse::<u64>().is_ok_and(|seconds| seconds > 0));
     open.pop();
-    board_tests::within(Duration::from_secs(5), "a closed stream gives its place back", || async {
+    board_tests::eventually("a closed stream gives its place back", || async {
         (stream().send().await.expect("an answer").status() == 200).then_some(())
     })
     .await;
@@ -196,9 +194,9 @@ async fn the_board_tells_how_it_is_to_those_who_may_know() {
     let port = free_port();
     let (address, token) = (format!("127.0.0.1:{port}"), "a-token-for-metrics");
     let flags = ["--metrics-listen", &address, "--metrics-token", token];
-    let board = Board::start_with(Engine::Sqlite, &flags).await;
-    let viber = FakeDaemon::connected(&board, "lab").await;
-    board.token(HOME, "operator").await.submit(viber.id.as_str(), "be counted").await;
+    let fixture = Fixture::on(Engine::Sqlite).flags(&flags).with_fake().await;
+    fixture.submit("be counted").await;
+    let board = &fixture.board;
     assert_eq!(board.anon().get("/healthz").await.expect(200).body, "ok\n");
     board.anon().get("/readyz").await.expect(200);
     board.anon().get("/metrics").await.expect(401);
@@ -217,7 +215,7 @@ async fn the_board_tells_how_it_is_to_those_who_may_know() {
         ] {
             assert!(figures.contains(name), "no {name} in {figures}");
         }
-        assert!(!figures.contains(viber.id.as_str()), "figures name nobody");
+        assert!(!figures.contains(&fixture.viber_id), "figures name nobody");
     }
     // Without a token the figures do not exist on the main listener.
     let plain = Board::start(Engine::Sqlite).await;

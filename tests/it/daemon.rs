@@ -1,6 +1,6 @@
 //! The real daemon with a scripted model: what it says, what it does to the machine, and what it refuses.
 
-mod closed;
+mod closed_workspace;
 mod commands;
 mod config;
 mod confined;

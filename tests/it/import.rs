@@ -4,7 +4,7 @@ mod hostile;
 mod real;
 mod taken;
 
-use board_tests::{Fixture, Machine};
+use board_tests::{FakeMachine, Fixture};
 use protocol::{SessionId, TaskId};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ trait TakingOver {
     async fn said(&self, session: &SessionId) -> Vec<(String, String)>;
 }
 
-impl TakingOver for Fixture<Machine> {
+impl TakingOver for Fixture<FakeMachine> {
     async fn listed(&self) -> Vec<Value> {
         let path = format!("/api/v1/vibers/{}/sessions", self.viber_id);
         self.operator.get(&path).await.expect(200).json()["items"].as_array().expect("a list").clone()

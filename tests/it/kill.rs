@@ -1,12 +1,10 @@
 //! `kill -9`, of either side, in the middle of a task and with a result that was not sent yet.
 
-use std::time::Duration;
-
 use board_tests::{
-    Engine, Fixture, Person,
-    eventually,
+    Engine, Fixture, Person, eventually,
     llm::{Gate, Piece, Reply},
     tasks::{id, said},
+    wait::EVENT_TIMEOUT,
 };
 use serde_json::{Value, json};
 
@@ -118,7 +116,7 @@ async fn everybody_killed_at_once_finds_everything_again(engine: Engine) {
     fixture.viber.run();
     let done = fixture
         .operator
-        .task_within(Duration::from_secs(60), id(&second, "id"), "completed", |task| task["state"] == "completed")
+        .task_within(EVENT_TIMEOUT * 2, id(&second, "id"), "completed", |task| task["state"] == "completed")
         .await;
     assert_eq!(whole(&fixture.operator, &done).await, ["one", "two"]);
     let asked = fixture.llm.requests()[1].body.to_string();

@@ -6,7 +6,7 @@ mod notes;
 mod search;
 mod sent;
 
-use board_tests::{Engine, FakeBoard, Fixture, Llm, Viber, eventually, fake_board::Manner, llm::Reply};
+use board_tests::{Engine, FakeBoard, Fixture, Llm, Viber, eventually, fake_board::Behaviour, llm::Reply};
 
 /// What an agent needs that has a memory.
 const TOOLS: &[&str] = &["plan", "memory"];
@@ -44,7 +44,7 @@ async fn alone(script: Vec<Reply>, files: &[(&str, &str)]) -> (FakeBoard, Viber,
     let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n");
     viber.write("agents/default.yaml", &agent.replace("shell]", &format!("shell, {}]", TOOLS.join(", "))));
     files.iter().for_each(|(path, text)| viber.write(path, text));
-    let board = FakeBoard::start(Manner::Serve).await;
+    let board = FakeBoard::start(Behaviour::Serve).await;
     board.enrol(&viber);
     viber.run();
     (board, viber, llm)

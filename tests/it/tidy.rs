@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sources::{Source, all, root};
 
 /// Lines of a file: more does not fit in a head.
-const LONGEST: usize = 500;
+const MAX_FILE_LINES: usize = 500;
 
 /// The Board's rooms from the ground up: a room uses rooms of lower floors and itself, nothing beside or above it.
 const BOARD: &[&[&str]] = &[
@@ -158,12 +158,12 @@ fn the_board_does_not_link_the_daemon() {
 
 #[test]
 fn every_file_is_short_says_what_it_owns_and_is_finished() {
-    let unfinished = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:")];
+    let unfinished = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let mut wrong = Vec::new();
     for source in all().iter() {
         let lines = source.text.lines().count();
-        if lines > LONGEST && source.is_rust() {
-            wrong.push(format!("{}: {lines} lines, at most {LONGEST}", source.path));
+        if lines > MAX_FILE_LINES && source.is_rust() {
+            wrong.push(format!("{}: {lines} lines, at most {MAX_FILE_LINES}", source.path));
         }
         if source.is_rust() && !source.text.starts_with("//!") {
             wrong.push(format!("{}: does not open with `//!`", source.path));
@@ -171,7 +171,8 @@ fn every_file_is_short_says_what_it_owns_and_is_finished() {
         if source.is_rust() && source.code().contains(concat!("#[", "allow")) {
             wrong.push(format!("{}: allows instead of expecting with a reason", source.path));
         }
-        for word in unfinished.iter().filter(|word| source.text.contains(**word)) {
+        let mut words = source.text.split(|c: char| c != '_' && !c.is_alphanumeric());
+        if let Some(word) = words.find(|word| unfinished.contains(word)) {
             wrong.push(format!("{}: contains {word}", source.path));
         }
     }
@@ -257,7 +258,9 @@ fn no_folder_has_too_many_siblings() {
         let mut folder = program.to_owned();
         for part in below.split('/') {
             let name = part.rsplit_once('.').map_or(part, |(name, _)| name);
-            folders.entry(folder.clone()).or_default().insert(name.to_owned());
+            if name != "tests" {
+                folders.entry(folder.clone()).or_default().insert(name.to_owned());
+            }
             folder = format!("{folder}/{name}");
         }
     }
@@ -285,8 +288,9 @@ fn a_public_name_occurs_once_in_its_crate() {
 fn a_constant_says_what_it_is_of() {
     // A word by itself that says neither subject nor unit.
     let bare = [
-        "MOST", "LEAST", "PATIENCE", "TRIES", "FEW", "MANY", "SOME", "LONG", "SHORT", "LATE", "SOON", "OFTEN", "ENOUGH",
-        "BUSY", "SHOWN", "ASKED", "KEPT", "TOLD", "HEARD", "WAITING", "ANSWER", "AWAY", "LONGEST", "LARGEST", "MAX", "MIN",
+        "MOST", "LEAST", "PATIENCE", "TRIES", "FEW", "MANY", "SOME", "LONG", "SHORT", "LATE", "SOON", "OFTEN",
+        "ENOUGH", "BUSY", "SHOWN", "ASKED", "KEPT", "TOLD", "HEARD", "WAITING", "ANSWER", "AWAY", "LONGEST", "LARGEST",
+        "MAX", "MIN",
     ];
     let mut wrong = Vec::new();
     for source in all().iter().filter(|source| source.is_rust()) {

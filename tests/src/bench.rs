@@ -78,7 +78,7 @@ pub async fn main() {
     let scale = scale.map_or(1.0, |scale| scale.parse().expect("SCALE is a number"));
     assert!((0.01..=1.0).contains(&scale), "SCALE={scale}: from 0.01 to 1");
     let files = open_files();
-    let machine = report::Machine::look(files);
+    let machine = report::Hardware::look(files);
     println!("{machine}");
     let mut measured = Vec::new();
     for (name, measure) in MEASURES {

@@ -17,8 +17,8 @@ use crate::{
     ledger::{self, Ledger},
     person::Person,
     postgres::Database,
-    programs::{Faults, Process, Said, free_port, program, run},
-    wait::eventually,
+    programs::{Failpoints, Process, ProgramOutput, free_port, program, run},
+    wait::{EVENT_TIMEOUT, eventually},
 };
 
 /// Which database a Board keeps its truth in. Over HTTP the two can't be told apart.
@@ -45,7 +45,7 @@ pub struct Board {
     flags: Vec<String>,
     /// What its process finds in its environment beside the usual.
     variables: Vec<(String, String)>,
-    faults: Faults,
+    faults: Failpoints,
     process: Option<Process>,
     /// When the process was started.
     since: Option<Instant>,
@@ -112,7 +112,7 @@ impl Board {
             port,
             flags: flags.iter().map(ToString::to_string).collect(),
             variables: Vec::new(),
-            faults: Faults::in_folder(folder.path()),
+            faults: Failpoints::in_folder(folder.path()),
             process: None,
             since: None,
             leaving: AtomicBool::new(false),
@@ -141,7 +141,7 @@ impl Board {
         let probe = reqwest::Client::new();
         let url = format!("{}/readyz", self.url);
         let process = self.process.as_mut().expect("a started Board");
-        let end = tokio::time::Instant::now() + crate::wait::PATIENCE;
+        let end = tokio::time::Instant::now() + EVENT_TIMEOUT;
         loop {
             if let Some(status) = process.ended() {
                 panic!("the Board ended instead of becoming ready ({status}):\n{}", process.log());
@@ -176,7 +176,7 @@ impl Board {
 
     /// SIGTERM; answers how it ended.
     pub async fn stop(&mut self) -> ExitStatus {
-        self.process.take().expect("a running Board").terminate(Duration::from_secs(20)).await
+        self.process.take().expect("a running Board").terminate(EVENT_TIMEOUT).await
     }
 
     /// Sends SIGTERM without waiting.
@@ -187,7 +187,7 @@ impl Board {
 
     /// Waits for an end that has been asked for, or that it chose itself.
     pub async fn ended(&mut self) -> ExitStatus {
-        self.process.take().expect("a started Board").wait(Duration::from_secs(20)).await
+        self.process.take().expect("a started Board").wait(EVENT_TIMEOUT).await
     }
 
     /// Whether its process ended by itself.
@@ -254,7 +254,7 @@ impl Board {
     }
 
     /// Runs `viber-board ARGS` to its end.
-    pub async fn cli(&self, args: &[&str]) -> Said {
+    pub async fn cli(&self, args: &[&str]) -> ProgramOutput {
         run(self.command(args), "").await
     }
 
@@ -298,7 +298,7 @@ impl Board {
     /// Changes a row behind the Board's back: for settings that no page or command offers. Answers how many rows.
     pub async fn sql(&self, statement: &'static str) -> u64 {
         let db = server::db::Db::connect(&self.database_url).await.expect("the Board's database");
-        let done: Result<u64, server::db::Error> =
+        let done: Result<u64, server::db::DbError> =
             db.write(move |tx| Box::pin(async move { tx.execute(statement, &[]).await })).await;
         db.close().await;
         done.expect("a good statement")

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::{person::Person, viber::processes_with, wait::PATIENCE};
+use crate::{person::Person, viber::processes_with, wait::EVENT_TIMEOUT};
 
 /// Between two looks at a page.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One browser with one profile. Ends with its value.
 pub struct Browser {
@@ -131,7 +131,7 @@ impl Browser {
 
     /// The element that `css` finds, as soon as there is one.
     pub async fn find(&self, css: &str) -> Element {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + EVENT_TIMEOUT;
         loop {
             if let Ok(element) = self.page.find(Locator::Css(css)).await {
                 return element;
@@ -139,7 +139,7 @@ impl Browser {
             if Instant::now() > end {
                 panic!("no {css} on {}:\n{}", self.path().await, self.text().await);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -185,7 +185,7 @@ impl Browser {
 
     /// Waits until a reader sees `text` in what `css` finds.
     pub async fn sees(&self, css: &str, text: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + EVENT_TIMEOUT;
         loop {
             let shown = self.text_of(css).await;
             if shown.contains(text) {
@@ -194,7 +194,7 @@ impl Browser {
             if Instant::now() > end {
                 panic!("{css} does not show {text:?} on {} but:\n{shown}", self.path().await);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

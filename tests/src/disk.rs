@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Set for the child that plays the test.
-const INSIDE: &str = "BOARD_TEST_MOUNTS";
+const INSIDE_VARIABLE: &str = "BOARD_TEST_MOUNTS";
 
 /// A mounted file system of a bounded size.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Disk {
 /// Plays the test `name` (its path in the suite, `faults::daemon::f16_…`) in a mount namespace of its own. True for the
 /// caller, who has nothing left to do; false for the one who plays.
 pub fn played_apart(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if std::env::var_os(INSIDE_VARIABLE).is_some() {
         return false;
     }
     let test = std::env::current_exe().expect("a running test has a path");
@@ -31,7 +31,7 @@ pub fn played_apart(name: &str) -> bool {
         unshare.arg("--map-root-user");
     }
     unshare.args(["--mount", "--propagation", "private"]).arg(test).args([name, "--exact", "--nocapture"]);
-    unshare.env(INSIDE, "1").stdin(Stdio::null());
+    unshare.env(INSIDE_VARIABLE, "1").stdin(Stdio::null());
     let done = unshare.output().unwrap_or_else(|error| panic!("{unshare:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{name} in a namespace of its own ({}):\n{out}\n{err}", done.status);

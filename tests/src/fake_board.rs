@@ -30,11 +30,11 @@ use tokio_tungstenite::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{viber::Viber, wait::PATIENCE};
+use crate::{viber::Viber, wait::EVENT_TIMEOUT};
 
 /// How it treats whoever dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum Behaviour {
     /// As a Board does.
     Serve,
     /// Answers the upgrade with this status.
@@ -63,7 +63,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Kept {
-    manner: Manner,
+    manner: Behaviour,
     dials: Vec<Instant>,
     beats: Vec<(Instant, Vec<Running>)>,
     epoch: u64,
@@ -77,12 +77,12 @@ struct Kept {
 
 impl FakeBoard {
     /// Listens on a free port.
-    pub async fn start(manner: Manner) -> Self {
+    pub async fn start(manner: Behaviour) -> Self {
         Self::start_on(0, manner).await
     }
 
     /// Listens on `port`.
-    pub async fn start_on(port: u16, manner: Manner) -> Self {
+    pub async fn start_on(port: u16, manner: Behaviour) -> Self {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let kept = Kept {
@@ -109,7 +109,7 @@ impl FakeBoard {
     }
 
     /// From now on it treats whoever dials like this.
-    pub fn behave(&self, manner: Manner) {
+    pub fn behave(&self, manner: Behaviour) {
         self.shared.kept().manner = manner;
     }
 
@@ -125,9 +125,9 @@ impl FakeBoard {
 
     /// Gives the viber a task.
     pub fn submit(&self, goal: &str) -> Running {
-        let attempt = Running { task_id: TaskId::new(NOW), attempt: 1 };
+        let attempt = Running { task_id: TaskId::new(ID_TIME_MS), attempt: 1 };
         let submit = json!({
-            "taskId": attempt.task_id, "attempt": 1, "sessionId": SessionId::new(NOW), "agentId": "default", "goal": goal,
+            "taskId": attempt.task_id, "attempt": 1, "sessionId": SessionId::new(ID_TIME_MS), "agentId": "default", "goal": goal,
         });
         let submit: TaskSubmit = serde_json::from_value(submit).expect("a task");
         self.command(Command::Submit(Box::new(submit)));
@@ -162,7 +162,7 @@ impl FakeBoard {
                 answered.changed().await.expect("the Board lives");
             }
         };
-        tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| panic!("no answer to {method}"))
+        tokio::time::timeout(EVENT_TIMEOUT, answer).await.unwrap_or_else(|_| panic!("no answer to {method}"))
     }
 
     /// What the viber has reported of an attempt, in order.
@@ -178,12 +178,11 @@ impl Drop for FakeBoard {
 }
 
 /// An instant for ids: what they say of time matters to nobody here.
-const NOW: i64 = 1_790_000_000_000;
+const ID_TIME_MS: i64 = 1_790_000_000_000;
 
 /// Gives `viber` a credential for a Board at `url`, as `daemon-agent join` would have.
 pub fn credential(viber: &Viber, url: &str) {
-    let credential =
-        json!({ "viberId": ViberId::new(NOW), "credential": format!("vbc_{}", "7".repeat(43)), "boardUrl": url });
+    let credential = json!({ "viberId": ViberId::new(ID_TIME_MS), "credential": format!("vbc_{}", "7".repeat(43)), "boardUrl": url });
     viber.write("state/credential", &credential.to_string());
     let path = viber.home().join("state/credential");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("a closed file");
@@ -206,9 +205,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, end: CancellationTok
         let shared = shared.clone();
         tokio::spawn(end.clone().run_until_cancelled_owned(async move {
             match manner {
-                Manner::HangUp => drop(stream),
-                Manner::Refuse(status) => refuse(stream, status).await,
-                Manner::Serve => serve(stream, &shared).await,
+                Behaviour::HangUp => drop(stream),
+                Behaviour::Refuse(status) => refuse(stream, status).await,
+                Behaviour::Serve => serve(stream, &shared).await,
             }
         }));
     }
@@ -274,7 +273,7 @@ impl Shared {
             }
             FromDaemon::Heartbeat { running, .. } => {
                 kept.beats.push((Instant::now(), running));
-                vec![ToDaemon::Heartbeat { server_time: protocol::Instant(NOW) }]
+                vec![ToDaemon::Heartbeat { server_time: protocol::Instant(ID_TIME_MS) }]
             }
             FromDaemon::Events(events) => {
                 let attempt = Running { task_id: events.task_id.clone(), attempt: events.attempt };
@@ -322,9 +321,9 @@ impl Kept {
         Welcome {
             protocol: limits::PROTOCOL[1],
             conn_epoch: self.epoch,
-            server_time: protocol::Instant(NOW),
+            server_time: protocol::Instant(ID_TIME_MS),
             heartbeat_seconds: limits::HEARTBEAT_SECONDS,
-            max_frame_bytes: limits::MAX_FRAME as u64,
+            max_frame_bytes: limits::MAX_FRAME_BYTES as u64,
             window: Window { events: limits::WINDOW_EVENTS, bytes: limits::WINDOW_BYTES },
             acked: acked.collect(),
             fence: Vec::new(),

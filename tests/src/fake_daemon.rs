@@ -18,7 +18,7 @@ use crate::{
     board::{Board, HOME},
     ledger::Ledger,
     person::{Answer, Person},
-    wait::PATIENCE,
+    wait::EVENT_TIMEOUT,
 };
 
 /// Where its agent says that it works.
@@ -196,7 +196,7 @@ impl FakeDaemon {
 
     /// The next frame or close; panics after a while of silence.
     pub async fn next(&mut self) -> Heard {
-        self.next_within(PATIENCE).await.expect("the Board says something")
+        self.next_within(EVENT_TIMEOUT).await.expect("the Board says something")
     }
 
     /// The next frame or close, or `None` when nothing comes within `limit`.

@@ -2,7 +2,7 @@
 //!
 //! `Fixture::on(engine)` says on which database, further words say what else there is, and `with_…` makes it so. The viber
 //! is a real daemon ([`Viber`]), one that says what the test says ([`FakeDaemon`]), or one that answers by itself
-//! ([`Machine`]). Whoever else takes part is a [`Person`], another team a [`Neighbour`].
+//! ([`FakeMachine`]). Whoever else takes part is a [`Person`], another team a [`Neighbour`].
 
 use protocol::{EventBody, TaskId};
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::{
     board::{Board, Engine, HOME},
     fake_daemon::{FakeDaemon, accepted, started},
+    fake_machine::FakeMachine,
     llm::{Llm, Reply},
-    machine::Machine,
     person::Person,
     proxy::Proxy,
     tasks::id,
@@ -193,9 +193,9 @@ impl Setup {
     }
 
     /// A connected machine that is all pretence.
-    pub async fn with_machine(self) -> Fixture<Machine> {
+    pub async fn with_machine(self) -> Fixture<FakeMachine> {
         let fixture = self.without_viber().await;
-        let machine = Machine::connected(&fixture.board, "lab").await;
+        let machine = FakeMachine::connected(&fixture.board, "lab").await;
         let viber_id = machine.id.to_string();
         fixture.and(machine, viber_id)
     }

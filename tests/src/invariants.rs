@@ -12,7 +12,7 @@ mod work;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use dump::Dump;
-pub use process::{NOTES, Watch, notes};
+pub use process::{NOTES_FILE, ProcessWatch, notes};
 
 use crate::{
     Board,
@@ -63,7 +63,7 @@ pub type Endings = std::collections::BTreeMap<Attempt, (String, String)>;
 /// I1 to I8: what rows and ledger say. `up_ms`: for how long the Board has run.
 pub fn rows(dump: &Dump, book: &Book, views: &[View], up_ms: i64) -> (Vec<String>, Endings) {
     let mut wrong = Vec::new();
-    let events = work::Events::read(dump, &mut wrong);
+    let events = work::StoredEvents::read(dump, &mut wrong);
     work::submits(dump, book, &mut wrong);
     work::starts(book, &notes(book, "begin"), &mut wrong);
     work::events(dump, book, &events, &mut wrong);

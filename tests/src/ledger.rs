@@ -11,7 +11,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{canary::Canary, person::Frame};
+use crate::{canary::Canary, person::StreamFrame};
 
 /// SHA-256.
 pub type Hash = [u8; 32];
@@ -62,7 +62,7 @@ pub struct View {
     pub task: String,
     /// The cursor it came with.
     pub from: Option<String>,
-    pub frames: Vec<Frame>,
+    pub frames: Vec<StreamFrame>,
 }
 
 /// The ledger of the Board at `url`.

@@ -197,7 +197,7 @@ impl Llm {
     /// Waits until `n` requests have come.
     pub async fn asked(&self, n: usize) -> Vec<Request> {
         let mut arrived = self.inner.arrived.subscribe();
-        tokio::time::timeout(crate::wait::PATIENCE, arrived.wait_for(|count| *count >= n))
+        tokio::time::timeout(crate::wait::EVENT_TIMEOUT, arrived.wait_for(|count| *count >= n))
             .await
             .unwrap_or_else(|_| panic!("only {} of {n} requests came", self.requests().len()))
             .expect("the endpoint lives");

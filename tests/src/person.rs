@@ -178,16 +178,16 @@ impl Person {
     }
 
     /// Opens a server-sent event stream.
-    pub async fn stream(&self, path: &str, last: Option<&str>) -> Events {
+    pub async fn stream(&self, path: &str, last: Option<&str>) -> EventStream {
         self.opened(path, last).await.unwrap_or_else(|why| panic!("not a stream: {why}"))
     }
 
     /// The same when the Board may be away.
-    pub async fn try_stream(&self, path: &str, last: Option<&str>) -> Option<Events> {
+    pub async fn try_stream(&self, path: &str, last: Option<&str>) -> Option<EventStream> {
         self.opened(path, last).await.ok()
     }
 
-    async fn opened(&self, path: &str, last: Option<&str>) -> Result<Events, String> {
+    async fn opened(&self, path: &str, last: Option<&str>) -> Result<EventStream, String> {
         let mut request = self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -200,7 +200,7 @@ impl Person {
         let task = path.strip_prefix("/api/v1/tasks/").and_then(|rest| rest.split_once("/events"));
         let after = task.and_then(|(_, query)| query.split_once("after=")).map(|(_, after)| after);
         let view = task.map(|(task, _)| self.ledger.view(task, last.or(after)));
-        Ok(Events { answer, buffer: String::new(), bytes: Vec::new(), view })
+        Ok(EventStream { answer, buffer: String::new(), bytes: Vec::new(), view })
     }
 
     fn keep(&self, headers: &header::HeaderMap) {
@@ -267,7 +267,7 @@ fn submits(request: &reqwest::Request) -> Option<Submits> {
 }
 
 /// An open server-sent event stream. What a stream of a task's events shows is written down.
-pub struct Events {
+pub struct EventStream {
     answer: reqwest::Response,
     buffer: String,
     bytes: Vec<u8>,
@@ -276,27 +276,27 @@ pub struct Events {
 
 /// One frame of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
+pub struct StreamFrame {
     pub id: Option<String>,
     pub event: String,
     pub data: String,
 }
 
-impl Frame {
+impl StreamFrame {
     /// The data as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
 }
 
-impl Events {
+impl EventStream {
     /// The next frame; comments are skipped. `None` when the stream has ended.
-    pub async fn next(&mut self) -> Option<Frame> {
-        tokio::time::timeout(crate::wait::PATIENCE, self.read()).await.expect("a frame or the end within patience")
+    pub async fn next(&mut self) -> Option<StreamFrame> {
+        tokio::time::timeout(crate::wait::EVENT_TIMEOUT, self.read()).await.expect("a frame or the end within patience")
     }
 
     /// Frames until one is called `event`, that one included.
-    pub async fn until(&mut self, event: &str) -> Vec<Frame> {
+    pub async fn until(&mut self, event: &str) -> Vec<StreamFrame> {
         let mut frames = Vec::new();
         loop {
             let frame = self.next().await.unwrap_or_else(|| panic!("ended before {event:?}: {frames:#?}"));
@@ -309,7 +309,7 @@ impl Events {
     }
 
     /// The same without a limit.
-    pub async fn read(&mut self) -> Option<Frame> {
+    pub async fn read(&mut self) -> Option<StreamFrame> {
         loop {
             while let Some(end) = self.buffer.find("\n\n") {
                 let block: String = self.buffer.drain(..end + 2).collect();
@@ -333,8 +333,8 @@ impl Events {
     }
 }
 
-fn parse(block: &str) -> Option<Frame> {
-    let mut frame = Frame::default();
+fn parse(block: &str) -> Option<StreamFrame> {
+    let mut frame = StreamFrame::default();
     let mut data: Vec<&str> = Vec::new();
     let mut any = false;
     for line in block.lines().filter(|line| !line.starts_with(':')) {

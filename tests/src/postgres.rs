@@ -3,7 +3,7 @@
 use sqlx::{Connection, Executor, PgConnection};
 
 /// Names the address of a server and a user that may create databases.
-pub const ADDRESS: &str = "BOARD_TEST_POSTGRES";
+pub const ADDRESS_VARIABLE: &str = "BOARD_TEST_POSTGRES";
 
 /// A database of its own; dropped with the server at the end of the run.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Database {
 }
 
 fn server() -> String {
-    std::env::var(ADDRESS).unwrap_or_else(|_| {
-        panic!("{ADDRESS} is not set: run the tests with `make test`, or `scripts/with-postgres cargo nextest run …`")
+    std::env::var(ADDRESS_VARIABLE).unwrap_or_else(|_| {
+        panic!("{ADDRESS_VARIABLE} is not set: run the tests with `make test`, or `scripts/with-postgres cargo nextest run …`")
     })
 }

@@ -46,7 +46,7 @@ pub fn free_port() -> u16 {
 
 /// What the failpoints of one program are to do (`server::fault`, `daemon_agent::fault`).
 #[derive(Debug)]
-pub struct Faults {
+pub struct Failpoints {
     file: PathBuf,
     inner: Mutex<Told>,
 }
@@ -58,7 +58,7 @@ struct Told {
     points: BTreeMap<String, String>,
 }
 
-impl Faults {
+impl Failpoints {
     /// Of a program whose files lie in `folder`.
     pub fn in_folder(folder: &Path) -> Self {
         Self { file: folder.join("faults"), inner: Mutex::default() }
@@ -121,13 +121,13 @@ impl Faults {
 
 /// What a program that ran to its end said.
 #[derive(Debug)]
-pub struct Said {
+pub struct ProgramOutput {
     pub status: ExitStatus,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl ProgramOutput {
     /// The exit code; a program that a signal ended panics.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self:?}"))
@@ -141,7 +141,7 @@ impl Said {
 }
 
 /// Runs a command to its end, with `input` on its standard input.
-pub async fn run(mut command: Command, input: &str) -> Said {
+pub async fn run(mut command: Command, input: &str) -> ProgramOutput {
     let input = input.to_owned();
     tokio::task::spawn_blocking(move || {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -149,7 +149,7 @@ pub async fn run(mut command: Command, input: &str) -> Said {
         // A program that does not read its input may be gone already.
         let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
         let done = child.wait_with_output().expect("a child can be waited for");
-        Said {
+        ProgramOutput {
             status: done.status,
             out: String::from_utf8_lossy(&done.stdout).into_owned(),
             err: String::from_utf8_lossy(&done.stderr).into_owned(),

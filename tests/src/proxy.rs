@@ -3,7 +3,7 @@
 //! Frame-aware: after an upgrade it cuts both directions into WebSocket frames, so that whole frames can be lost,
 //! repeated and reordered; before it, and for plain HTTP, what is read at once is the unit, and only its time and its
 //! fate change. Every fault is set per direction while connections run. A frame that is lost here is lost for good,
-//! which no TCP network does: for the loss of *packets* there is [`Faults::loss`], which costs time, as a resend does.
+//! which no TCP network does: for the loss of *packets* there is [`LineFaults::loss`], which costs time, as a resend does.
 
 mod line;
 pub(crate) mod units;
@@ -22,16 +22,16 @@ use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},
 };
-pub use units::{Frame, Kind};
+pub use units::{FrameKind, WebSocketFrame};
 
 use crate::{board::Board, ledger, programs::free_port};
 
 /// Which frames something happens to.
-pub type Pick = Arc<dyn Fn(&Frame) -> bool + Send + Sync>;
+pub type FramePick = Arc<dyn Fn(&WebSocketFrame) -> bool + Send + Sync>;
 
 /// What one direction does to what passes it. The default is an honest wire.
 #[derive(Clone, Default)]
-pub struct Faults {
+pub struct LineFaults {
     /// Everything arrives so much later, in order.
     pub delay: Duration,
     /// Up to so much later still, at random; what comes after waits for it, as in TCP.
@@ -41,7 +41,7 @@ pub struct Faults {
     /// The chance that a packet is lost and sent again: each time costs [`RESEND`], doubling, and all behind it waits.
     pub loss: f64,
     /// Frames that vanish.
-    pub drop: Option<Pick>,
+    pub drop: Option<FramePick>,
     /// The chance that a frame vanishes.
     pub drop_chance: f64,
     /// So many more copies of each frame.
@@ -77,13 +77,13 @@ impl Hole {
 }
 
 /// What a lost packet costs: Linux' smallest time-out before a resend.
-pub const RESEND: Duration = Duration::from_millis(200);
-/// So long a window of [`Faults::reversed`] is waited for.
-pub const WINDOW_WAIT: Duration = Duration::from_millis(100);
+pub const RESEND_DELAY: Duration = Duration::from_millis(200);
+/// So long a window of [`LineFaults::reversed`] is waited for.
+pub const WINDOW_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What has happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ProxyCounts {
     /// Connections that were accepted and handed on.
     pub connections: u64,
     /// Connections that were reset at the door.
@@ -113,10 +113,10 @@ pub struct Proxy {
 
 /// What the proxy's parts share.
 struct Shared {
-    up: watch::Sender<Faults>,
-    down: watch::Sender<Faults>,
+    up: watch::Sender<LineFaults>,
+    down: watch::Sender<LineFaults>,
     door: watch::Sender<Door>,
-    counts: Mutex<Counts>,
+    counts: Mutex<ProxyCounts>,
     opened: AtomicU64,
     seed: u64,
 }
@@ -135,7 +135,7 @@ struct Door {
 }
 
 impl Shared {
-    fn count(&self, change: impl FnOnce(&mut Counts)) {
+    fn count(&self, change: impl FnOnce(&mut ProxyCounts)) {
         change(&mut self.counts.lock().expect("not poisoned"));
     }
 }
@@ -171,17 +171,17 @@ impl Proxy {
     }
 
     /// Changes what happens to what goes to the Board.
-    pub fn up(&self, change: impl FnOnce(&mut Faults)) {
+    pub fn up(&self, change: impl FnOnce(&mut LineFaults)) {
         self.shared.up.send_modify(change);
     }
 
     /// Changes what happens to what comes from the Board.
-    pub fn down(&self, change: impl FnOnce(&mut Faults)) {
+    pub fn down(&self, change: impl FnOnce(&mut LineFaults)) {
         self.shared.down.send_modify(change);
     }
 
     /// Changes both directions.
-    pub fn both(&self, change: impl Fn(&mut Faults)) {
+    pub fn both(&self, change: impl Fn(&mut LineFaults)) {
         self.up(&change);
         self.down(change);
     }
@@ -193,7 +193,7 @@ impl Proxy {
                 Hole::UpTo(last) => Hole::UpTo(last),
                 Hole::None | Hole::All => Hole::None,
             };
-            *faults = Faults { hole, ..Faults::default() };
+            *faults = LineFaults { hole, ..LineFaults::default() };
         });
     }
 
@@ -230,7 +230,7 @@ impl Proxy {
     }
 
     /// What has happened so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ProxyCounts {
         *self.shared.counts.lock().expect("not poisoned")
     }
 }

@@ -12,25 +12,25 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{board::Board, proxy::units, wait::PATIENCE};
+use crate::{board::Board, proxy::units, wait::EVENT_TIMEOUT};
 
 /// A plain TCP connection to a Board.
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawConnection {
     stream: TcpStream,
     heard: Vec<u8>,
 }
 
 /// All that came back, and whether the Board hung up.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct RawAnswer {
     pub text: String,
     pub closed: bool,
     /// From the last byte that was sent to the last one that came, or to the end.
     pub took: Duration,
 }
 
-impl Heard {
+impl RawAnswer {
     /// The status of each answer, in order.
     pub fn statuses(&self) -> Vec<u16> {
         let status = |at: usize| self.text.get(at + 9..at + 12).and_then(|digits| digits.parse().ok());
@@ -40,7 +40,7 @@ impl Heard {
 
 /// What a WebSocket ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WebSocketEnd {
     /// A close frame with this code.
     Code(u16),
     /// A close frame without a code.
@@ -51,11 +51,12 @@ pub enum End {
     Open,
 }
 
-impl Raw {
+impl RawConnection {
     /// Connects.
     pub async fn open(board: &Board) -> Self {
         let address = board.url.trim_start_matches("http://");
-        let stream = timeout(PATIENCE, TcpStream::connect(address)).await.expect("in time").expect("the Board listens");
+        let stream =
+            timeout(EVENT_TIMEOUT, TcpStream::connect(address)).await.expect("in time").expect("the Board listens");
         stream.set_nodelay(true).expect("an open socket");
         Self { stream, heard: Vec::new() }
     }
@@ -65,7 +66,8 @@ impl Raw {
         let address = board.url.trim_start_matches("http://").parse().expect("an address");
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(bytes).expect("an open socket");
-        let stream = timeout(PATIENCE, socket.connect(address)).await.expect("in time").expect("the Board listens");
+        let stream =
+            timeout(EVENT_TIMEOUT, socket.connect(address)).await.expect("in time").expect("the Board listens");
         Self { stream, heard: Vec::new() }
     }
 
@@ -78,7 +80,7 @@ impl Raw {
 
     /// Sends bytes to a Board that may have hung up meanwhile: `false` when it has.
     pub async fn say(&mut self, bytes: &[u8]) -> bool {
-        timeout(PATIENCE, self.stream.write_all(bytes)).await.is_ok_and(|sent| sent.is_ok())
+        timeout(EVENT_TIMEOUT, self.stream.write_all(bytes)).await.is_ok_and(|sent| sent.is_ok())
     }
 
     /// Its two directions, for whoever reads while writing.
@@ -93,7 +95,7 @@ impl Raw {
     }
 
     /// Everything that comes until the Board hangs up, or until `limit` is over.
-    pub async fn hear(&mut self, limit: Duration) -> Heard {
+    pub async fn hear(&mut self, limit: Duration) -> RawAnswer {
         let began = Instant::now();
         let mut took = Duration::ZERO;
         let closed = loop {
@@ -106,12 +108,30 @@ impl Raw {
             }
         };
         let text = String::from_utf8_lossy(&std::mem::take(&mut self.heard)).into_owned();
-        Heard { text, closed, took }
+        RawAnswer { text, closed, took }
+    }
+
+    /// What comes until `many` answers have begun, or the Board hangs up.
+    pub async fn answers(&mut self, many: usize) -> RawAnswer {
+        let began = Instant::now();
+        loop {
+            let text = String::from_utf8_lossy(&self.heard).into_owned();
+            let heard = RawAnswer { text, closed: false, took: began.elapsed() };
+            if heard.statuses().len() >= many {
+                self.heard.clear();
+                return heard;
+            }
+            match timeout_at(began + EVENT_TIMEOUT, self.stream.read_buf(&mut self.heard)).await {
+                Ok(Ok(read)) if read > 0 => {}
+                Ok(_) => return RawAnswer { closed: true, ..heard },
+                Err(_) => return heard,
+            }
+        }
     }
 
     /// The next `many` bytes; fewer when the Board hangs up first.
     pub async fn bytes(&mut self, many: usize) -> Vec<u8> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + EVENT_TIMEOUT;
         while self.heard.len() < many {
             match timeout_at(end, self.stream.read_buf(&mut self.heard)).await {
                 Ok(Ok(read)) if read > 0 => {}
@@ -123,7 +143,7 @@ impl Raw {
     }
 
     /// One exchange: what comes back to these bytes.
-    pub async fn ask(board: &Board, bytes: &[u8], limit: Duration) -> Heard {
+    pub async fn ask(board: &Board, bytes: &[u8], limit: Duration) -> RawAnswer {
         let mut raw = Self::open(board).await;
         raw.say(bytes).await;
         raw.hear(limit).await
@@ -145,27 +165,27 @@ impl Raw {
     }
 
     /// How the WebSocket ends within `limit`; other frames are skipped.
-    pub async fn ended(&mut self, limit: Duration) -> End {
+    pub async fn ended(&mut self, limit: Duration) -> WebSocketEnd {
         let end = Instant::now() + limit;
         loop {
             while let Some((frame, length)) = units::frame(&self.heard, 1) {
                 self.heard.drain(..length);
-                if frame.kind == units::Kind::Close {
+                if frame.kind == units::FrameKind::Close {
                     let code = frame.payload.get(..2).map(|code| u16::from_be_bytes([code[0], code[1]]));
-                    return code.map_or(End::NoCode, End::Code);
+                    return code.map_or(WebSocketEnd::NoCode, WebSocketEnd::Code);
                 }
             }
             match timeout_at(end, self.stream.read_buf(&mut self.heard)).await {
                 Ok(Ok(read)) if read > 0 => {}
-                Ok(_) => return End::Gone,
-                Err(_) => return End::Open,
+                Ok(_) => return WebSocketEnd::Gone,
+                Err(_) => return WebSocketEnd::Open,
             }
         }
     }
 
     /// The next WebSocket frame's text.
     pub async fn frame(&mut self) -> String {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + EVENT_TIMEOUT;
         loop {
             if let Some((frame, length)) = units::frame(&self.heard, 1) {
                 self.heard.drain(..length);
@@ -209,12 +229,12 @@ pub fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// How many sockets of the Board's address are in a state of TCP (`/proc/net/tcp`).
-pub fn sockets(board: &Board, state: Tcp) -> usize {
+pub fn sockets(board: &Board, state: TcpState) -> usize {
     let port: u16 = board.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
     let ours = format!("0100007F:{port:04X}");
     let number = match state {
-        Tcp::Established => "01",
-        Tcp::CloseWait => "08",
+        TcpState::Established => "01",
+        TcpState::CloseWait => "08",
     };
     let table = std::fs::read_to_string("/proc/net/tcp").expect("a Linux machine");
     let is_so = |line: &&str| {
@@ -226,7 +246,7 @@ pub fn sockets(board: &Board, state: Tcp) -> usize {
 
 /// A state of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tcp {
+pub enum TcpState {
     Established,
     /// The peer has closed it and we have not: when it stays so, it leaks.
     CloseWait,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     person::{Answer, Person},
-    wait::{PATIENCE, within},
+    wait::{EVENT_TIMEOUT, within},
 };
 
 impl Person {
@@ -33,7 +33,7 @@ impl Person {
 
     /// Waits until the task is as `wanted` says.
     pub async fn task_that(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        self.task_within(PATIENCE, id, what, wanted).await
+        self.task_within(EVENT_TIMEOUT, id, what, wanted).await
     }
 
     /// The same with a limit of its own.
@@ -89,5 +89,5 @@ pub fn said(message: &Value, kind: &str) -> String {
 pub fn space(told: &str) -> String {
     use sha2::{Digest, Sha256};
     let digest = Sha256::digest(told.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..protocol::space::ID].to_owned()
+    digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()[..protocol::space::ID_DIGITS].to_owned()
 }

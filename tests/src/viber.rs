@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use crate::{
     board::{Board, HOME},
-    invariants::NOTES,
+    invariants::NOTES_FILE,
     llm::Llm,
     person::Person,
-    programs::{Faults, Process, Said, program, run},
-    wait::eventually,
+    programs::{Failpoints, Process, ProgramOutput, program, run},
+    wait::{EVENT_TIMEOUT, eventually},
 };
 
 /// A work machine: its home folder, a space to work in, and the daemon while it runs.
@@ -23,7 +23,7 @@ use crate::{
 pub struct Viber {
     pub name: String,
     process: Option<Process>,
-    faults: Faults,
+    faults: Failpoints,
     /// The user whose machine it is, when not the one who tests.
     user: Option<u32>,
     folder: TempDir,
@@ -38,7 +38,7 @@ impl Viber {
     /// The same with its folder below `base`, as the machine of this user. To be another one takes root.
     pub fn fresh_below(base: &Path, name: &str, user: Option<u32>) -> Self {
         let folder = tempfile::Builder::new().prefix("viber-").tempdir_in(base).expect("a folder");
-        let faults = Faults::in_folder(folder.path());
+        let faults = Failpoints::in_folder(folder.path());
         let viber = Self { name: name.to_owned(), process: None, faults, user, folder };
         std::fs::create_dir(viber.space()).expect("a space");
         viber.give_away(viber.root());
@@ -84,7 +84,7 @@ impl Viber {
         assert!(self.process.is_none(), "it runs already");
         let mut command = self.command(&["run"]);
         self.faults.give(&mut command);
-        command.env("BOARD_TEST_NOTES", self.root().join(NOTES));
+        command.env("BOARD_TEST_NOTES", self.root().join(NOTES_FILE));
         self.process = Some(Process::start(command, &self.folder.path().join("daemon.log")));
     }
 
@@ -103,7 +103,7 @@ impl Viber {
 
     /// Waits for the end of a daemon that ends by itself.
     pub async fn ended(&mut self) -> ExitStatus {
-        self.process.take().expect("a started daemon").wait(Duration::from_secs(30)).await
+        self.process.take().expect("a started daemon").wait(EVENT_TIMEOUT).await
     }
 
     /// Waits until the Board says that it is connected.
@@ -150,7 +150,7 @@ impl Viber {
     }
 
     /// Runs `daemon-agent ARGS` to its end.
-    pub async fn cli(&self, args: &[&str]) -> Said {
+    pub async fn cli(&self, args: &[&str]) -> ProgramOutput {
         run(self.command(args), "").await
     }
 
@@ -161,7 +161,7 @@ impl Viber {
 
     /// SIGTERM; answers how it ended.
     pub async fn stop(&mut self) -> ExitStatus {
-        self.process.take().expect("a running daemon").terminate(Duration::from_secs(30)).await
+        self.process.take().expect("a running daemon").terminate(EVENT_TIMEOUT).await
     }
 
     /// Sends SIGTERM without waiting.

@@ -5,16 +5,19 @@ use std::{future::Future, time::Duration};
 use tokio::time::Instant;
 
 /// How long anything may take on a busy machine with two cores before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// What is due in some time may take so many times that before a case fails: it shares its machine with others. What the
+/// product promises to the millisecond is measured by `make bench`.
+pub const SLACK: u32 = 10;
 /// Between two looks at something that can't be subscribed to (another process).
-const LOOK_AGAIN: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Looks until `look` finds something. Panics with `what` after [`PATIENCE`].
+/// Looks until `look` finds something. Panics with `what` after [`EVENT_TIMEOUT`].
 pub async fn eventually<T, F>(what: &str, look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
-    within(PATIENCE, what, look).await
+    within(EVENT_TIMEOUT, what, look).await
 }
 
 /// Looks until `look` finds something. Panics with `what` when `limit` is over.
@@ -28,6 +31,6 @@ where
             return found;
         }
         assert!(Instant::now() < end, "waited {limit:?} in vain for: {what}");
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

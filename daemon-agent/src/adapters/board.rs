@@ -124,7 +124,7 @@ impl BoardAdapter {
             Some(Err(end)) => return lost(end),
             None => return lost(ConnectionEnd::Lost("the daemon ends".to_owned())),
         };
-        let served = connection::serve(socket, mesh, &self.identity, metrics, frame, finish);
+        let served = connection::serve(socket, mesh, &self.identity, (metrics, frame), finish);
         if !self.once {
             return served.await;
         }

@@ -49,7 +49,7 @@ pub(super) fn copy(mut from: impl Read, to: &mut impl io::Write) -> io::Result<F
             Err(error) => return Err(error),
         };
         hash.update(&piece[..read]);
-        head.extend_from_slice(&piece[..read.min(sniff::HEAD.saturating_sub(head.len()))]);
+        head.extend_from_slice(&piece[..read.min(sniff::HEAD_BYTES.saturating_sub(head.len()))]);
         to.write_all(&piece[..read])?;
         size += read as u64;
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL, text::printable};
+use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL_BYTES, text::printable};
 use serde_json::Value;
 
 use super::{CliError, Task, enrol, open, run::Daemon, unusable};
@@ -17,8 +17,8 @@ use crate::{
 
 /// Runs the task and shows what it does; fails if it does not complete.
 pub async fn task(home: &Home, task: Task) -> Result<(), CliError> {
-    if task.goal.trim().is_empty() || task.goal.len() > MAX_GOAL {
-        return Err(CliError::Usage(format!("a goal has 1 to {MAX_GOAL} bytes")));
+    if task.goal.trim().is_empty() || task.goal.len() > MAX_GOAL_BYTES {
+        return Err(CliError::Usage(format!("a goal has 1 to {MAX_GOAL_BYTES} bytes")));
     }
     let mut show = EventPrinter { json: task.json, ending: None };
     let asked = DaemonRequest::Task { goal: task.goal.clone(), agent: task.agent.clone() };

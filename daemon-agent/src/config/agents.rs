@@ -108,7 +108,7 @@ pub fn read_all(home: &Home, variables: &Variables, config: &Config) -> Agents {
     for (folder, name, old) in [(home.vibers(), "vibers", true), (home.agents(), "agents", false)] {
         for id in stems(&folder) {
             let file = format!("{name}/{id}.yaml");
-            let agent = read(&folder.join(format!("{id}.yaml")), &file, &id, old, variables, config);
+            let agent = read(&folder.join(format!("{id}.yaml")), &file, &id, old, (variables, config));
             let broken =
                 |error: ConfigError| (AgentInfo { error: Some(error.clone()), ..glimpse(&folder, &file, &id) }, error);
             all.insert(id.clone(), agent.map_err(broken));
@@ -148,8 +148,7 @@ fn read(
     file: &str,
     id: &str,
     old: bool,
-    variables: &Variables,
-    config: &Config,
+    known: (&Variables, &Config),
 ) -> Result<Agent, ConfigError> {
     let whole = |message: &str| ConfigError { file: file.to_owned(), line: 0, message: message.to_owned() };
     if !protocol::agent::is_id(id) {
@@ -157,12 +156,12 @@ fn read(
     }
     let source = YamlFile::read(path, file)?.ok_or_else(|| whole("was removed"))?;
     if !old {
-        return check(id, source.parse()?, Vec::new(), &source, variables, config);
+        return check(id, source.parse()?, Vec::new(), &source, known);
     }
     let written: ForgivingAgentFile = source.parse()?;
     let keys: BTreeMap<String, IgnoredAny> = source.parse()?;
     let unknown = keys.into_keys().filter(|key| !AGENT_KEYS.contains(&key.as_str())).collect();
-    check(id, written.into(), unknown, &source, variables, config)
+    check(id, written.into(), unknown, &source, known)
 }
 
 fn check(
@@ -170,8 +169,7 @@ fn check(
     written: StrictAgentFile,
     mut not_in_effect: Vec<String>,
     source: &YamlFile,
-    variables: &Variables,
-    config: &Config,
+    (variables, config): (&Variables, &Config),
 ) -> Result<Agent, ConfigError> {
     let model = match written.model {
         Some(model) => {

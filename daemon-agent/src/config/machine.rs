@@ -70,7 +70,7 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         if id == "demo" || id.is_empty() || id.contains(['/', '\0']) || id.starts_with('.') {
             return Err(source.wrong(found, format!("a provider cannot be called {id:?}")));
         }
-        let provider = provider(id, &found.value, &source, variables, home, open)
+        let provider = provider(id, &found.value, &source, variables, (home, open))
             .map_err(|error| if error.line == 0 { source.wrong(found, error.message) } else { error })?;
         config.providers.insert(id.clone(), provider);
     }
@@ -129,8 +129,7 @@ fn provider(
     written: &ProviderSection,
     source: &YamlFile,
     variables: &Variables,
-    home: &Home,
-    open: bool,
+    (home, open): (&Home, bool),
 ) -> Result<Provider, ConfigError> {
     let api = match &written.api {
         Some(word) => [ProviderApi::OpenAi, ProviderApi::Anthropic, ProviderApi::Ollama]

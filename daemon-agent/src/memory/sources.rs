@@ -4,7 +4,7 @@
 use std::{fs, io::Read, os::unix::fs::MetadataExt, path::PathBuf};
 
 use jiff::civil::Date;
-use protocol::{EntryKind, Instant, MemorySource, limits::MAX_TEXT_FILE};
+use protocol::{EntryKind, Instant, MemorySource, limits::MAX_TEXT_FILE_BYTES};
 use rustix::fs::OFlags;
 
 use crate::{
@@ -154,14 +154,14 @@ fn modified(meta: &fs::Metadata) -> i64 {
 pub fn read(home: &Home, workspace: &Workspace, path: &str) -> Option<SourceText> {
     let (bytes, size, modified) = match path.strip_prefix("workspace/") {
         Some(way) => {
-            let head = workspace.head(way, MAX_TEXT_FILE).ok()??;
+            let head = workspace.head(way, MAX_TEXT_FILE_BYTES).ok()??;
             (head.bytes, head.size, head.mtime.millis())
         }
         None => {
             let file = open_plain(&home.root().join(path), OFlags::NOFOLLOW).ok()?;
             let meta = file.metadata().ok().filter(|meta| meta.nlink() == 1)?;
             let mut bytes = Vec::new();
-            file.take(MAX_TEXT_FILE).read_to_end(&mut bytes).ok()?;
+            file.take(MAX_TEXT_FILE_BYTES).read_to_end(&mut bytes).ok()?;
             (bytes, meta.len(), self::modified(&meta))
         }
     };

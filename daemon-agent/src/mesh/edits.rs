@@ -1,6 +1,6 @@
 //! Edits that people made on the Board: one after another, each once; the outcome is kept until the Board confirmed it.
 
-use protocol::{EditId, FOLDER, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
+use protocol::{EditId, FOLDER_VERSION, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
 use tokio::{sync::watch, time::sleep};
 
 use super::{FetchError, Mesh, attempts::RETRY_INTERVAL};
@@ -112,8 +112,8 @@ fn make(workspace: &Workspace, write: &WorkspaceWrite) -> Result<WriteOutcome, S
     let told = |refused: WorkspaceError| format!("{}: {refused}", refused.code());
     match (write.op, base, &write.content, &write.to) {
         (WriteOp::Put, base, Some(content), _) => workspace.put(&write.path, base, content.as_bytes(), Author::Board),
-        (WriteOp::Delete, Some(FOLDER), ..) => workspace.delete_folder(&write.path, Author::Board),
-        (WriteOp::Rename, Some(FOLDER), _, Some(to)) => workspace.rename_folder(&write.path, to, Author::Board),
+        (WriteOp::Delete, Some(FOLDER_VERSION), ..) => workspace.delete_folder(&write.path, Author::Board),
+        (WriteOp::Rename, Some(FOLDER_VERSION), _, Some(to)) => workspace.rename_folder(&write.path, to, Author::Board),
         (WriteOp::Delete, Some(base), ..) => workspace.delete(&write.path, base, Author::Board),
         (WriteOp::Rename, Some(base), _, Some(to)) => workspace.rename(&write.path, to, base, Author::Board),
         _ => return Err("the change is not complete".to_owned()),

@@ -1,7 +1,7 @@
 //! What commands of a former process wrote against their session's policy, and what could only be put back at this
 //! start. It is reported and proposed in the name of their attempts before these are ended.
 
-use protocol::{AgentEvent, AgentStreamEvent, EventBody, NoticeLevel, Policy, Running, limits::MAX_EVENT};
+use protocol::{AgentEvent, AgentStreamEvent, EventBody, NoticeLevel, Policy, Running, limits::MAX_EVENT_BYTES};
 use serde_json::json;
 
 use super::Mesh;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Largest report of a plan, bytes of JSON.
-const MAX_EVENT_BYTES: usize = MAX_EVENT - 8 * 1024;
+const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 /// The note of a proposal for text that appeared in the file without a tool.
 const PROPOSAL_NOTE: &str = "Written into the file while a command ran.";
 
@@ -64,7 +64,7 @@ impl Mesh {
         let now = tokio::task::spawn_blocking(move || workspace.text(&plan)).await;
         let base = now.ok().and_then(Result::ok).flatten().map(|(_, hash)| hash);
         let plan = json!({ "proposal": text, "base": base, "note": PROPOSAL_NOTE });
-        if text.len() > protocol::plan::MAX_PLAN || plan.to_string().len() > MAX_EVENT_BYTES {
+        if text.len() > protocol::plan::MAX_PLAN_BYTES || plan.to_string().len() > MAX_CONTENT_BYTES {
             return Some(Err("it is too long for a plan".to_owned()));
         }
         sink.emit(AgentStreamEvent::Plan { plan }).await;

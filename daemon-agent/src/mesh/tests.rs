@@ -215,7 +215,7 @@ async fn a_long_answer_is_cut_and_kept() {
     let mut fixture = Fixture::new().welcomed(&[]).await;
     let attempt = fixture.submit("text 300000").await;
     let EventBody::Completed { result } = fixture.ending(&attempt).await else { panic!("completed") };
-    assert!(result.text.len() <= protocol::limits::MAX_RESULT_TEXT && result.artifact_refs.len() == 1);
+    assert!(result.text.len() <= protocol::limits::MAX_RESULT_TEXT_BYTES && result.artifact_refs.len() == 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The context windows of well-known models, for agents that do not set one.
 
-use protocol::limits::DEFAULT_WINDOW;
+use protocol::limits::DEFAULT_CONTEXT_WINDOW_TOKENS;
 
 /// Tokens by the beginning of the model's name, more specific names first (providers' model pages, 2026).
 const CONTEXT_WINDOWS: &[(&str, u64)] = &[
@@ -18,5 +18,8 @@ const CONTEXT_WINDOWS: &[(&str, u64)] = &[
 /// The window of `model` in tokens; a small one if it is unknown. Gateways' vendor prefixes are skipped.
 pub(super) fn of(model: &str) -> u64 {
     let name = model.rsplit('/').next().unwrap_or(model);
-    CONTEXT_WINDOWS.iter().find(|(start, _)| name.starts_with(start)).map_or(DEFAULT_WINDOW, |(_, window)| *window)
+    CONTEXT_WINDOWS
+        .iter()
+        .find(|(start, _)| name.starts_with(start))
+        .map_or(DEFAULT_CONTEXT_WINDOW_TOKENS, |(_, window)| *window)
 }

@@ -9,8 +9,8 @@ use regex::{Regex, RegexSet};
 use serde_json::{Value, json};
 
 mod body;
+pub(in crate::model) mod retry_after;
 
-use super::retry_after;
 use body::ErrorBody;
 
 /// Why a model call gave no answer.

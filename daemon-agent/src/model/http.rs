@@ -18,10 +18,9 @@ use tokio::{
 
 use super::{
     Answer, Delta, ModelError, ModelRequest, anthropic,
-    failure::{CallContext, plain},
+    failure::{CallContext, plain, retry_after},
     ollama, openai,
     reader::ResponseReader,
-    retry_after,
 };
 use crate::{
     clock::Clock,

@@ -1,5 +1,7 @@
 //! From a response's bytes to an answer: framing, then the decoder for the provider's format.
 
+mod framing;
+
 use protocol::{ErrorCode, Usage, UsageSource, tokens::estimate};
 use serde_json::Value;
 
@@ -7,10 +9,10 @@ use super::{
     Answer, AssistantMessage, Delta, FinishReason, ModelError, anthropic,
     decode::Decoder,
     failure::{CallContext, plain},
-    framing::{Framer, Framing, StreamFrame},
     ollama, openai,
 };
 use crate::config::ProviderApi;
+use framing::{Framer, Framing, StreamFrame};
 
 /// Reads one response.
 pub(super) struct ResponseReader {

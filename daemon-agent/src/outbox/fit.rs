@@ -2,7 +2,7 @@
 
 use protocol::{
     AgentStreamEvent, ArtifactId, ArtifactRef, Instant, TaskError, TaskId, TaskResult,
-    limits::{MAX_EVENT, MAX_RESULT_TEXT, MAX_SUMMARY, MAX_TOOL_TEXT},
+    limits::{MAX_EVENT_BYTES, MAX_RESULT_TEXT_BYTES, MAX_SUMMARY_CHARS, MAX_TOOL_TEXT_BYTES},
     text::{head, head_and_tail},
 };
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl EventFitter {
                 pieces(&content).map(|content| AgentStreamEvent::ReasoningDelta { content }).collect()
             }
             AgentStreamEvent::ToolOutput { call_id, content } => {
-                let content = cut(&content, MAX_TOOL_TEXT);
+                let content = cut(&content, MAX_TOOL_TEXT_BYTES);
                 vec![AgentStreamEvent::ToolOutput { call_id: cut(&call_id, 256), content }]
             }
             AgentStreamEvent::ToolCall { call_id, tool, args } => {
@@ -57,7 +57,7 @@ impl EventFitter {
             AgentStreamEvent::Step { n, state, reason } => {
                 vec![AgentStreamEvent::Step { n, state, reason: reason.map(|reason| cut(&reason, MAX_MESSAGE_BYTES)) }]
             }
-            other if encoded(&other) <= MAX_EVENT - EVENT_OVERHEAD_BYTES => vec![other],
+            other if encoded(&other) <= MAX_EVENT_BYTES - EVENT_OVERHEAD_BYTES => vec![other],
             other => {
                 tracing::warn!(task.id = %self.task, "an event of {} bytes is too large to report", encoded(&other));
                 Vec::new()
@@ -73,9 +73,9 @@ impl EventFitter {
                 *text = cut(text, 200);
             }
         }
-        if result.text.len() > MAX_RESULT_TEXT || encoded(&result.text) > MAX_RESULT_TEXT {
+        if result.text.len() > MAX_RESULT_TEXT_BYTES || encoded(&result.text) > MAX_RESULT_TEXT_BYTES {
             let whole = self.keep("answer.md", result.text.as_bytes());
-            result.text = cut(&result.text, MAX_RESULT_TEXT);
+            result.text = cut(&result.text, MAX_RESULT_TEXT_BYTES);
             result.artifact_refs.extend(whole.map(|reference| ArtifactRef {
                 id: ArtifactId::new(now.millis()).to_string(),
                 title: Some("The whole answer".to_owned()),
@@ -84,12 +84,12 @@ impl EventFitter {
                 ..ArtifactRef::default()
             }));
         }
-        result.summary = result.summary.chars().take(MAX_SUMMARY).collect();
-        if encoded(&result) > MAX_EVENT - 1024 {
+        result.summary = result.summary.chars().take(MAX_SUMMARY_CHARS).collect();
+        if encoded(&result) > MAX_EVENT_BYTES - 1024 {
             (result.plan, result.memory) = (None, None);
         }
-        if encoded(&result) > MAX_EVENT - 1024 {
-            result.text = cut(&result.text, MAX_RESULT_TEXT / 2);
+        if encoded(&result) > MAX_EVENT_BYTES - 1024 {
+            result.text = cut(&result.text, MAX_RESULT_TEXT_BYTES / 2);
             result.artifact_refs.truncate(16);
         }
         result
@@ -99,20 +99,20 @@ impl EventFitter {
     pub fn error(&self, mut error: TaskError) -> TaskError {
         error.message = cut(&error.message, MAX_MESSAGE_BYTES);
         error.suggestion = error.suggestion.map(|text| cut(&text, MAX_MESSAGE_BYTES));
-        error.details = error.details.filter(|details| encoded(details) <= MAX_TOOL_TEXT);
+        error.details = error.details.filter(|details| encoded(details) <= MAX_TOOL_TEXT_BYTES);
         error
     }
 
     fn value(&self, value: Value, call: &str, what: &str) -> Value {
-        if encoded(&value) <= MAX_TOOL_TEXT {
+        if encoded(&value) <= MAX_TOOL_TEXT_BYTES {
             return value;
         }
         let text = match value {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        let shown = cut(&text, MAX_TOOL_TEXT - 1024);
-        if text.len() <= MAX_TOOL_TEXT {
+        let shown = cut(&text, MAX_TOOL_TEXT_BYTES - 1024);
+        if text.len() <= MAX_TOOL_TEXT_BYTES {
             return Value::String(shown);
         }
         let name: String = call.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(80).collect();
@@ -200,7 +200,7 @@ mod tests {
                 AgentStreamEvent::Plan { plan: text.clone().into() },
             ] {
                 for event in shaper.fit(event) {
-                    assert!(encoded(&event) < MAX_EVENT - 256, "{} bytes", encoded(&event));
+                    assert!(encoded(&event) < MAX_EVENT_BYTES - 256, "{} bytes", encoded(&event));
                 }
             }
             let refs = vec![
@@ -215,7 +215,7 @@ mod tests {
             ];
             let result = TaskResult { text: text.clone(), summary: text, artifact_refs: refs, ..TaskResult::default() };
             let result = shaper.result(result, Instant(1));
-            assert!(encoded(&result) < MAX_EVENT - 256, "{}", encoded(&result));
+            assert!(encoded(&result) < MAX_EVENT_BYTES - 256, "{}", encoded(&result));
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let text = "line\n".repeat(100_000);
         let result = shaper(&folder).result(TaskResult { text: text.clone(), ..TaskResult::default() }, Instant(1));
-        assert!(result.text.len() <= MAX_RESULT_TEXT);
+        assert!(result.text.len() <= MAX_RESULT_TEXT_BYTES);
         let path = result.artifact_refs[0].reference.as_ref().expect("a reference");
         assert_eq!(std::fs::read_to_string(folder.path().join(path)).expect("kept"), text);
     }

@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use protocol::{AgentEvent, AgentStreamEvent, ErrorCode, Event, EventBody, Instant, TaskError, limits::MAX_EVENT};
+use protocol::{
+    AgentEvent, AgentStreamEvent, ErrorCode, Event, EventBody, Instant, TaskError, limits::MAX_EVENT_BYTES,
+};
 use serde_json::value::RawValue;
 
 use super::{
@@ -142,7 +144,7 @@ impl AttemptLog {
     /// Writes what is missing as one event. `Ok` means that nothing is missing any more.
     fn close_gap(&mut self, at: Instant, dirty: &mut Vec<Arc<File>>) -> io::Result<()> {
         let Some(gap) = &self.gap else { return Ok(()) };
-        let event = gap_event(gap.from, gap.to, gap.bytes, gap.reason, &self.agent_id, at);
+        let event = gap_event((gap.from, gap.to), gap.bytes, gap.reason, &self.agent_id, at);
         let payload = serde_json::to_vec(&event)?;
         let (from, to) = (gap.from, gap.to);
         self.write(&Record { from, to, payload: &payload }, dirty)?;
@@ -157,7 +159,7 @@ impl AttemptLog {
         let seq = self.next;
         let ended = body.is_terminal();
         let payload = serde_json::to_vec(&Event { seq, at, body })?;
-        let payload = if payload.len() <= MAX_EVENT {
+        let payload = if payload.len() <= MAX_EVENT_BYTES {
             payload
         } else {
             tracing::error!(folder = %self.folder.display(), seq, bytes = payload.len(), "an event is too large");
@@ -311,7 +313,7 @@ impl AttemptLog {
 /// Reads events starting at `from`, at most about `max_bytes` but at least one. Also returns how many bytes of the file
 /// were read.
 pub fn read(place: &ReadPosition, from: u64, max_bytes: u64, at: Instant) -> io::Result<Option<(EventBatch, u64)>> {
-    let bytes = read_part(&place.path, place.offset, max_bytes + (MAX_EVENT + HEADER_BYTES) as u64)?;
+    let bytes = read_part(&place.path, place.offset, max_bytes + (MAX_EVENT_BYTES + HEADER_BYTES) as u64)?;
     let mut batch = EventBatch { from, to: from - 1, bytes: 0, items: Vec::new() };
     let mut passed = 0;
     for (start, record) in scan(&bytes) {
@@ -352,7 +354,7 @@ pub fn read(place: &ReadPosition, from: u64, max_bytes: u64, at: Instant) -> io:
 
 impl EventBatch {
     fn push_gap(&mut self, to: u64, reason: &str, agent_id: &str, at: Instant) -> io::Result<()> {
-        self.push(&gap_event(self.to + 1, to, 0, reason, agent_id, at))
+        self.push(&gap_event((self.to + 1, to), 0, reason, agent_id, at))
     }
 
     fn push(&mut self, event: &Event) -> io::Result<()> {
@@ -375,7 +377,7 @@ fn read_part(path: &Path, offset: u64, most: u64) -> io::Result<Vec<u8>> {
 /// The event in place of one that is too large: a gap, or an ending that says so.
 fn instead(seq: u64, at: Instant, ended: bool, bytes: usize, agent_id: &str) -> Event {
     if !ended {
-        return gap_event(seq, seq, bytes as u64, "too large", agent_id, at);
+        return gap_event((seq, seq), bytes as u64, "too large", agent_id, at);
     }
     let error = TaskError {
         code: ErrorCode::Internal,
@@ -387,7 +389,7 @@ fn instead(seq: u64, at: Instant, ended: bool, bytes: usize, agent_id: &str) -> 
     Event { seq, at, body: EventBody::Error { error } }
 }
 
-fn gap_event(from: u64, to: u64, bytes: u64, reason: &str, agent_id: &str, at: Instant) -> Event {
+fn gap_event((from, to): (u64, u64), bytes: u64, reason: &str, agent_id: &str, at: Instant) -> Event {
     let event = AgentStreamEvent::Gap { from, to, bytes, reason: reason.to_owned() };
     Event { seq: to, at, body: EventBody::Progress { event: AgentEvent { agent_id: agent_id.to_owned(), event } } }
 }

@@ -11,8 +11,8 @@ use std::{
 
 use protocol::{
     AgentStreamEvent, MemorySearch, Note, NoteBecame, NoteKind, Policy, TaskSubmit,
-    limits::MAX_EVENT,
-    plan::{MAX_PLAN, fences},
+    limits::MAX_EVENT_BYTES,
+    plan::{MAX_PLAN_BYTES, fences},
     text::{head, printable},
 };
 use serde_json::{Value, json};
@@ -32,9 +32,9 @@ const MAX_NOTES: usize = 100;
 /// Most suggestions in one answer.
 const MAX_SUGGESTIONS: usize = 20;
 /// Largest report, bytes of JSON.
-const MAX_EVENT_BYTES: usize = MAX_EVENT - 8 * 1024;
+const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 /// Largest text that is proposed, bytes: the Board accepts no larger one.
-const MAX_PROPOSAL_BYTES: usize = 2 * MAX_PLAN;
+const MAX_PROPOSAL_BYTES: usize = 2 * MAX_PLAN_BYTES;
 /// The note of a proposal for text that appeared in the file without a tool. It is not certain who wrote it.
 const PROPOSAL_NOTE: &str = "Written into the file while a command ran.";
 /// Longest line that is reported of a note, bytes.
@@ -81,7 +81,7 @@ impl MemoryEditor {
             None => wanted,
         };
         let notes = held(&self.0.proposed).clone();
-        self.emit(standing, &wanted, base, &notes, PROPOSAL_NOTE).await?;
+        self.emit(standing, (&wanted, base), &notes, PROPOSAL_NOTE).await?;
         *held(&self.0.written) = Some(wanted);
         let note =
             Note { note: PROPOSAL_NOTE.to_owned(), kind: NoteKind::Memory, became: NoteBecame::Proposed, why: None };
@@ -205,7 +205,7 @@ impl MemoryEditor {
         notes.push(note.to_owned());
         let from = held(&self.0.written).clone();
         let about = if from.is_some() { PROPOSAL_NOTE } else { "" };
-        self.emit(path, &from.unwrap_or_else(|| now.to_owned()), base, &notes, about).await?;
+        self.emit(path, (&from.unwrap_or_else(|| now.to_owned()), base), &notes, about).await?;
         *held(&self.0.proposed) = notes;
         Ok(NoteBecame::Proposed)
     }
@@ -214,8 +214,7 @@ impl MemoryEditor {
     async fn emit(
         &self,
         path: &'static str,
-        text: &str,
-        base: Option<String>,
+        (text, base): (&str, Option<String>),
         notes: &[String],
         about: &str,
     ) -> Result<(), String> {
@@ -223,7 +222,7 @@ impl MemoryEditor {
         let first = notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, MAX_NOTE_LINE_BYTES));
         let told: Vec<&str> = Some(about).filter(|about| !about.is_empty()).into_iter().chain(first).collect();
         let memory = json!({ "proposal": proposal, "base": base, "path": path, "note": head(&told.join("\n"), 4 * MAX_NOTE_LINE_BYTES) });
-        if proposal.len() > MAX_PROPOSAL_BYTES || memory.to_string().len() > MAX_EVENT_BYTES {
+        if proposal.len() > MAX_PROPOSAL_BYTES || memory.to_string().len() > MAX_CONTENT_BYTES {
             return Err(format!("{path} is too long for a proposal: somebody has to shorten it first"));
         }
         self.0.sink.emit(AgentStreamEvent::Memory { memory }).await;

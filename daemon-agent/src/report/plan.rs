@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protocol::{
     AgentStreamEvent, Policy, TaskSubmit,
-    limits::MAX_EVENT,
+    limits::MAX_EVENT_BYTES,
     plan::{self, Status, Steps},
 };
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub const PLAN_FILE: &str = "task.md";
 /// Most attempts to apply a change when somebody else keeps writing to the file.
 const MAX_WRITE_ATTEMPTS: usize = 4;
 /// Largest report of a plan, bytes of JSON.
-const MAX_EVENT_BYTES: usize = MAX_EVENT - 8 * 1024;
+const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 /// Longest note of a proposal, bytes.
 const MAX_NOTE_BYTES: usize = 1000;
 
@@ -121,7 +121,7 @@ impl PlanEditor {
     /// `result.plan` of the task: the plan in force at its end.
     pub async fn result(&self) -> Option<Value> {
         let now = self.now().await;
-        let hash = now.hash.filter(|_| now.markdown.len() <= plan::MAX_PLAN);
+        let hash = now.hash.filter(|_| now.markdown.len() <= plan::MAX_PLAN_BYTES);
         hash.map(|hash| json!({ "markdown": now.markdown, "hash": hash }))
     }
 
@@ -177,7 +177,7 @@ impl PlanEditor {
         if !note.trim().is_empty() {
             plan["note"] = protocol::text::head(note.trim(), MAX_NOTE_BYTES).into();
         }
-        if plan.to_string().len() > MAX_EVENT_BYTES {
+        if plan.to_string().len() > MAX_CONTENT_BYTES {
             return Err("the plan holds too many characters that are none".to_owned());
         }
         *held(&self.0.proposed) = Some(wanted);
@@ -209,7 +209,7 @@ impl PlanEditor {
     async fn tell(&self, markdown: &str, hash: &str) {
         let plan = json!({ "markdown": markdown, "hash": hash, "path": self.0.path });
         // Escaping may turn one byte into six: then only the hash is reported.
-        let plan = if plan.to_string().len() <= MAX_EVENT_BYTES { plan } else { json!({ "hash": hash }) };
+        let plan = if plan.to_string().len() <= MAX_CONTENT_BYTES { plan } else { json!({ "hash": hash }) };
         self.0.sink.emit(AgentStreamEvent::Plan { plan }).await;
     }
 }

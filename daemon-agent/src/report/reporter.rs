@@ -47,8 +47,7 @@ impl Reporter {
         attempt: Running,
         agent_id: &str,
         stream: Stream,
-        outbox: Outbox,
-        shaper: EventFitter,
+        (outbox, shaper): (Outbox, EventFitter),
         done: CancellationToken,
     ) -> Self {
         let agent_id = agent_id.to_owned();
@@ -212,7 +211,7 @@ mod tests {
         outbox.begin(&attempt, "a");
         let shaper = EventFitter::new(Home::at(folder.path()), attempt.task_id.clone());
         let done = CancellationToken::new();
-        let reporter = Reporter::start(attempt.clone(), "a", stream, outbox.clone(), shaper, done);
+        let reporter = Reporter::start(attempt.clone(), "a", stream, (outbox.clone(), shaper), done);
         Fixture { _folder: folder, outbox, attempt, reporter }
     }
 

@@ -5,7 +5,9 @@ use std::{
     path::Path,
 };
 
-use protocol::{Change, ChangeKind, SessionId, Since, SpaceStatus, Upstream, limits::MAX_LISTING, space::MAX_CHANGES};
+use protocol::{
+    Change, ChangeKind, SessionId, Since, SpaceStatus, Upstream, limits::MAX_LISTING_BYTES, space::MAX_CHANGES,
+};
 
 use super::{Space, SpaceError, base_commits, git::Git};
 
@@ -109,7 +111,7 @@ impl Space {
             let names = change.path.len() + change.renamed_from.as_ref().map_or(0, String::len);
             // JSON may take six bytes for one byte of a name.
             bytes += CHANGE_JSON_BYTES + names * if change.path.is_ascii() { 2 } else { 6 };
-            bytes <= MAX_LISTING
+            bytes <= MAX_LISTING_BYTES
         });
         let fits = fits.count();
         changes.truncate(fits);

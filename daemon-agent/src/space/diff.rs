@@ -1,7 +1,7 @@
 //! What changed in one file: git's unified diff, or all lines of a file that git does not know.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use protocol::{DiffPiece, SessionId, limits::MAX_PIECE, path, space::MAX_DIFF};
+use protocol::{DiffPiece, SessionId, limits::MAX_PIECE_BYTES, path, space::MAX_DIFF_BYTES};
 
 use super::{Space, SpaceError, changes::ComparisonBase, git::Git};
 use crate::workspace::{WorkspaceError, hex};
@@ -33,7 +33,7 @@ impl Space {
         let text = self.text(which).await?;
         let size = text.bytes.len();
         let from = usize::try_from(offset).unwrap_or(size).min(size);
-        let to = (from + MAX_PIECE as usize).min(size);
+        let to = (from + MAX_PIECE_BYTES as usize).min(size);
         Ok(DiffPiece {
             hash: hex(&text.bytes),
             size: size as u64,
@@ -60,17 +60,17 @@ impl Space {
         ];
         args.extend(which.from.as_deref());
         args.push(&which.path);
-        let told = git.ask(&args, MAX_DIFF).await?;
+        let told = git.ask(&args, MAX_DIFF_BYTES).await?;
         if !told.bytes.is_empty() {
             let binary = is_binary(&told.bytes);
             return Ok(DiffText { bytes: told.bytes, cut: told.cut, binary });
         }
-        let known = git.ask(&["ls-files", "-z", "--", &which.path], MAX_DIFF).await?;
+        let known = git.ask(&["ls-files", "-z", "--", &which.path], MAX_DIFF_BYTES).await?;
         if !known.bytes.is_empty() {
             return Ok(DiffText::default());
         }
         let (files, path) = (self.files.clone(), which.path.clone());
-        let read = tokio::task::spawn_blocking(move || files.beginning(&path, MAX_DIFF as u64));
+        let read = tokio::task::spawn_blocking(move || files.beginning(&path, MAX_DIFF_BYTES as u64));
         let (bytes, size) = read.await.map_err(|error| SpaceError::Git(error.to_string()))??;
         Ok(whole(&which.path, &bytes, size))
     }
@@ -100,8 +100,8 @@ fn whole(path: &str, content: &[u8], size: u64) -> DiffText {
     if !content.is_empty() && !content.ends_with(b"\n") {
         bytes.extend_from_slice(b"\n\\ No newline at end of file\n");
     }
-    let cut = bytes.len() > MAX_DIFF || (content.len() as u64) < size;
-    bytes.truncate(MAX_DIFF);
+    let cut = bytes.len() > MAX_DIFF_BYTES || (content.len() as u64) < size;
+    bytes.truncate(MAX_DIFF_BYTES);
     DiffText { bytes, cut, binary: false }
 }
 
@@ -116,8 +116,8 @@ mod tests {
         assert!(shown.ends_with("@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n"), "{shown}");
         assert!(!text.cut && !text.binary);
         assert!(whole("x", b"a\0b", 3).binary && whole("x", b"", 0).bytes.ends_with(b"+++ b/x\n"));
-        let long = whole("x", &b"y\n".repeat(MAX_DIFF), 2 * MAX_DIFF as u64);
-        assert!(long.cut && long.bytes.len() == MAX_DIFF);
+        let long = whole("x", &b"y\n".repeat(MAX_DIFF_BYTES), 2 * MAX_DIFF_BYTES as u64);
+        assert!(long.cut && long.bytes.len() == MAX_DIFF_BYTES);
         assert!(whole("x", b"begin\n", 1_000_000).cut, "only the beginning was read");
     }
 

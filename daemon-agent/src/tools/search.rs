@@ -1,5 +1,8 @@
 //! `list_files`, `glob` and `grep`.
 
+mod pattern_limits;
+mod walk;
+
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -11,11 +14,10 @@ use serde_json::Value;
 use super::{
     args::{CallArgs, wrong},
     paths::{FoundPath, Roots},
-    pattern_limits,
     timeout::{CallDeadline, DeadlineReader},
     truncate::{self, TruncatedLines},
-    walk::{self, WalkStep},
 };
+use walk::WalkStep;
 
 /// Most entries that a listing or `glob` shows.
 const MAX_ENTRIES: usize = 1_000;

@@ -9,8 +9,8 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use protocol::{
-    Entry, EntryKind, Listing, Piece,
-    limits::{MAX_ENTRIES, MAX_LISTING, MAX_PIECE, MAX_TEXT_FILE},
+    Entry, EntryKind, FilePiece, Listing,
+    limits::{MAX_ENTRIES, MAX_LISTING_BYTES, MAX_PIECE_BYTES, MAX_TEXT_FILE_BYTES},
     path,
 };
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
@@ -48,7 +48,7 @@ impl Workspace {
             // JSON may take six bytes for a character of a name.
             bytes +=
                 ENTRY_JSON_BYTES + json_length(&entry.name) + entry.size.checked_ilog10().unwrap_or(0) as usize + 1;
-            if entries.len() == MAX_ENTRIES || (bytes > MAX_LISTING && !entries.is_empty()) {
+            if entries.len() == MAX_ENTRIES || (bytes > MAX_LISTING_BYTES && !entries.is_empty()) {
                 break;
             }
             entries.push(entry);
@@ -73,15 +73,15 @@ impl Workspace {
     }
 
     /// At most `limit` bytes of the file at `path`, starting at `offset`, with the hash of the whole file.
-    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<Piece, WorkspaceError> {
+    pub fn read(&self, path: &str, offset: u64, limit: u64) -> Result<FilePiece, WorkspaceError> {
         path::file(path)?;
         self.hidden.admit(path)?;
         let (mut file, stat) = self.place(path)?.file()?.ok_or(WorkspaceError::Missing)?;
-        let limit = limit.min(MAX_PIECE);
+        let limit = limit.min(MAX_PIECE_BYTES);
         if let Some(whole) = small(&mut file, &stat).map_err(told_io)? {
             let from = whole.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
             let content = &whole[from..whole.len().min(from + limit as usize)];
-            return Ok(piece(path, hash::hex(&whole), whole.len() as u64, &stat, offset, content));
+            return Ok(piece(path, (hash::hex(&whole), whole.len() as u64), &stat, offset, content));
         }
         let (hash, size) = self.version(path, &mut file, &stat)?;
         let mut content = Vec::new();
@@ -89,7 +89,7 @@ impl Workspace {
             file.seek(SeekFrom::Start(offset)).map_err(told_io)?;
             file.take(limit.min(size - offset)).read_to_end(&mut content).map_err(told_io)?;
         }
-        Ok(piece(path, hash, size, &stat, offset, &content))
+        Ok(piece(path, (hash, size), &stat, offset, &content))
     }
 
     /// The first bytes of the file at `path`, at most `limit`, and the file's size.
@@ -112,8 +112,8 @@ impl Workspace {
         };
         let Some((file, _)) = found else { return Ok(None) };
         let mut bytes = Vec::new();
-        file.take(MAX_TEXT_FILE + 1).read_to_end(&mut bytes).map_err(told_io)?;
-        if bytes.len() as u64 > MAX_TEXT_FILE {
+        file.take(MAX_TEXT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(told_io)?;
+        if bytes.len() as u64 > MAX_TEXT_FILE_BYTES {
             return Err(WorkspaceError::TooLarge);
         }
         let hash = hash::hex(&bytes);
@@ -168,7 +168,7 @@ impl Workspace {
         if stamp.size > MAX_HASHED_BYTES {
             return Ok((format!("~{}", &hash::hex(format!("{stamp:?}").as_bytes())[..32]), stamp.size));
         }
-        let large = stamp.size > MAX_TEXT_FILE;
+        let large = stamp.size > MAX_TEXT_FILE_BYTES;
         if large && let Some(hash) = self.shared.versions.known(path, &stamp) {
             return Ok((hash, stamp.size));
         }
@@ -185,21 +185,21 @@ impl Workspace {
 /// A whole file that fits into a piece. It is read once, so that its hash matches what is shown even if somebody writes
 /// to it.
 fn small(file: &mut File, stat: &Stat) -> io::Result<Option<Vec<u8>>> {
-    if FileStamp::of(stat).size > MAX_PIECE {
+    if FileStamp::of(stat).size > MAX_PIECE_BYTES {
         return Ok(None);
     }
     let mut whole = Vec::new();
-    Read::by_ref(file).take(MAX_PIECE + 1).read_to_end(&mut whole)?;
-    if whole.len() as u64 <= MAX_PIECE {
+    Read::by_ref(file).take(MAX_PIECE_BYTES + 1).read_to_end(&mut whole)?;
+    if whole.len() as u64 <= MAX_PIECE_BYTES {
         return Ok(Some(whole));
     }
     file.rewind()?;
     Ok(None)
 }
 
-fn piece(path: &str, hash: String, size: u64, stat: &Stat, offset: u64, content: &[u8]) -> Piece {
+fn piece(path: &str, (hash, size): (String, u64), stat: &Stat, offset: u64, content: &[u8]) -> FilePiece {
     let content = BASE64_STANDARD.encode(content);
-    Piece { path: path.to_owned(), hash, size, mtime: Some(FileStamp::of(stat).mtime()), offset, content }
+    FilePiece { path: path.to_owned(), hash, size, mtime: Some(FileStamp::of(stat).mtime()), offset, content }
 }
 
 /// The path of `name` in a folder.

@@ -183,7 +183,7 @@ fn a_large_folder_comes_in_pieces_and_a_large_file_too() {
     let rest = fixture.workspace.list("many", first.entries.len() as u64).expect("listed");
     assert_eq!((first.omitted, rest.omitted), (rest.entries.len() as u64, 0));
     assert_eq!(first.entries.len() + rest.entries.len(), 2_501);
-    assert!(serde_json::to_string(&first).expect("JSON").len() < protocol::limits::MAX_FRAME - 4_096);
+    assert!(serde_json::to_string(&first).expect("JSON").len() < protocol::limits::MAX_FRAME_BYTES - 4_096);
     let bytes: Vec<u8> = (0..2_000_000_u32).map(|n| n as u8).collect();
     fs::write(fixture.at("large.bin"), &bytes).expect("written");
     let mut got = Vec::new();

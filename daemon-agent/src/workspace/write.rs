@@ -5,7 +5,7 @@
 
 use std::{fs::File, io::Write, os::fd::OwnedFd};
 
-use protocol::{limits::MAX_TEXT_FILE, path};
+use protocol::{limits::MAX_TEXT_FILE_BYTES, path};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat},
     io::Errno,
@@ -28,7 +28,7 @@ impl Workspace {
         by: Author,
     ) -> Result<WriteOutcome, WorkspaceError> {
         own(path)?;
-        if content.len() as u64 > MAX_TEXT_FILE {
+        if content.len() as u64 > MAX_TEXT_FILE_BYTES {
             return Err(WorkspaceError::TooLarge);
         }
         let wanted = hash::hex(content);

@@ -115,7 +115,7 @@ async fn large_answers_are_bounded_and_say_so() {
     ] {
         let answer = good(machine.call(tool, args).await);
         assert!(
-            answer.contains("[more ") && answer.len() <= protocol::limits::MAX_TOOL_TEXT,
+            answer.contains("[more ") && answer.len() <= protocol::limits::MAX_TOOL_TEXT_BYTES,
             "{tool}: {}",
             answer.len()
         );

@@ -163,7 +163,7 @@ async fn a_flood_is_kept_whole_shown_at_both_ends_and_streamed_in_part() {
     assert!(outcome.ok, "{}", outcome.result["output"].as_str().map_or(0, str::len));
     let output = outcome.result["output"].as_str().expect("text");
     assert!(output.starts_with("first\nä 7\n") && output.ends_with("ä 7\nlast"));
-    assert!(outcome.result.to_string().len() <= protocol::limits::MAX_TOOL_TEXT);
+    assert!(outcome.result.to_string().len() <= protocol::limits::MAX_TOOL_TEXT_BYTES);
     let mut kept = std::fs::File::open(outcome.result["file"].as_str().expect("a path")).expect("the file");
     let whole = 6 + LINES as u64 * 5 + 4;
     assert_eq!(outcome.result["bytes"], whole);

@@ -131,7 +131,7 @@ fn strangers_are_told_apart_from_nonsense() {
     }
     let deep = format!(r#"{{"type":"req","id":1,"method":"x","params":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
     assert!(matches!(FromDaemon::parse(&deep), Err(BadFrame::Malformed(_))));
-    let large = format!(r#"{{"type":"unsupported","of":"{}"}}"#, "x".repeat(MAX_FRAME));
+    let large = format!(r#"{{"type":"unsupported","of":"{}"}}"#, "x".repeat(MAX_FRAME_BYTES));
     assert_eq!(FromDaemon::parse(&large).err(), Some(BadFrame::TooLarge));
 }
 

@@ -1,4 +1,4 @@
-//! A plan in the words of an agent: a fenced `plan` block, or an answer (or a section of it) that is a task list.
+//! Finds a plan in an agent's answer: a fenced `plan` block, or an answer (or a section of it) that is a task list.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use super::{
     document::{Item, fence, fences},
 };
 
-/// What an answer says the plan is now: Markdown as a text, or `{goal, steps}`. The last `plan` block counts; without one
-/// a section whose heading speaks of a plan, or the whole answer when it begins as a plan does.
+/// The plan in an answer, as Markdown text or `{goal, steps}`. The last `plan` block counts; without one, a section with
+/// "plan" in its heading, or the whole answer when it begins like a plan.
 pub fn of_answer(answer: &str) -> Option<Value> {
     let lines: Vec<&str> = answer.split_inclusive('\n').collect();
     let fenced = fences(&lines);
@@ -22,14 +22,14 @@ pub fn of_answer(answer: &str) -> Option<Value> {
         let closed =
             block.len() > 1 && fence(last).is_some_and(|(mark, n, info)| mark == kind && n >= least && info.is_empty());
         let text = lines[block.start + 1..block.end - usize::from(closed)].concat();
-        return said(&text);
+        return block_content(&text);
     }
     let text = section(&lines, &fenced).or_else(|| whole(answer))?;
     Some(Value::String(text))
 }
 
-/// A block's content: JSON when it reads as a plan in JSON.
-fn said(text: &str) -> Option<Value> {
+/// A block's content, as JSON if it is a plan in JSON.
+fn block_content(text: &str) -> Option<Value> {
     if text.trim().is_empty() {
         return None;
     }

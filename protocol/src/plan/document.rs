@@ -1,18 +1,18 @@
-//! A plan's Markdown taken apart: its goal, its steps with what stands below them, and all other lines.
+//! A parsed plan: its goal, its steps with what is written below them, and all other lines.
 
 use std::ops::Range;
 
-use super::{MAX_BELOW, MAX_STEPS, Status, Step, Steps, Todo, is_step_id};
+use super::{MAX_STEPS, MAX_TODOS, Status, Step, Steps, Todo, is_step_id};
 
-/// A plan as it stands in its file.
+/// A plan as it is in its file.
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
-    /// With their ends.
+    /// The lines with their line ends.
     pub(super) lines: Vec<&'a str>,
     /// The lines of the goal, and its text.
     pub(super) goal: Option<(Range<usize>, String)>,
     pub(super) blocks: Vec<Block>,
-    /// Lines that look like steps or to-dos and are one too many.
+    /// How many lines look like steps or to-dos but exceed the limits.
     beyond: usize,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Block {
     pub todos: Vec<(usize, Item)>,
 }
 
-/// A line of a task list taken apart.
+/// A parsed line of a task list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     /// Columns before its bullet.
@@ -35,13 +35,13 @@ pub(super) struct Item {
     pub bracket: usize,
     pub status: Status,
     pub title: String,
-    /// The id that is written in it.
+    /// The id written in the line.
     pub id: Option<String>,
 }
 
-/// What a plan consists of beside its goal, in order.
+/// A part of a plan other than its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum PlanPiece<'a> {
     /// Markdown that is no step.
     Text(&'a str),
     /// The step of this number, from 0, and what is written below it beside its to-dos.
@@ -49,7 +49,7 @@ pub enum Piece<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Takes `text` apart. Any text is a plan, if only one without steps.
+    /// Parses `text`. Any text is a plan, possibly one without steps.
     pub fn parse(text: &'a str) -> Self {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let goal = find_goal(&lines);
@@ -80,8 +80,8 @@ impl<'a> Document<'a> {
         self.beyond
     }
 
-    /// Everything beside the goal, in order. `text` is what was parsed.
-    pub fn pieces(&self, text: &'a str) -> Vec<Piece<'a>> {
+    /// Everything except the goal, in order. `text` is what was parsed.
+    pub fn pieces(&self, text: &'a str) -> Vec<PlanPiece<'a>> {
         let mut starts: Vec<usize> = vec![0];
         starts.extend(self.lines.iter().scan(0, |at, line| {
             *at += line.len();
@@ -94,14 +94,14 @@ impl<'a> Document<'a> {
         for (lines, step) in goal.chain(blocks) {
             let between = &text[starts[line]..starts[lines.start]];
             if !between.trim().is_empty() {
-                pieces.push(Piece::Text(between));
+                pieces.push(PlanPiece::Text(between));
             }
-            pieces.extend(step.map(Piece::Step));
+            pieces.extend(step.map(PlanPiece::Step));
             line = lines.end;
         }
         let rest = &text[starts[line]..];
         if !rest.trim().is_empty() {
-            pieces.push(Piece::Text(rest));
+            pieces.push(PlanPiece::Text(rest));
         }
         pieces
     }
@@ -140,7 +140,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The step that begins at `first`: up to the next step, or the next line that does not stand below it.
+    /// The step that begins at `first`: up to the next step, or the next line that is not indented below it.
     fn block(&mut self, first: usize, item: Item, fences: &[Range<usize>], count: &mut usize) -> Block {
         let mut todos = Vec::new();
         let (mut line, mut end) = (first + 1, first + 1);
@@ -155,7 +155,7 @@ impl<'a> Document<'a> {
                 if todo.indent < item.indent + 2 {
                     break;
                 }
-                if *count < MAX_BELOW {
+                if *count < MAX_TODOS {
                     todos.push((line, todo));
                     *count += 1;
                 } else {
@@ -173,7 +173,7 @@ impl<'a> Document<'a> {
         Block { lines: first..end, item, id: String::new(), todos }
     }
 
-    /// Ids that are written go first; then each place's own, or the next that nobody has.
+    /// Gives ids: written ones first, then that of each position, or the next unused one.
     fn name_steps(&mut self) {
         let mut taken = std::collections::HashSet::new();
         for block in &mut self.blocks {

@@ -1,4 +1,4 @@
-//! Writing a goal and steps into a plan's text: lines that say the same afterwards stay as they are, byte for byte.
+//! Writes a goal and steps into a plan's text: lines that do not change stay as they are, byte for byte.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ impl Document<'_> {
         Some(self.in_place(wanted)).filter(says).or_else(|| Some(self.anew(wanted)).filter(says))
     }
 
-    /// Each step where it was, others beside the one they follow.
+    /// Writes each step where it was, and new ones after the step that they follow.
     fn in_place(&self, wanted: &Steps) -> String {
         let old: HashMap<&str, usize> = self.blocks.iter().enumerate().map(|(n, b)| (b.id.as_str(), n)).collect();
         let from: Vec<Option<usize>> = wanted.steps.iter().map(|step| old.get(step.id.as_str()).copied()).collect();
@@ -59,7 +59,7 @@ impl Document<'_> {
         out.text
     }
 
-    /// Goal and steps first, then whatever else the text said.
+    /// Writes goal and steps first, then all other text.
     fn anew(&self, wanted: &Steps) -> String {
         let mut out = Text::new(self.end());
         let mut line = self.write_goal(&wanted.goal, &mut out);
@@ -84,7 +84,7 @@ impl Document<'_> {
         out.text
     }
 
-    /// Writes what stands before and in the goal; the first line after it.
+    /// Writes what is before and in the goal; returns the first line after it.
     fn write_goal(&self, goal: &str, out: &mut Text) -> usize {
         match &self.goal {
             Some((lines, now)) if now == goal => {
@@ -105,7 +105,7 @@ impl Document<'_> {
         }
     }
 
-    /// A step's lines, changed where they say something else now; moved, they take the shape of their new neighbours.
+    /// A step's lines, with their changes; when the step moved, they take the shape of their new neighbours.
     fn rewritten(&self, block: &Block, step: &Step, place: usize, shape: Option<&str>) -> String {
         let first = self.lines[block.lines.start];
         let body = first.trim_end_matches(['\n', '\r']);

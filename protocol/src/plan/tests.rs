@@ -27,9 +27,9 @@ fn a_file_is_read_as_its_author_means_it() {
     let document = Document::parse(FILE);
     assert_eq!(document.notes(1), "seen in `trace.zip`\r\n");
     let pieces = document.pieces(FILE);
-    let text = |n: usize| matches!(pieces[n], Piece::Text(text) if !text.trim().is_empty());
-    assert!(text(0) && pieces[1..3] == [Piece::Step(0), Piece::Step(1)] && text(3), "{pieces:?}");
-    assert!(matches!(pieces.last(), Some(Piece::Text(text)) if text.contains("A word at the end")));
+    let text = |n: usize| matches!(pieces[n], PlanPiece::Text(text) if !text.trim().is_empty());
+    assert!(text(0) && pieces[1..3] == [PlanPiece::Step(0), PlanPiece::Step(1)] && text(3), "{pieces:?}");
+    assert!(matches!(pieces.last(), Some(PlanPiece::Text(text)) if text.contains("A word at the end")));
 }
 
 #[test]

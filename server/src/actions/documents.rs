@@ -1,6 +1,7 @@
 //! Files, plans, memory, proposals, artifacts and spaces.
 
 pub mod artifacts;
+pub mod file_reports;
 pub mod files;
 pub mod memory;
 pub mod plan;

@@ -1,5 +1,4 @@
-//! Vibers: joining, names, labels, drain, and taking every credential back.
+//! Vibers: joining, names, labels, drain.
 
 pub mod enrol;
-pub mod revoke_all;
 pub mod vibers;

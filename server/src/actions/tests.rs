@@ -10,7 +10,7 @@ use serde_json::{json, value::RawValue};
 
 use super::{
     enrol, reconcile,
-    record::{self, Answers},
+    record::{self, RecordReply},
     retention, tasks, teams, vibers,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     db,
     domain::{By, Committed, Connection, Part, Task, TaskState},
     guard::Keys,
-    hub::Order,
+    hub::LinkMessage,
     state::Board,
 };
 
@@ -38,13 +38,13 @@ impl Lab {
         let folder = tempfile::tempdir().expect("a folder");
         let now = Arc::new(AtomicI64::new(START));
         let db = db::Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
-        db.audit_chain().use_keys(crate::secret::mac::AuditKeys::new(&[7; 32], &[]));
+        db.audit_chain().use_keys(crate::secret::audit_keys::AuditKeys::new(&[7; 32], &[]));
         let keys = Keys::kept(&folder.path().join("keys"), START).expect("keys");
         let config = crate::config::Config::local(folder.path().into());
         let board = Board::new(config, db, keys, Clock::Manual(now.clone()));
         let team = teams::add(&board, &By::console(), "home", "Home").await.expect("a team").id;
         let (secret, _) = vibers::join_token(&board, &team, &By::console(), &BTreeMap::new()).await.expect("a token");
-        let joining = enrol::Joining { token: secret.reveal().into(), name: "kiln".into(), ..Default::default() };
+        let joining = enrol::JoinRequest { token: secret.reveal().into(), name: "kiln".into(), ..Default::default() };
         let joined = enrol::join(&board, joining, "").await.expect("a viber");
         let connection = Connection {
             team: team.clone(),
@@ -69,11 +69,11 @@ impl Lab {
     }
 
     async fn submit(&self, goal: &str) -> Task {
-        let submit = tasks::Submit { goal: goal.into(), ..Default::default() };
+        let submit = tasks::NewTask { goal: goal.into(), ..Default::default() };
         tasks::submit(&self.board, &self.team, &By::console(), submit).await.expect("a task")
     }
 
-    async fn report(&self, task: &TaskId, from: u64, bodies: Vec<EventBody>) -> Option<Answers> {
+    async fn report(&self, task: &TaskId, from: u64, bodies: Vec<EventBody>) -> Option<RecordReply> {
         let item = |(n, body): (usize, EventBody)| {
             let event = Event { seq: from + n as u64, at: Instant(START), body };
             RawValue::from_string(serde_json::to_string(&event).expect("JSON")).expect("JSON")
@@ -141,7 +141,7 @@ async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
 async fn a_stop_before_the_viber_came_is_never_begun_and_makes_room() {
     let mut lab = Lab::new().await;
     let first = lab.submit("first").await;
-    let next = tasks::Submit { goal: "second".into(), session: Some(first.session_id.clone()), ..Default::default() };
+    let next = tasks::NewTask { goal: "second".into(), session: Some(first.session_id.clone()), ..Default::default() };
     let second = tasks::submit(&lab.board, &lab.team, &By::console(), next).await.expect("a task");
     tasks::stop(&lab.board, &lab.team, &By::console(), &first.id, "changed my mind").await.expect("a stop");
     assert!(lab.task(&first.id).await.stop_confirmed_at.is_none());
@@ -224,20 +224,22 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
 async fn a_sessions_first_task_is_handed_over_and_what_follows_is_read() {
     let lab = Lab::new().await;
     let Connection { team, viber, epoch, .. } = &lab.connection;
-    let entrance = lab.board.hub.enter(team, viber, *epoch, START).expect("a place");
+    let registration = lab.board.hub.register(team, viber, *epoch, START).expect("a place");
     let firsts = [lab.submit("sweep").await, lab.submit("mop").await];
-    let Order::Commands { first, more } = entrance.order().await else { panic!("no commands") };
-    let handed: Vec<_> = first.iter().map(|one| (one.cmd_seq, &one.task.id)).collect();
+    let LinkMessage::Commands { inline, more } = registration.next_message().await else { panic!("no commands") };
+    let handed: Vec<_> = inline.iter().map(|one| (one.cmd_seq, &one.task.id)).collect();
     assert_eq!((handed, more), (vec![(1, &firsts[0].id), (2, &firsts[1].id)], false));
     // More of them than a link is handed, then one that has a history.
     for _ in 0..5 {
         lab.submit("dust").await;
     }
-    let Order::Commands { first, more } = entrance.order().await else { panic!("no commands") };
-    assert_eq!((first.len(), more), (4, true));
+    let LinkMessage::Commands { inline, more } = registration.next_message().await else { panic!("no commands") };
+    assert_eq!((inline.len(), more), (4, true));
     lab.report(&firsts[0].id, 1, vec![started(), completed("swept")]).await.expect("heard");
     let session = Some(firsts[0].session_id.clone());
-    let next = tasks::Submit { goal: "once more".into(), session, ..Default::default() };
+    let next = tasks::NewTask { goal: "once more".into(), session, ..Default::default() };
     tasks::submit(&lab.board, team, &By::console(), next).await.expect("a task");
-    assert!(matches!(entrance.order().await, Order::Commands { first, more: true } if first.is_empty()));
+    assert!(
+        matches!(registration.next_message().await, LinkMessage::Commands { inline, more: true } if inline.is_empty())
+    );
 }

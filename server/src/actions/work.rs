@@ -3,6 +3,7 @@
 pub mod approvals;
 pub mod comments;
 pub(in crate::actions) mod dispatch;
+pub mod ending;
 pub mod idempotency;
 pub mod imports;
 pub mod purge;

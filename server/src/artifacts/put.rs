@@ -1,4 +1,4 @@
-//! From a complete stage to the store.
+//! Putting a complete stage into the store.
 
 use std::{
     fs, io,
@@ -14,18 +14,18 @@ use object_store::{
 
 use super::{Stage, read};
 
-/// What is at most so large is put in one request that only creates; above, in parts of this size, bytes.
-const PART: u64 = 8 * 1024 * 1024;
-/// Parts under way at once.
-const PARTS: usize = 2;
+/// A blob of at most this size is put in one request that only creates; a larger one in parts of this size, bytes.
+const PART_BYTES: u64 = 8 * 1024 * 1024;
+/// Parts that are sent at the same time.
+const MAX_CONCURRENT_PARTS: usize = 2;
 
-/// Onto the disk, then to its name.
-pub(super) async fn in_folder(stage: Stage, place: PathBuf) -> io::Result<()> {
+/// Syncs the stage to the disk, then renames it to `target`.
+pub(super) async fn in_folder(stage: Stage, target: PathBuf) -> io::Result<()> {
     blocking(move || {
         stage.sync()?;
-        let folder = place.parent().ok_or_else(|| io::Error::other("a blob has a folder"))?;
+        let folder = target.parent().ok_or_else(|| io::Error::other("a blob has a folder"))?;
         super::closed_folder(folder)?;
-        fs::rename(stage.path(), &place)?;
+        fs::rename(stage.path(), &target)?;
         sync_folder(folder)
     })
     .await
@@ -35,32 +35,32 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// Into the bucket; then the stage goes, whatever came of it.
+/// Sends the stage to the bucket; the stage is removed whatever the outcome.
 pub(super) async fn in_bucket(stage: Stage, bucket: &Arc<AmazonS3>, key: &Key) -> io::Result<()> {
     use object_store::ObjectStore as _;
     let mut bytes = read::file(stage.reader()?, 0..stage.len());
-    if stage.len() <= PART {
+    if stage.len() <= PART_BYTES {
         let mut pieces: Vec<Bytes> = Vec::new();
         while let Some(piece) = bytes.next().await {
             pieces.push(piece?);
         }
         let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         return match bucket.put_opts(key, PutPayload::from_iter(pieces), create).await {
-            // Its content is its name.
+            // The key names the content, so it is the same blob.
             Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         };
     }
-    if bucket.head(key).await.is_ok_and(|there| there.size == stage.len()) {
+    if bucket.head(key).await.is_ok_and(|existing| existing.size == stage.len()) {
         return Ok(());
     }
     let upload = bucket.put_multipart(key).await?;
-    let mut upload = WriteMultipart::new_with_chunk_size(upload, PART as usize);
+    let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES as usize);
     loop {
         let sent = async {
             match bytes.next().await.transpose()? {
                 Some(piece) => {
-                    upload.wait_for_capacity(PARTS).await?;
+                    upload.wait_for_capacity(MAX_CONCURRENT_PARTS).await?;
                     upload.put(piece);
                     Ok(true)
                 }
@@ -83,7 +83,7 @@ pub(super) async fn in_bucket(stage: Stage, bucket: &Arc<AmazonS3>, key: &Key) -
     Ok(())
 }
 
-/// Runs what waits for the disk beside the runtime.
+/// Runs disk work outside the async runtime's threads.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -1,5 +1,5 @@
-//! Reading blobs: from a file, from a bucket, and from a stage that still grows. A stream that cannot give all that it
-//! promised ends with an error, never early.
+//! Reading blobs: from a file, from a bucket, and from a stage that is still growing. A stream that cannot deliver all of
+//! its range ends with an error, never early.
 
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _, sync::Arc};
 
@@ -8,17 +8,17 @@ use futures_util::{Stream, StreamExt as _, stream, stream::BoxStream};
 use object_store::{Error, GetOptions, GetRange, ObjectStore as _, aws::AmazonS3, path::Path as Key};
 use tokio::time::timeout;
 
-use super::{End, Transit, address::SILENCE, keep::blocking};
+use super::{Transit, TransitEnd, address::BUCKET_SILENCE_TIMEOUT, put::blocking};
 
 /// Bytes of a blob, in order.
 pub type Bytestream = BoxStream<'static, io::Result<Bytes>>;
 
-/// Bytes in one piece: what a reader holds at most.
-const PIECE: u64 = 128 * 1024;
-/// The end of a blob, which no reader gets before the blob is verified and kept, bytes.
-pub const HELD: u64 = 64 * 1024;
+/// The largest piece, bytes: what a reader holds at most.
+const MAX_PIECE_BYTES: u64 = 128 * 1024;
+/// The size of a blob's end that no reader gets before the blob is verified and stored, bytes.
+pub const HELD_BACK_BYTES: u64 = 64 * 1024;
 
-/// A range of a file that is complete.
+/// A range of a complete file.
 pub(super) fn file(file: File, range: Range<u64>) -> Bytestream {
     let file = Arc::new(file);
     let next = move |at: u64| {
@@ -27,14 +27,14 @@ pub(super) fn file(file: File, range: Range<u64>) -> Bytestream {
             if at >= end {
                 return None;
             }
-            let upto = end.min(at + PIECE);
+            let upto = end.min(at + MAX_PIECE_BYTES);
             Some((piece(file, at..upto).await, upto))
         }
     };
     fused(stream::unfold(range.start, next))
 }
 
-/// A range of a stage that grows: the end of the blob is held back until it is verified and kept.
+/// A range of a growing stage: the end of the blob is held back until the blob is verified and stored.
 pub(super) fn growing(transit: Arc<Transit>, file: File, range: Range<u64>) -> Bytestream {
     let file = Arc::new(file);
     let start = (range.start, transit.watch());
@@ -46,7 +46,7 @@ pub(super) fn growing(transit: Arc<Transit>, file: File, range: Range<u64>) -> B
             }
             let ready = progress_beyond(&mut progress, at, size).await;
             let upto = match ready {
-                Ok(upto) => upto.min(end).min(at + PIECE),
+                Ok(upto) => upto.min(end).min(at + MAX_PIECE_BYTES),
                 Err(error) => return Some((Err(error), (end, progress))),
             };
             Some((piece(file, at..upto).await, (upto, progress)))
@@ -55,16 +55,16 @@ pub(super) fn growing(transit: Arc<Transit>, file: File, range: Range<u64>) -> B
     fused(stream::unfold(start, next))
 }
 
-/// Waits until more than `at` bytes may be read; answers how many.
+/// Waits until more than `at` bytes may be read, and returns how many.
 async fn progress_beyond(
-    progress: &mut tokio::sync::watch::Receiver<super::Progress>,
+    progress: &mut tokio::sync::watch::Receiver<super::TransitProgress>,
     at: u64,
     size: u64,
 ) -> io::Result<u64> {
     let now = progress.wait_for(|now| now.end.is_some() || now.readable(size) > at).await;
     let now = *now.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
     match now.end {
-        Some(End::Stored | End::Passed) => Ok(size),
+        Some(TransitEnd::Stored | TransitEnd::Passed) => Ok(size),
         Some(_) => Err(io::Error::other("the blob did not arrive whole")),
         None => Ok(now.readable(size)),
     }
@@ -95,15 +95,15 @@ pub(super) async fn object(bucket: &Arc<AmazonS3>, key: &Key, range: Range<u64>)
         if left == 0 {
             return None;
         }
-        let came = match timeout(SILENCE, bytes.next()).await {
+        let piece = match timeout(BUCKET_SILENCE_TIMEOUT, bytes.next()).await {
             Ok(Some(Ok(piece))) if piece.len() as u64 <= left => Ok(piece),
             Ok(Some(Ok(_))) => Err(io::Error::other("the store sends more than was asked for")),
             Ok(Some(Err(error))) => Err(error.into()),
             Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
-        let left = came.as_ref().map_or(0, |piece| left - piece.len() as u64);
-        Some((came, (bytes, left)))
+        let left = piece.as_ref().map_or(0, |piece| left - piece.len() as u64);
+        Some((piece, (bytes, left)))
     };
     Ok(Some(fused(stream::unfold((found.into_stream(), length), next))))
 }

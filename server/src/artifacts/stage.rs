@@ -1,4 +1,5 @@
-//! A blob while it arrives: a file that grows, and the hash of what is in it. Blocking: call it beside the runtime.
+//! A blob while it arrives: a growing file and the hash of its content. Blocking: call it outside the async runtime's
+//! threads.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,10 +12,10 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::secret::hex;
 
-/// So much may wait for the disk; what is written meanwhile is on it when the last piece comes.
-const UNSYNCED: u64 = 64 * 1024 * 1024;
+/// How much may be written before a sync is started, bytes: so that little is left to sync when the last piece arrives.
+const MAX_UNSYNCED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A growing file. It goes when it is dropped; what is kept has another name by then.
+/// A growing file. Dropping it removes the file, unless it was renamed into the store before.
 pub struct Stage {
     path: PathBuf,
     file: File,
@@ -30,7 +31,7 @@ impl std::fmt::Debug for Stage {
 }
 
 impl Stage {
-    /// Begins empty, in a file of its own.
+    /// Begins empty, in a new file.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&path)?;
         Ok(Self { path, file, hash: Context::new(&SHA256), len: 0, synced: 0 })
@@ -46,7 +47,7 @@ impl Stage {
         self.len == 0
     }
 
-    /// Where it lies, for those who read while it grows.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -56,30 +57,30 @@ impl Stage {
         self.file.write_all(piece)?;
         self.hash.update(piece);
         self.len += piece.len() as u64;
-        if self.len - self.synced >= UNSYNCED {
+        if self.len - self.synced >= MAX_UNSYNCED_BYTES {
             self.synced = self.len;
             start_sync(&self.file);
         }
         Ok(())
     }
 
-    /// What the bytes up to here hash to.
+    /// The hash of the bytes so far.
     pub fn sha256(&self) -> String {
         hex(self.hash.clone().finish().as_ref())
     }
 
-    /// Puts it on the disk.
+    /// Syncs the file to the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// A second look at the same file.
+    /// A second handle on the same file, for reading.
     pub(super) fn reader(&self) -> io::Result<File> {
         File::open(&self.path)
     }
 }
 
-/// Removes the files in `folder` whose names begin with `prefix`: of stages whose process is gone.
+/// Removes the files in `folder` whose names begin with `prefix`: stages of processes that are gone.
 pub(super) fn forget(folder: &Path, prefix: &str) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -104,7 +105,7 @@ impl Drop for Stage {
     }
 }
 
-/// Lets the disk begin while more arrives.
+/// Starts a sync while more bytes arrive.
 fn start_sync(file: &File) {
     let Ok(file) = file.try_clone() else { return };
     drop(tokio::task::spawn_blocking(move || {

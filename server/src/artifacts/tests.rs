@@ -1,12 +1,12 @@
-//! The room by itself: what arrives is what is read, and nothing ends early.
+//! The store by itself: what arrives is what is read, and nothing ends early.
 
 use futures_util::StreamExt as _;
 use protocol::{ArtifactId, TeamId, ViberId};
 
 use super::*;
 
-fn store(folder: &Path) -> Store {
-    let store = Store::new(Address::Folder(folder.join("artifacts")), folder);
+fn store(folder: &Path) -> BlobStore {
+    let store = BlobStore::new(StoreAddress::Folder(folder.join("artifacts")), folder);
     store.open().expect("a store");
     store
 }
@@ -53,8 +53,8 @@ async fn what_is_kept_is_read_in_any_range_and_taken_away() {
 async fn a_reader_follows_what_arrives_and_never_gets_the_end_of_what_is_wrong() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, content) = (store(folder.path()), bytes(200_000));
-    for (name, end) in [(1, End::Stored), (2, End::Mismatch)] {
-        let want = Want {
+    for (name, end) in [(1, TransitEnd::Stored), (2, TransitEnd::Mismatch)] {
+        let want = WantedBlob {
             team: TeamId::new(1),
             viber: ViberId::new(1),
             artifact: ArtifactId::new(name),
@@ -68,15 +68,15 @@ async fn a_reader_follows_what_arrives_and_never_gets_the_end_of_what_is_wrong()
         transit.write(0, &[content[..1].to_vec().into(), content[1..].to_vec().into()]).expect("written");
         transit.write(0, &[content.clone().into()]).expect_err("another upload went on");
         let mut got = Vec::new();
-        while got.len() < 200_000 - HELD as usize {
+        while got.len() < 200_000 - HELD_BACK_BYTES as usize {
             got.extend_from_slice(&reader.next().await.expect("more").expect("readable"));
         }
-        assert_eq!(got.len(), 200_000 - HELD as usize, "the end is held back");
+        assert_eq!(got.len(), 200_000 - HELD_BACK_BYTES as usize, "the end is held back");
         transit.end(end);
         store.transits.leave(&transit);
         assert!(store.transits.find(&want.artifact).is_none());
         match end {
-            End::Stored => {
+            TransitEnd::Stored => {
                 got.extend(all(reader).await.expect("the rest"));
                 assert_eq!(got, content);
             }

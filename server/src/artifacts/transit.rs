@@ -1,4 +1,4 @@
-//! Blobs on their way from a viber: who waits for which, and how far they are.
+//! Blobs on their way from a viber: which are expected, and how far each has arrived.
 
 use std::{
     collections::HashMap,
@@ -14,15 +14,15 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::{
     Stage,
-    read::{self, Bytestream, HELD},
+    read::{self, Bytestream, HELD_BACK_BYTES},
 };
 
-/// Requests that one viber is asked at once.
-const AT_ONCE: usize = 4;
+/// Requests that are sent to one viber at the same time.
+const MAX_REQUESTS_PER_VIBER: usize = 4;
 
-/// What is expected of whom.
+/// The blob that is expected, and the viber that sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct WantedBlob {
     pub team: TeamId,
     pub viber: ViberId,
     pub artifact: ArtifactId,
@@ -30,59 +30,59 @@ pub struct Want {
     pub sha256: String,
 }
 
-/// How far it is.
+/// How far a blob has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct TransitProgress {
     pub received: u64,
-    /// All of it is here; it is verified and kept, however long the store takes.
+    /// All of it has arrived and is being verified and stored, however long the store takes.
     pub keeping: bool,
-    pub end: Option<End>,
+    pub end: Option<TransitEnd>,
 }
 
-impl Progress {
-    /// Bytes that a reader may have of `size`.
+impl TransitProgress {
+    /// How many of `size` bytes may be read.
     pub fn readable(self, size: u64) -> u64 {
         match self.end {
-            Some(End::Stored | End::Passed) => size,
-            _ => self.received.min(size.saturating_sub(HELD)),
+            Some(TransitEnd::Stored | TransitEnd::Passed) => size,
+            _ => self.received.min(size.saturating_sub(HELD_BACK_BYTES)),
         }
     }
 }
 
-/// How it ended.
+/// How a transit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Verified, kept and written down.
+pub enum TransitEnd {
+    /// Verified, stored and recorded.
     Stored,
-    /// Verified, and not kept: the team's storage is full. Who reads it now has all of it.
+    /// Verified, but not stored because the team's storage is full. Current readers get all of it.
     Passed,
     /// The viber sent other bytes than it had announced.
     Mismatch,
-    /// The viber does not have it any more, or has something else there.
+    /// The viber does not have it any more, or has different content there.
     Gone,
-    /// The viber refuses to give it.
+    /// The viber refuses to send it.
     Refused,
     /// The viber is away, or sent nothing for too long.
     Stalled,
-    /// The store did not take it.
+    /// The store did not accept it.
     NotKept,
 }
 
 /// One blob on its way.
 #[derive(Debug)]
 pub struct Transit {
-    pub want: Want,
-    progress: watch::Sender<Progress>,
+    pub want: WantedBlob,
+    progress: watch::Sender<TransitProgress>,
     /// Held by the upload that writes.
     pub writer: Mutex<()>,
-    /// `None` when it is complete, or over.
+    /// `None` when it is complete or over.
     stage: Lock<Option<Stage>>,
     file: File,
 }
 
 impl Transit {
-    /// How far it is, from now on.
-    pub fn watch(&self) -> watch::Receiver<Progress> {
+    /// The progress from now on.
+    pub fn watch(&self) -> watch::Receiver<TransitProgress> {
         self.progress.subscribe()
     }
 
@@ -95,19 +95,19 @@ impl Transit {
         self.writer.try_lock().is_err()
     }
 
-    /// Appends what belongs at `at`. Blocking. Of two who write at once, one is refused.
+    /// Appends what belongs at offset `at`. Blocking. Of two uploads that write at the same time, one is refused.
     pub fn write(&self, at: u64, pieces: &[Bytes]) -> io::Result<()> {
         let mut stage = self.stage();
         let stage = stage.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         if stage.len() != at {
-            return Err(io::Error::other("another upload went on meanwhile"));
+            return Err(io::Error::other("another upload has gone on meanwhile"));
         }
         let done = pieces.iter().try_for_each(|piece| stage.write(piece));
         self.progress.send_modify(|progress| progress.received = stage.len());
         done
     }
 
-    /// What is complete, to be verified and kept; the first who asks has it.
+    /// Takes the complete stage, to be verified and stored; only the first caller gets it.
     pub fn take_stage(&self) -> Option<Stage> {
         let mut stage = self.stage();
         let whole = if stage.as_ref()?.len() == self.want.size { stage.take() } else { None };
@@ -115,7 +115,7 @@ impl Transit {
         whole
     }
 
-    /// Nothing more is taken.
+    /// Drops the stage: nothing more is accepted.
     pub fn drop_stage(&self) {
         drop(self.stage().take());
     }
@@ -124,8 +124,8 @@ impl Transit {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is over; the first end counts.
-    pub fn end(&self, end: End) {
+    /// Ends the transit; the first end counts.
+    pub fn end(&self, end: TransitEnd) {
         self.progress.send_if_modified(|progress| {
             let first = progress.end.is_none();
             progress.end = progress.end.or(Some(end));
@@ -133,13 +133,13 @@ impl Transit {
         });
     }
 
-    /// A range of it, while it arrives.
+    /// Reads a range of the blob while it arrives.
     pub fn read(self: &Arc<Self>, range: Range<u64>) -> io::Result<Bytestream> {
         Ok(read::growing(self.clone(), self.file.try_clone()?, range))
     }
 }
 
-/// All that are on their way, by artifact.
+/// All transits, by artifact.
 #[derive(Debug, Default)]
 pub struct Transits {
     all: Lock<HashMap<ArtifactId, Arc<Transit>>>,
@@ -147,21 +147,25 @@ pub struct Transits {
 }
 
 impl Transits {
-    /// The transit of `want`, and whether it is new: then the viber is to be asked.
-    pub fn join(&self, want: Want, stage: impl FnOnce() -> io::Result<Stage>) -> io::Result<(Arc<Transit>, bool)> {
+    /// The transit of `want`, and whether it is new: then the viber has to be asked.
+    pub fn join(
+        &self,
+        want: WantedBlob,
+        stage: impl FnOnce() -> io::Result<Stage>,
+    ) -> io::Result<(Arc<Transit>, bool)> {
         let mut all = self.all();
         if let Some(transit) = all.get(&want.artifact).filter(|transit| transit.want == want && !transit.is_over()) {
             return Ok((transit.clone(), false));
         }
         let stage = stage()?;
         let file = stage.reader()?;
-        let progress = watch::Sender::new(Progress::default());
+        let progress = watch::Sender::new(TransitProgress::default());
         let transit = Arc::new(Transit { want, progress, writer: Mutex::new(()), stage: Lock::new(Some(stage)), file });
         all.insert(transit.want.artifact.clone(), transit.clone());
         Ok((transit, true))
     }
 
-    /// What is expected under this name.
+    /// The transit of an artifact.
     pub fn find(&self, artifact: &ArtifactId) -> Option<Arc<Transit>> {
         self.all().get(artifact).cloned()
     }
@@ -174,13 +178,13 @@ impl Transits {
         }
     }
 
-    /// A viber answers only so many requests at once: whoever asks it for something takes a turn.
+    /// The semaphore that limits a viber's concurrent requests: take a permit before asking it for something.
     pub fn turn(&self, viber: &ViberId) -> Arc<Semaphore> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| turn.strong_count() > 0);
         let slot = turns.entry(viber.clone()).or_default();
         slot.upgrade().unwrap_or_else(|| {
-            let turn = Arc::new(Semaphore::new(AT_ONCE));
+            let turn = Arc::new(Semaphore::new(MAX_REQUESTS_PER_VIBER));
             *slot = Arc::downgrade(&turn);
             turn
         })

@@ -1,4 +1,5 @@
-//! `{data}/config.yaml`: the lowest layer above the defaults. An unknown key is an error that names it.
+//! `{data}/config.yaml`: overrides the defaults, and is overridden by everything else. An unknown key is an error that names
+//! the key.
 
 use std::{
     net::SocketAddr,
@@ -7,13 +8,13 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Failure, LogForm};
+use super::{CliError, LogForm};
 use crate::config::Cidr;
 
-/// What the file may say; the names are those of the flags.
+/// The content of the file; its keys are named like the flags.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct File {
+pub struct ConfigFile {
     pub listen: Option<SocketAddr>,
     pub database_url: Option<String>,
     pub public_url: Option<String>,
@@ -29,18 +30,18 @@ pub struct File {
     pub log: Option<LogForm>,
 }
 
-/// Reads it; an absent file says nothing.
-pub fn read(data: &Path) -> Result<File, Failure> {
+/// Reads the file; an absent file sets nothing.
+pub fn read(data: &Path) -> Result<ConfigFile, CliError> {
     let path = data.join("config.yaml");
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(File::default()),
-        Err(error) => return Err(Failure::Config(format!("{}: {error}", path.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ConfigFile::default()),
+        Err(error) => return Err(CliError::Config(format!("{}: {error}", path.display()))),
     };
     if text.trim().is_empty() {
-        return Ok(File::default());
+        return Ok(ConfigFile::default());
     }
-    serde_saphyr::from_str(&text).map_err(|error| Failure::Config(format!("{}: {error}", path.display())))
+    serde_saphyr::from_str(&text).map_err(|error| CliError::Config(format!("{}: {error}", path.display())))
 }
 
 fn ranges<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Cidr>, D::Error> {

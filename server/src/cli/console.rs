@@ -5,9 +5,9 @@ use std::io::{IsTerminal as _, Write as _};
 use protocol::text::{is_printable, printable};
 use tracing_subscriber::EnvFilter;
 
-use super::{Failure, LogForm};
+use super::{CliError, LogForm};
 
-/// Prints a line of the result. A reader that went away ends the output, not the verb.
+/// Prints a line of the result. A reader that goes away ends the output, not the command.
 pub fn say(line: impl std::fmt::Display) {
     writeln!(std::io::stdout(), "{}", printable(&line.to_string())).ok();
 }
@@ -17,18 +17,18 @@ pub fn remark(line: impl std::fmt::Display) {
     writeln!(std::io::stderr(), "{}", printable(&line.to_string())).ok();
 }
 
-/// Says why a verb failed.
-pub fn complain(failure: &Failure) {
-    remark(format_args!("viber-board: {failure}"));
+/// Says why a command failed.
+pub fn complain(error: &CliError) {
+    remark(format_args!("viber-board: {error}"));
 }
 
-/// Standard error, to which a log line brings no control characters: what forms a line escapes most of them, but not those
-/// above ASCII, which a terminal may obey as well. Coloured lines are left alone: in those, all fields are escaped.
-struct Tame {
+/// Standard error without control characters in log lines: the formatter escapes most of them, but not those above ASCII,
+/// which a terminal may obey as well. Coloured lines are left alone: in those, all fields are escaped.
+struct PrintableStderr {
     coloured: bool,
 }
 
-impl std::io::Write for Tame {
+impl std::io::Write for PrintableStderr {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let mut out = std::io::stderr().lock();
         if self.coloured || is_printable(bytes) {
@@ -43,14 +43,16 @@ impl std::io::Write for Tame {
     }
 }
 
-/// Sends log lines to stderr. `RUST_LOG` narrows them; `serve` tells more than the other verbs.
+/// Sends log lines to stderr. `RUST_LOG` filters them; `serve` logs more than the other commands.
 pub fn log(form: LogForm, serving: bool) {
-    let usual = if serving { "info,sqlx=warn,hyper=warn,h2=warn" } else { "warn" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
+    let default = if serving { "info,sqlx=warn,hyper=warn,h2=warn" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let coloured = form == LogForm::Text && std::io::stderr().is_terminal();
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(coloured).with_writer(move || Tame { coloured });
-    // A test process may have one already.
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(coloured)
+        .with_writer(move || PrintableStderr { coloured });
+    // A test process may have a subscriber already.
     match form {
         LogForm::Text => lines.with_target(false).try_init().ok(),
         LogForm::Json => lines.json().flatten_event(true).with_current_span(true).try_init().ok(),

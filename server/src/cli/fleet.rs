@@ -1,11 +1,11 @@
-//! Verbs about vibers and the tokens that let them join.
+//! Commands about vibers and the tokens that let them join.
 
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 
 use super::{
-    Failure,
+    CliError,
     console::{remark, say},
     open,
     people::find_team,
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     actions,
     config::Config,
-    db,
+    db::{self, DbError},
     domain::{By, Team, Viber},
     secret,
     state::Board,
@@ -21,26 +21,26 @@ use crate::{
 
 /// `join-token`.
 #[derive(Debug, Args)]
-pub struct JoinToken {
+pub struct JoinTokenArgs {
     /// The team's slug
     #[arg(long, value_name = "SLUG")]
     team: String,
-    /// Labels of the machine that joins
+    /// Labels for the machine that joins
     #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Take back this token, which was not used yet
+    /// Revoke this unused token instead
     #[arg(long, value_name = "TOKEN", conflicts_with = "labels")]
     revoke: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum ViberVerb {
+pub enum ViberCommand {
     /// Show a team's vibers
     List {
         #[arg(long, value_name = "SLUG")]
         team: String,
     },
-    /// Take a viber's credential away, by name or id
+    /// Revoke a viber's credential, by name or id
     Revoke {
         #[arg(long, value_name = "SLUG")]
         team: String,
@@ -56,14 +56,14 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Prints a fresh token once, or takes one back.
-pub async fn join_token(config: &Config, flags: JoinToken) -> Result<(), Failure> {
+/// Prints a new token once, or revokes one.
+pub async fn join_token(config: &Config, flags: JoinTokenArgs) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let team = find_team(&board, &flags.team).await?;
     if let Some(token) = flags.revoke {
         let hash = secret::hash(token.trim());
         let found = db::join_tokens::by_hash(&mut board.db.reader_of(&team.id).await?, &hash).await?;
-        let found = found.ok_or_else(|| Failure::Failed("the team has no such join token".into()))?;
+        let found = found.ok_or_else(|| CliError::Failed("the team has no such join token".into()))?;
         actions::vibers::revoke_join_token(&board, &team.id, &By::console(), &found).await?;
         open::close(&board).await;
         return Ok(());
@@ -77,16 +77,16 @@ pub async fn join_token(config: &Config, flags: JoinToken) -> Result<(), Failure
 }
 
 /// `viber …`.
-pub async fn viber(config: &Config, verb: ViberVerb) -> Result<(), Failure> {
+pub async fn viber(config: &Config, command: ViberCommand) -> Result<(), CliError> {
     let board = open::board(config).await?;
-    match verb {
-        ViberVerb::List { team } => {
+    match command {
+        ViberCommand::List { team } => {
             let team = find_team(&board, &team).await?;
             for Viber { id, name, contact, version, platform, running, .. } in vibers(&board, &team).await? {
                 say(format_args!("{id}\t{}\t{running} running\t{version}\t{platform}\t{name}", contact.state));
             }
         }
-        ViberVerb::Revoke { team, viber, name } => {
+        ViberCommand::Revoke { team, viber, name } => {
             let team = find_team(&board, &team).await?;
             let wanted = viber.or(name).unwrap_or_default();
             let all = vibers(&board, &team).await?;
@@ -94,15 +94,15 @@ pub async fn viber(config: &Config, verb: ViberVerb) -> Result<(), Failure> {
                 all.iter().filter(|viber| viber.name == wanted || viber.id.as_str() == wanted).collect();
             let [viber] = found.as_slice() else {
                 let why = if found.is_empty() { "the team has no viber" } else { "several vibers are called" };
-                return Err(Failure::Failed(format!("{why} {wanted:?}")));
+                return Err(CliError::Failed(format!("{why} {wanted:?}")));
             };
-            actions::vibers::revoke(&board, &team.id, &By::console(), &viber.id).await?;
+            actions::ending::revoke_viber(&board, &team.id, &By::console(), &viber.id).await?;
         }
     }
     open::close(&board).await;
     Ok(())
 }
 
-async fn vibers(board: &Board, team: &Team) -> Result<Vec<Viber>, db::Error> {
+async fn vibers(board: &Board, team: &Team) -> Result<Vec<Viber>, DbError> {
     db::vibers::list(&mut board.db.reader_of(&team.id).await?, None, 10_000).await
 }

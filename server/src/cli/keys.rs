@@ -1,15 +1,15 @@
-//! Verbs about keys: exchanging them while the Board serves, and what to do after a break-in.
+//! Commands about keys: replacing them while the Board serves, and what to do after a break-in.
 
 use std::{path::Path, time::Duration};
 
 use clap::Subcommand;
 
 use super::{
-    Failure,
+    CliError,
     console::{remark, say},
     open,
     people::find_team,
-    serving::{self, RunningBoard},
+    serve_lock::{self, RunningBoard},
 };
 use crate::{
     actions::{self, revoke_all::AccessCounts},
@@ -19,25 +19,25 @@ use crate::{
     guard::{Keys, audit_files::AuditFolder, keys::BadKey},
 };
 
-/// A running Board that does not sign with the new key after this time is not waited for any longer.
+/// How long to wait for a running Board to sign with the new key.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often its mark is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the running Board's lock file is read meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Subcommand)]
-pub enum KeysVerb {
-    /// Sign with a new key from now on; what the old ones signed counts for its rest
+pub enum KeysCommand {
+    /// Sign with a new key from now on; cookies signed with older keys stay valid until they expire
     Rotate {
-        /// Exchange the key that seals the audit instead
+        /// Replace the key that seals the audit instead
         #[arg(long)]
         audit: bool,
     },
-    /// After a break-in: sign everybody out and take back every token and invitation
+    /// After a break-in: sign everybody out and revoke every token and invitation
     RevokeAll {
-        /// Of one team; without it, of the whole Board
+        /// Only of this team; without it, of the whole Board
         #[arg(long, value_name = "SLUG")]
         team: Option<String>,
-        /// The vibers' credentials too: every machine has to join again, its tasks are lost
+        /// The vibers' credentials too: every machine has to join again, and its tasks are lost
         #[arg(long)]
         vibers: bool,
         /// Do it; without this, only say what would be taken back
@@ -47,28 +47,28 @@ pub enum KeysVerb {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum AuditVerb {
-    /// Take the audit as it is, when you know why doctor complains about its head; writes that into it
+pub enum AuditCommand {
+    /// Accept the audit as it is, when you know why doctor complains about its head; this is recorded in it
     Accept {
-        /// Why, for those who read the audit later
+        /// The reason, for those who read the audit later
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
 }
 
 /// `keys …`.
-pub async fn keys(config: &Config, verb: KeysVerb) -> Result<(), Failure> {
+pub async fn keys(config: &Config, command: KeysCommand) -> Result<(), CliError> {
     open::data_folder(&config.data)?;
-    match verb {
-        KeysVerb::Rotate { audit: false } => rotate(config).await,
-        KeysVerb::Rotate { audit: true } => rotate_audit(config),
-        KeysVerb::RevokeAll { team, vibers, yes } => revoke_all(config, team, vibers, yes).await,
+    match command {
+        KeysCommand::Rotate { audit: false } => rotate(config).await,
+        KeysCommand::Rotate { audit: true } => rotate_audit(config),
+        KeysCommand::RevokeAll { team, vibers, yes } => revoke_all(config, team, vibers, yes).await,
     }
 }
 
 /// `audit …`.
-pub async fn audit(config: &Config, verb: AuditVerb) -> Result<(), Failure> {
-    let AuditVerb::Accept { reason } = verb;
+pub async fn audit(config: &Config, command: AuditCommand) -> Result<(), CliError> {
+    let AuditCommand::Accept { reason } = command;
     let board = open::board(config).await?;
     let accepted = actions::audit::accept(&board, "audit.accept", &reason).await;
     open::close(&board).await;
@@ -76,18 +76,18 @@ pub async fn audit(config: &Config, verb: AuditVerb) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn rotate(config: &Config) -> Result<(), Failure> {
-    let running = serving::running(&config.data);
+async fn rotate(config: &Config) -> Result<(), CliError> {
+    let running = serve_lock::running(&config.data);
     refuse_outside(config, running.as_ref())?;
     let now = Clock::System.now().0;
     let keys = Keys::rotate(&config.data.join("keys"), now).map_err(bad)?;
     let kid = keys.signing().kid.as_str();
-    say(format_args!("signing with {kid}; {} older keys go on verifying for their rest", keys.resting(now)));
+    say(format_args!("signing with {kid}; {} older keys still verify what they signed", keys.retired(now)));
     tell(&config.data, running, kid).await
 }
 
-/// A key that others gave is exchanged by them.
-fn refuse_outside(config: &Config, running: Option<&RunningBoard>) -> Result<(), Failure> {
+/// Refuses to rotate a key that the administrator provided: they replace it themselves.
+fn refuse_outside(config: &Config, running: Option<&RunningBoard>) -> Result<(), CliError> {
     if config.signing_key_file.is_none() && !running.is_some_and(|board| board.outside) {
         return Ok(());
     }
@@ -95,53 +95,53 @@ fn refuse_outside(config: &Config, running: Option<&RunningBoard>) -> Result<(),
         .signing_key_file
         .as_ref()
         .map_or("the file that --signing-key-file names".into(), |file| file.display().to_string());
-    let whom = running.map_or("the Board".into(), |board| format!("process {}", board.pid));
-    Err(Failure::Failed(format!(
+    let process = running.map_or("the Board".into(), |board| format!("process {}", board.pid));
+    Err(CliError::Failed(format!(
         "the signing key comes from {file}: put the new key there, keep the old one on the line below for 31 days, and \
-         send {whom} a SIGHUP"
+         send {process} a SIGHUP"
     )))
 }
 
 /// Has a running Board read its keys again, and waits until it signs with the new one.
-async fn tell(data: &Path, running: Option<RunningBoard>, kid: &str) -> Result<(), Failure> {
+async fn tell(data: &Path, running: Option<RunningBoard>, kid: &str) -> Result<(), CliError> {
     let Some(board) = running else {
         remark("no Board serves from this folder: the next one that does signs with it");
         return Ok(());
     };
     if !board.reload(data) {
-        return Err(Failure::Failed(format!(
+        return Err(CliError::Failed(format!(
             "the Board that serves from this folder could not be told: send its process ({}) a SIGHUP",
             board.pid
         )));
     }
     let signs = async {
-        while serving::running(data).is_some_and(|board| board.kid != kid) {
-            tokio::time::sleep(LOOK).await;
+        while serve_lock::running(data).is_some_and(|board| board.kid != kid) {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     if tokio::time::timeout(RELOAD_TIMEOUT, signs).await.is_err() {
-        return Err(Failure::Failed("the Board was told, and does not sign with the new key yet: see its log".into()));
+        return Err(CliError::Failed("the Board was told, and does not sign with the new key yet: see its log".into()));
     }
     say("the Board that serves signs with it now");
     Ok(())
 }
 
-fn rotate_audit(config: &Config) -> Result<(), Failure> {
+fn rotate_audit(config: &Config) -> Result<(), CliError> {
     let folder = AuditFolder::of(&config.data);
     let now = Clock::System.now().0;
-    // The first one is made with what belongs to it.
+    // The first key is made together with its marker file.
     folder.keys_or_first(now).map_err(bad)?;
     let keys = folder.rotate(now).map_err(bad)?;
     say(format_args!("sealing the audit with {}; older keys stay, to check older rows", keys.sealing()));
-    if let Some(board) = serving::running(&config.data)
+    if let Some(board) = serve_lock::running(&config.data)
         && !board.reload(&config.data)
     {
-        return Err(Failure::Failed(format!("send the Board that serves (process {}) a SIGHUP", board.pid)));
+        return Err(CliError::Failed(format!("send the Board that serves (process {}) a SIGHUP", board.pid)));
     }
     Ok(())
 }
 
-async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bool) -> Result<(), Failure> {
+async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bool) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let team = match &slug {
         Some(slug) => Some(find_team(&board, slug).await?),
@@ -152,11 +152,11 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
         open::close(&board).await;
         say("This would take back:");
         table(there, vibers, team.is_none());
-        return Err(Failure::Usage("nothing was taken back: --yes does it".into()));
+        return Err(CliError::Usage("nothing was taken back: --yes does it".into()));
     }
-    let running = serving::running(&config.data);
+    let running = serve_lock::running(&config.data);
     let outside = refuse_outside(config, running.as_ref()).err();
-    // Of the whole Board: first nothing that was signed counts any more, then nothing that was given out.
+    // For the whole Board: first everything that was signed becomes invalid, then everything that was handed out.
     let fresh = match team.is_none() && outside.is_none() {
         true => Some(Keys::start_over(&config.data.join("keys"), Clock::System.now().0).map_err(bad)?),
         false => None,
@@ -171,7 +171,7 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
         say(format_args!("Cookies are signed with a new key, {}; the old keys are gone.", keys.signing().kid));
         tell(&config.data, running, &keys.signing().kid).await?;
     } else if let Some(board) = running {
-        // Nobody has to wait for what was read two seconds ago.
+        // The running Board drops what it read up to two seconds ago.
         board.reload(&config.data);
     }
     match outside.filter(|_| team.is_none()) {
@@ -197,6 +197,6 @@ fn table(counts: AccessCounts, vibers: bool, whole: bool) {
     say("Passwords stay: viber-board operator password sets a new one.");
 }
 
-fn bad(bad: BadKey) -> Failure {
-    Failure::Failed(bad.to_string())
+fn bad(bad: BadKey) -> CliError {
+    CliError::Failed(bad.to_string())
 }

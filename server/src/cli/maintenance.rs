@@ -1,4 +1,4 @@
-//! Verbs that look after the data: bringing the schema up to date, backups, and putting one back.
+//! Commands that look after the data: schema updates, backups, restores and checks.
 
 mod archive;
 mod audit;
@@ -12,15 +12,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Failure, console::say, open};
+use super::{CliError, console::say, open};
 use crate::{config::Config, db};
 
-pub use backup::{Backup, backup};
+pub use backup::{BackupArgs, backup};
 pub use doctor::doctor;
-pub use restore::{Restore, restore};
+pub use restore::{RestoreArgs, restore};
 
 /// `migrate`.
-pub async fn migrate(config: &Config) -> Result<(), Failure> {
+pub async fn migrate(config: &Config) -> Result<(), CliError> {
     open::data_folder(&config.data)?;
     let (db, owner) = open::owned_database(config, "migrate").await?;
     say(format_args!("schema version {}", db::newest()));
@@ -33,14 +33,14 @@ fn is_sqlite(config: &Config) -> bool {
     config.database_url.starts_with("sqlite:")
 }
 
-fn sqlite_file(config: &Config) -> Result<PathBuf, Failure> {
+fn sqlite_file(config: &Config) -> Result<PathBuf, CliError> {
     let file = db::sqlite_file(&config.database_url)?;
-    file.ok_or_else(|| Failure::Config("--database-url names no file".into()))
+    file.ok_or_else(|| CliError::Config("--database-url names no file".into()))
 }
 
-fn closed_file(path: &Path) -> Result<(), Failure> {
+fn closed_file(path: &Path) -> Result<(), CliError> {
     let open = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
-    open.map(drop).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+    open.map(drop).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))
 }
 
 fn beside(path: &Path, word: &str) -> PathBuf {
@@ -53,14 +53,14 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn remove(path: &Path) -> Result<(), Failure> {
+fn remove(path: &Path) -> Result<(), CliError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
 }
 
-/// A draft with what SQLite may have put beside it.
-fn remove_all(draft: &Path) -> Result<(), Failure> {
+/// Removes a draft and the files that SQLite may have put beside it.
+fn remove_all(draft: &Path) -> Result<(), CliError> {
     ["", "-wal", "-shm", "-journal"].iter().try_for_each(|suffix| remove(&suffixed(draft, suffix)))
 }

@@ -1,4 +1,4 @@
-//! Opening what a verb works on: data folder, keys, database.
+//! Opens what a command works on: data folder, keys, database.
 
 use std::{
     fs,
@@ -7,59 +7,59 @@ use std::{
     time::Duration,
 };
 
-use super::{Failure, console::remark};
+use super::{CliError, console::remark};
 use crate::{
     actions,
-    artifacts::{Address, Store},
+    artifacts::{BlobStore, StoreAddress},
     clock::Clock,
     config::Config,
-    db::{self, Db, Ownership, TakeError},
+    db::{self, Db, DbError, Ownership, OwnershipError},
     guard::{Keys, audit_files::AuditFolder},
     state::Board,
 };
 
-/// Makes the data folder, closed to others.
-pub fn data_folder(data: &Path) -> Result<(), Failure> {
-    let wrong = |error: std::io::Error| Failure::Config(format!("--data {}: {error}", data.display()));
+/// Makes the data folder, and closes it to other users.
+pub fn data_folder(data: &Path) -> Result<(), CliError> {
+    let wrong = |error: std::io::Error| CliError::Config(format!("--data {}: {error}", data.display()));
     if !data.exists() {
         return fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(wrong);
     }
     let mode = fs::metadata(data).map_err(wrong)?.permissions().mode();
     if mode & 0o077 != 0 {
-        // Ours to close: it holds keys. A folder of somebody else's says so itself.
+        // It holds keys. When the folder belongs to another user, this fails with that error.
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
     }
     Ok(())
 }
 
 /// The keys that sign: a configured file's, or the Board's own.
-pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, Failure> {
+pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, CliError> {
     let keys = match &config.signing_key_file {
         Some(file) => Keys::from_file(file),
         None => Keys::kept(&config.data.join("keys"), clock.now().0),
     };
     keys.map_err(|bad| {
         let setting = if config.signing_key_file.is_some() { "--signing-key-file: " } else { "" };
-        Failure::Config(format!("{setting}{bad}"))
+        CliError::Config(format!("{setting}{bad}"))
     })
 }
 
-/// The audit's keys, where every change of the database finds them.
-pub fn audit_keys(config: &Config, db: &Db, clock: &Clock) -> Result<(), Failure> {
+/// Gives the audit's keys to the database, for every change to seal its rows with.
+pub fn audit_keys(config: &Config, db: &Db, clock: &Clock) -> Result<(), CliError> {
     let keys = AuditFolder::of(&config.data).keys_or_first(clock.now().0);
-    db.audit_chain().use_keys(keys.map_err(|bad| Failure::Config(bad.to_string()))?);
+    db.audit_chain().use_keys(keys.map_err(|bad| CliError::Config(bad.to_string()))?);
     Ok(())
 }
 
-/// A look at a database before it is served may take so long: a restarted Board is to be ready within two seconds.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long the check of a database before it is served may take: a restarted Board has to be ready within two seconds.
+const DAMAGE_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The database for this command alone: whole, its schema brought up to date, nobody else's. Refused untouched when it is
-/// damaged, and when somebody else has it.
-pub async fn owned_database(config: &Config, verb: &str) -> Result<(Db, Ownership), Failure> {
-    let mut owner = own(config, verb).await?;
-    if let Some(wrong) = db::damage(&config.database_url, LOOK).await.map_err(unreachable)? {
-        return Err(Failure::Failed(format!(
+/// The database for this command alone: sound, with its schema brought up to date, and owned by nobody else. Refused
+/// untouched when it is damaged or in use.
+pub async fn owned_database(config: &Config, command: &str) -> Result<(Db, Ownership), CliError> {
+    let mut owner = own(config, command).await?;
+    if let Some(wrong) = db::damage(&config.database_url, DAMAGE_CHECK_TIMEOUT).await.map_err(unreachable)? {
+        return Err(CliError::Failed(format!(
             "the database is damaged: {wrong}. Nothing was written to it. Restore a backup (viber-board restore PATH --replace)"
         )));
     }
@@ -69,74 +69,76 @@ pub async fn owned_database(config: &Config, verb: &str) -> Result<(Db, Ownershi
     Ok((db.behind(&owner), owner))
 }
 
-/// Takes the database for `verb`, or says who has it.
-pub async fn own(config: &Config, verb: &str) -> Result<Ownership, Failure> {
-    Ownership::take(&config.database_url, verb).await.map_err(|error| match error {
-        TakeError::Owned(who) => Failure::Config(format!("the database is in use: {who}. One Board serves a database")),
-        TakeError::Failed(error) => unreachable(error),
-        TakeError::OtherNames(words) => Failure::Config(words),
+/// Takes ownership of the database for `command`, or says who has it.
+pub async fn own(config: &Config, command: &str) -> Result<Ownership, CliError> {
+    Ownership::take(&config.database_url, command).await.map_err(|error| match error {
+        OwnershipError::Owned(who) => {
+            CliError::Config(format!("the database is in use: {who}. One Board serves a database"))
+        }
+        OwnershipError::Failed(error) => unreachable(error),
+        OwnershipError::OtherNames(words) => CliError::Config(words),
     })
 }
 
 /// Refuses a database that could be opened under two names at once.
-pub fn one_name(config: &Config) -> Result<(), Failure> {
+pub fn one_name(config: &Config) -> Result<(), CliError> {
     Ownership::other_names(&config.database_url)
         .map_err(unreachable)?
-        .map_or(Ok(()), |words| Err(Failure::Config(words)))
+        .map_or(Ok(()), |words| Err(CliError::Config(words)))
 }
 
-/// The database as a command finds it that does small things beside a Board. Only a database that nobody has is brought
-/// up to date.
-pub async fn database(config: &Config) -> Result<Db, Failure> {
+/// The database for a command that does small things beside a running Board. Its schema is brought up to date only when
+/// nobody owns it.
+pub async fn database(config: &Config) -> Result<Db, CliError> {
     one_name(config)?;
     let found = schema(config).await?;
     if found == db::newest() {
         return Db::open(&config.database_url).await.map_err(unreachable);
     }
     let owner = Ownership::take(&config.database_url, "schema update").await.map_err(|error| match error {
-        TakeError::Owned(who) => Failure::Config(format!(
+        OwnershipError::Owned(who) => CliError::Config(format!(
             "the database has schema version {found}, and the Board that has it would not know {}: {who}. \
              Stop it and start this version first",
             db::newest()
         )),
-        TakeError::Failed(error) => unreachable(error),
-        TakeError::OtherNames(words) => Failure::Config(words),
+        OwnershipError::Failed(error) => unreachable(error),
+        OwnershipError::OtherNames(words) => CliError::Config(words),
     })?;
     let db = Db::open(&config.database_url).await.map_err(unreachable);
     owner.release().await;
     db
 }
 
-/// The database's schema version; one that is newer than this binary is a matter of configuration.
-async fn schema(config: &Config) -> Result<i64, Failure> {
+/// The database's schema version; one that is newer than this binary is a configuration error.
+async fn schema(config: &Config) -> Result<i64, CliError> {
     let db = Db::connect(&config.database_url).await.map_err(unreachable)?;
     let found = db::version(&db).await.map_err(unreachable);
     db.close().await;
     let (found, newest) = (found?, db::newest());
     if found > newest {
         let advice = "use the newer viber-board, or restore a backup";
-        return Err(Failure::Config(format!(
+        return Err(CliError::Config(format!(
             "the database has schema version {found}, this binary knows only {newest}: {advice}"
         )));
     }
     Ok(found)
 }
 
-fn unreachable(error: db::Error) -> Failure {
-    Failure::Failed(format!("the database cannot be opened: {error}"))
+fn unreachable(error: DbError) -> CliError {
+    CliError::Failed(format!("the database cannot be opened: {error}"))
 }
 
-/// The store of blobs. Nothing that arrives there at this moment is disturbed.
-pub fn store(config: &Config) -> Result<Store, Failure> {
+/// The blob store. Blobs that are arriving at this moment are not disturbed.
+pub fn store(config: &Config) -> Result<BlobStore, CliError> {
     let address = match &config.artifacts {
-        Some(url) => Address::parse(url).map_err(|bad| Failure::Config(format!("--artifacts {bad}")))?,
-        None => Address::beside(&config.data),
+        Some(url) => StoreAddress::parse(url).map_err(|bad| CliError::Config(format!("--artifacts {bad}")))?,
+        None => StoreAddress::beside(&config.data),
     };
-    Ok(Store::new(address, &config.data))
+    Ok(BlobStore::new(address, &config.data))
 }
 
-/// A Board for a verb of the console: nothing of it runs.
-pub async fn board(config: &Config) -> Result<Board, Failure> {
+/// A Board for a console command: none of its tasks run.
+pub async fn board(config: &Config) -> Result<Board, CliError> {
     data_folder(&config.data)?;
     let clock = Clock::System;
     let keys = keys(config, &clock)?;
@@ -147,12 +149,12 @@ pub async fn board(config: &Config) -> Result<Board, Failure> {
     Ok(board)
 }
 
-/// Ends a verb: what it added to the audit is known to its heads, and the database is closed.
+/// Ends a command: updates the audit's heads with what it added, and closes the database.
 pub async fn close(board: &Board) {
     let followed = actions::audit::follow(board).await;
     board.db.close().await;
     if let Err(error) = followed {
-        // The verb did what it was told; a Board finds the rows when it starts.
+        // The command itself succeeded; a Board finds the rows when it starts.
         remark(format_args!("viber-board: the head of the audit could not be written: {error}"));
     }
 }

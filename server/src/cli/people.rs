@@ -1,22 +1,22 @@
-//! Verbs about accounts, teams and tokens. They work while `serve` runs: both speak to the same database, and a running
-//! Board reads credentials anew every two seconds.
+//! Commands about accounts, teams and tokens. They work while `serve` runs: both use the same database, and a running Board
+//! reads credentials again every two seconds.
 
 use std::io::{BufRead as _, IsTerminal as _};
 
 use clap::{Args, Subcommand};
 
 use super::{
-    Failure,
+    CliError,
     console::{remark, say},
-    open, serving,
+    open, serve_lock,
 };
 use crate::{
     actions::{
         self,
-        members::{Addition, Maker},
+        members::{NewMember, Requester},
     },
     config::Config,
-    db,
+    db::{self, DbError},
     domain::{By, Operator, Role, Team, Token},
     secret::Secret,
     state::Board,
@@ -24,18 +24,18 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-pub enum OperatorVerb {
-    /// Make an account and put it into a team; an account that exists is only put into the team
+pub enum OperatorCommand {
+    /// Create an account and add it to a team; an existing account is only added to the team
     Add {
         #[command(flatten)]
         member: MemberArgs,
         /// Role in the team
         #[arg(long)]
         role: Role,
-        /// The person's name; the part before the @ when absent
+        /// The person's name [default: the part of the address before the @]
         #[arg(long)]
         name: Option<String>,
-        /// Read the password from one line of stdin; without it one is made and printed
+        /// Read the password from one line of stdin; without this, one is generated and printed
         #[arg(long)]
         password_stdin: bool,
     },
@@ -51,15 +51,15 @@ pub enum OperatorVerb {
         #[arg(long)]
         role: Role,
     },
-    /// Take a member out of a team
+    /// Remove a member from a team
     Remove(MemberArgs),
-    /// Shut an account everywhere, or open it again
+    /// Disable an account in all teams, or enable it again
     Disable {
         #[arg(long, value_name = "SLUG")]
         team: Option<String>,
         #[arg(long)]
         email: String,
-        /// Open it again
+        /// Enable it again
         #[arg(long)]
         enable: bool,
     },
@@ -69,13 +69,13 @@ pub enum OperatorVerb {
         team: Option<String>,
         #[arg(long)]
         email: String,
-        /// Read the password from one line of stdin; without it one is made and printed
+        /// Read the password from one line of stdin; without this, one is generated and printed
         #[arg(long)]
         password_stdin: bool,
     },
 }
 
-/// Who, in which team.
+/// A person in a team.
 #[derive(Debug, Args)]
 pub struct MemberArgs {
     /// The team's slug
@@ -86,24 +86,24 @@ pub struct MemberArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum TeamVerb {
-    /// Make a team
+pub enum TeamCommand {
+    /// Create a team
     Add {
         #[command(flatten)]
         team: TeamArgs,
-        /// Its name; the slug when absent
+        /// Its name [default: the slug]
         #[arg(long)]
         name: Option<String>,
     },
     /// Show all teams
     List,
-    /// Show what a team keeps here and how much it may, or change that
+    /// Show how much a team stores and may store, or change the limit
     Quota(super::quota::QuotaArgs),
-    /// Shut a team: its work is stopped, nobody and no viber gets in
+    /// Suspend a team: its work is stopped, and nobody and no viber gets in
     Suspend {
         #[command(flatten)]
         team: TeamArgs,
-        /// Open it again
+        /// Resume it
         #[arg(long)]
         resume: bool,
     },
@@ -111,7 +111,7 @@ pub enum TeamVerb {
     Delete {
         #[command(flatten)]
         team: TeamArgs,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -134,8 +134,8 @@ impl TeamArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum TokenVerb {
-    /// Make an API token and print it once
+pub enum TokenCommand {
+    /// Create an API token and print it once
     Add {
         #[arg(long, value_name = "SLUG")]
         team: String,
@@ -159,36 +159,33 @@ pub enum TokenVerb {
 }
 
 /// `setup-link`.
-pub async fn setup_link(config: &Config) -> Result<(), Failure> {
+pub async fn setup_link(config: &Config) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let code = actions::setup::new_code(&board).await?;
-    let url = serving::address(&config.data).unwrap_or_else(|| config.base_url());
+    let url = serve_lock::address(&config.data).unwrap_or_else(|| config.base_url());
     say(format_args!("{url}{}", links::setup(code.reveal())));
     open::close(&board).await;
     Ok(())
 }
 
 /// `operator …`.
-pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure> {
+pub async fn operator(config: &Config, command: OperatorCommand) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let by = By::console();
-    let owner = Maker { by: &by, role: Role::Owner };
-    match verb {
-        OperatorVerb::Add { member, role, name, password_stdin } => {
-            let typed = if password_stdin { Some(read_line()?) } else { None };
-            let made = if typed.is_none() { Some(Secret::new("")) } else { None };
-            let password =
-                typed.or_else(|| made.as_ref().map(|made| made.reveal()[..20].to_owned())).unwrap_or_default();
+    let owner = Requester { by: &by, role: Role::Owner };
+    match command {
+        OperatorCommand::Add { member, role, name, password_stdin } => {
+            let password = if password_stdin { read_line()? } else { generated_password() };
             let name = name.unwrap_or_else(|| member.email.split('@').next().unwrap_or_default().to_owned());
             let shown = password.clone();
-            let addition = Addition { team: member.team, email: member.email, name, role, password };
+            let addition = NewMember { team: member.team, email: member.email, name, role, password };
             let added = actions::members::add(&board, &by, addition).await?;
             say(format_args!("{} is {role} in {}", added.operator.email, added.team.slug));
-            if made.is_some() && added.is_new {
+            if !password_stdin && added.is_new {
                 say(format_args!("password: {shown}"));
             }
         }
-        OperatorVerb::List { team } => {
+        OperatorCommand::List { team } => {
             let team = find_team(&board, &team).await?;
             let members = db::members::list(&mut board.db.reader_of(&team.id).await?).await?;
             for member in members {
@@ -197,22 +194,21 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
                 say(format_args!("{email}\t{}\t{name}{state}", member.role));
             }
         }
-        OperatorVerb::Role { member, role } => {
+        OperatorCommand::Role { member, role } => {
             let (team, who) = find_member(&board, &member.team, &member.email).await?;
             actions::members::set_role(&board, &team.id, owner, &who.id, role).await?;
         }
-        OperatorVerb::Remove(member) => {
+        OperatorCommand::Remove(member) => {
             let (team, who) = find_member(&board, &member.team, &member.email).await?;
             actions::members::remove(&board, &team.id, owner, &who.id).await?;
         }
-        OperatorVerb::Disable { team, email, enable } => {
+        OperatorCommand::Disable { team, email, enable } => {
             let who = find_operator(&board, team.as_deref(), &email).await?;
             actions::accounts::disable(&board, &by, &who.id, !enable).await?;
         }
-        OperatorVerb::Password { team, email, password_stdin } => {
+        OperatorCommand::Password { team, email, password_stdin } => {
             let who = find_operator(&board, team.as_deref(), &email).await?;
-            let made = Secret::new("");
-            let password = if password_stdin { read_line()? } else { made.reveal()[..20].to_owned() };
+            let password = if password_stdin { read_line()? } else { generated_password() };
             actions::accounts::set_password(&board, &by, &who.id, password.clone(), None).await?;
             if !password_stdin {
                 say(format_args!("password: {password}"));
@@ -224,16 +220,16 @@ pub async fn operator(config: &Config, verb: OperatorVerb) -> Result<(), Failure
 }
 
 /// `team …`.
-pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
+pub async fn team(config: &Config, command: TeamCommand) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let by = By::console();
-    match verb {
-        TeamVerb::Add { team, name } => {
+    match command {
+        TeamCommand::Add { team, name } => {
             let name = name.unwrap_or_else(|| team.slug().to_owned());
             let team = actions::teams::add(&board, &by, team.slug(), &name).await?;
             say(format_args!("{}\t{}", team.slug, team.name));
         }
-        TeamVerb::List => {
+        TeamCommand::List => {
             let teams = db::teams::all(&mut *board.db.reader().await?, 10_000).await?;
             for Team { slug, name, suspended_at, claimed_at, .. } in teams {
                 let state = match (suspended_at, claimed_at) {
@@ -244,20 +240,23 @@ pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
                 say(format_args!("{slug}\t{state}\t{name}"));
             }
         }
-        TeamVerb::Quota(args) => super::quota::quota(&board, args).await?,
-        TeamVerb::Suspend { team, resume } => {
+        TeamCommand::Quota(args) => super::quota::quota(&board, args).await?,
+        TeamCommand::Suspend { team, resume } => {
             let team = find_team(&board, team.slug()).await?;
-            actions::teams::suspend(&board, &by, &team, !resume).await?;
+            match resume {
+                true => actions::teams::resume(&board, &by, &team).await?,
+                false => actions::ending::suspend_team(&board, &by, &team).await?,
+            }
         }
-        TeamVerb::Delete { team, yes } => {
+        TeamCommand::Delete { team, yes } => {
             let team = find_team(&board, team.slug()).await?;
             if !yes && std::io::stdin().is_terminal() {
                 remark(format_args!("This deletes everything of {}. Type {} to go on.", team.name, team.slug));
                 if read_line()? != team.slug {
-                    return Err(Failure::Failed("nothing was deleted".into()));
+                    return Err(CliError::Failed("nothing was deleted".into()));
                 }
             }
-            actions::teams::delete(&board, &by, &team).await?;
+            actions::ending::delete_team(&board, &by, &team).await?;
         }
     }
     open::close(&board).await;
@@ -265,31 +264,31 @@ pub async fn team(config: &Config, verb: TeamVerb) -> Result<(), Failure> {
 }
 
 /// `token …`.
-pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
+pub async fn token(config: &Config, command: TokenCommand) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let by = By::console();
-    match verb {
-        TokenVerb::Add { team, name, role } => {
+    match command {
+        TokenCommand::Add { team, name, role } => {
             let team = find_team(&board, &team).await?;
-            let owner = Maker { by: &by, role: Role::Owner };
+            let owner = Requester { by: &by, role: Role::Owner };
             let (secret, _) = actions::tokens::create(&board, &team.id, owner, &name, role).await?;
             say(secret.reveal());
         }
-        TokenVerb::List { team } => {
+        TokenCommand::List { team } => {
             let team = find_team(&board, &team).await?;
             for Token { id, name, role, seen_at, .. } in tokens(&board, &team).await? {
                 let seen = seen_at.map_or_else(|| "never used".to_owned(), |at| format!("used {at}"));
                 say(format_args!("{id}\t{role}\t{name}\t{seen}"));
             }
         }
-        TokenVerb::Revoke { team, name } => {
+        TokenCommand::Revoke { team, name } => {
             let team = find_team(&board, &team).await?;
             let all = tokens(&board, &team).await?;
             let found: Vec<_> = all.iter().filter(|token| token.name == name || token.id.as_str() == name).collect();
             match found.as_slice() {
                 [token] => actions::tokens::revoke(&board, &team.id, &by, &token.id).await?,
-                [] => return Err(Failure::Failed(format!("the team has no token {name:?}"))),
-                _ => return Err(Failure::Failed(format!("several tokens are called {name:?}: give the id"))),
+                [] => return Err(CliError::Failed(format!("the team has no token {name:?}"))),
+                _ => return Err(CliError::Failed(format!("several tokens are called {name:?}: give the id"))),
             }
         }
     }
@@ -297,35 +296,40 @@ pub async fn token(config: &Config, verb: TokenVerb) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn tokens(board: &Board, team: &Team) -> Result<Vec<Token>, db::Error> {
+async fn tokens(board: &Board, team: &Team) -> Result<Vec<Token>, DbError> {
     db::tokens::list(&mut board.db.reader_of(&team.id).await?).await
 }
 
 /// The team of a slug.
-pub(super) async fn find_team(board: &Board, slug: &str) -> Result<Team, Failure> {
+pub(super) async fn find_team(board: &Board, slug: &str) -> Result<Team, CliError> {
     let found = db::teams::by_slug(&mut *board.db.reader().await?, slug).await?;
-    found.ok_or_else(|| Failure::Failed(format!("there is no team {slug:?}")))
+    found.ok_or_else(|| CliError::Failed(format!("there is no team {slug:?}")))
 }
 
-async fn find_member(board: &Board, slug: &str, email: &str) -> Result<(Team, Operator), Failure> {
+async fn find_member(board: &Board, slug: &str, email: &str) -> Result<(Team, Operator), CliError> {
     let team = find_team(board, slug).await?;
     let operator = find_operator(board, None, email).await?;
     let found = db::members::load(&mut board.db.reader_of(&team.id).await?, &operator.id).await?;
-    found.ok_or_else(|| Failure::Failed(format!("{email} is not in the team {slug:?}")))?;
+    found.ok_or_else(|| CliError::Failed(format!("{email} is not in the team {slug:?}")))?;
     Ok((team, operator))
 }
 
-async fn find_operator(board: &Board, team: Option<&str>, email: &str) -> Result<Operator, Failure> {
+async fn find_operator(board: &Board, team: Option<&str>, email: &str) -> Result<Operator, CliError> {
     if let Some(slug) = team {
         return Ok(Box::pin(find_member(board, slug, email)).await?.1);
     }
-    let address = actions::accounts::fold_email(email);
+    let address = crate::domain::input::fold_email(email);
     let found = db::operators::by_email(&mut *board.db.reader().await?, &address).await?;
-    found.map(|(operator, _)| operator).ok_or_else(|| Failure::Failed(format!("there is no operator {email}")))
+    found.map(|(operator, _)| operator).ok_or_else(|| CliError::Failed(format!("there is no operator {email}")))
+}
+
+/// A random password of 20 characters.
+fn generated_password() -> String {
+    Secret::new("").reveal()[..20].to_owned()
 }
 
 /// One line of stdin without its line end.
-fn read_line() -> Result<String, Failure> {
+fn read_line() -> Result<String, CliError> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())

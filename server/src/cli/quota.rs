@@ -1,9 +1,9 @@
-//! `team quota`: shows what a team uses and may use, changes it, counts it anew.
+//! `team quota`: shows a team's usage and limit, changes the limit, recounts the usage.
 
 use clap::Args;
 
 use super::{
-    Failure,
+    CliError,
     console::{remark, say},
     people::{TeamArgs, find_team},
 };
@@ -14,26 +14,26 @@ use crate::{actions::quota, domain::By, state::Board};
 pub struct QuotaArgs {
     #[command(flatten)]
     team: TeamArgs,
-    /// What it may keep from now on: bytes, or with KiB, MiB, GiB, TiB
+    /// New storage limit: bytes, or a number with KiB, MiB, GiB or TiB
     #[arg(long, value_name = "BYTES", value_parser = size)]
     storage: Option<u64>,
-    /// Count anew what it uses
+    /// Recount what the team uses
     #[arg(long)]
     recount: bool,
 }
 
-/// A number of bytes as somebody writes it.
+/// Parses a number of bytes with an optional unit.
 fn size(text: &str) -> Result<u64, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let unit = units.iter().find_map(|(name, bits)| Some((text.strip_suffix(name)?, *bits)));
     let (number, bits) = unit.unwrap_or((text, 0));
     let number: u64 = number.trim().parse().map_err(|_| format!("{text:?} is not a number of bytes, like 50GiB"))?;
     let bytes = number.checked_mul(1 << bits).filter(|bytes| *bytes > 0 && i64::try_from(*bytes).is_ok());
-    bytes.ok_or_else(|| format!("{text:?} is nothing, or too much"))
+    bytes.ok_or_else(|| format!("{text:?} is zero or too large"))
 }
 
-/// Does it; prints the slug, what is meant, what is used and what may be.
-pub async fn quota(board: &Board, args: QuotaArgs) -> Result<(), Failure> {
+/// Runs the command; prints the slug, the kind of quota, the usage and the limit.
+pub async fn quota(board: &Board, args: QuotaArgs) -> Result<(), CliError> {
     let team = find_team(board, args.team.slug()).await?;
     if args.recount {
         let drift = quota::recount(board, &team.id).await?;

@@ -1,4 +1,4 @@
-//! `serve`: opens everything, listens, and ends in order.
+//! `serve`: opens everything, listens, and shuts down in order.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -14,58 +14,60 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, Source, console, open, reload::Reload, serving};
+use super::{CliError, ConfigSource, console, open, reload::Reload, serve_lock};
 use crate::{
     actions,
-    artifacts::Address,
+    artifacts::StoreAddress,
     clock::Clock,
     config::Config,
     measure, scheduler,
     state::Board,
     web::{
         self,
-        socket::{PATIENCE, Patient},
+        socket::{Patient, REQUEST_HEAD_TIMEOUT},
     },
 };
 
-/// A peer that acknowledges nothing for so long is cut, milliseconds. One that lives and takes nothing: see `web::socket`.
+/// A peer that acknowledges no data for this long is cut off, milliseconds. For one that is alive but reads nothing, see
+/// `web::socket`.
 #[cfg(target_os = "linux")]
-const STUCK_MS: u32 = 60_000;
-/// Head of a request, bytes: refused above twice this at the latest, because the limit is checked between two reads.
-const HEAD: usize = 32 * 1024;
-/// Connections that may wait to be accepted. Those beyond it believe that they are connected, and hear nothing.
-const BACKLOG: u32 = 4096;
+const MAX_UNACKNOWLEDGED_MS: u32 = 60_000;
+/// The largest head of a request, bytes. A head is refused at twice this size at the latest, because the limit is checked
+/// between two reads.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
+/// Connections that may wait to be accepted. Further ones believe that they are connected, but get no answer.
+const ACCEPT_BACKLOG: u32 = 4096;
 /// Most headers of a request.
-const HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 
-/// Runs the Board until it is asked to stop. `source` is where `config` came from: SIGHUP asks it again.
-pub async fn run(mut config: Config, source: Source) -> Result<(), Failure> {
-    // From here on nobody ends it by a signal that means something else.
+/// Runs the Board until it is asked to stop. `source` is where `config` came from: SIGHUP reads it again.
+pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliError> {
+    // From here on SIGHUP no longer ends the process.
     let hangups = signal(SignalKind::hangup())?;
     config.check()?;
     open::data_folder(&config.data)?;
-    let mark = serving::take(&config.data)?;
+    let lock = serve_lock::take(&config.data)?;
     let clock = Clock::System;
     let keys = open::keys(&config, &clock)?;
     let tls = tls(&config).await?;
     if let Some(url) = &config.artifacts {
-        Address::parse(url).map_err(|bad| Failure::Config(format!("--artifacts {bad}")))?;
+        StoreAddress::parse(url).map_err(|bad| CliError::Config(format!("--artifacts {bad}")))?;
     }
     let (db, mut owner) = open::owned_database(&config, "serve").await?;
     open::audit_keys(&config, &db, &clock)?;
     let asked = config.clone();
     let listener =
-        bind(config.listen).map_err(|error| Failure::Failed(format!("--listen {}: {error}", config.listen)))?;
+        bind(config.listen).map_err(|error| CliError::Failed(format!("--listen {}: {error}", config.listen)))?;
     prepare(&listener)?;
     config.listen = listener.local_addr()?;
-    mark.tell(&config.base_url(), &keys.signing().kid, config.signing_key_file.is_some())?;
+    lock.publish(&config.base_url(), &keys.signing().kid, config.signing_key_file.is_some())?;
     let board = Board::new(config, db, keys, clock);
     actions::audit::begin(&board).await?;
     if let Err(error) = actions::audit::follow_all(&board).await {
         // Whatever is wrong with the audit, people can work.
-        tracing::error!(%error, "the audit could not be looked at");
+        tracing::error!(%error, "the audit could not be checked");
     }
-    board.store.open().map_err(|error| Failure::Config(format!("--artifacts: {error}")))?;
+    board.store.open().map_err(|error| CliError::Config(format!("--artifacts: {error}")))?;
     tokio::spawn({
         let lifecycle = board.shutdown.clone();
         async move {
@@ -92,14 +94,14 @@ pub async fn run(mut config: Config, source: Source) -> Result<(), Failure> {
     });
     board
         .shutdown
-        .spawn(Reload { source, asked, board: board.clone(), tls: tls.clone(), mark: mark.clone() }.watch(hangups));
+        .spawn(Reload { source, asked, board: board.clone(), tls: tls.clone(), lock: lock.clone() }.watch(hangups));
     measure::handle();
     if let Some(address) = board.config.metrics_listen {
         metrics(&board, address).await?;
     }
     if let Err(error) = actions::reconcile::begin_unheard(&board).await {
-        // The scheduler says it half a minute later.
-        tracing::warn!(%error, "it could not be noted that no viber was heard yet");
+        // The scheduler does it half a minute later.
+        tracing::warn!(%error, "vibers could not be marked as not heard yet");
     }
     greet(&board).await?;
     scheduler::start(&board);
@@ -108,34 +110,34 @@ pub async fn run(mut config: Config, source: Source) -> Result<(), Failure> {
     board.shutdown.drained().await;
     open::close(&board).await;
     owned.cancel();
-    // Given back last: the next Board is to find everything written.
+    // Released last: the next Board has to find everything written.
     let (owner, taken) = keeping.await.map_err(std::io::Error::other)?;
     owner.release().await;
-    drop(mark);
+    drop(lock);
     tracing::info!("stopped");
     match taken {
-        Some(who) => Err(Failure::Config(format!("the database was taken: {who}. One Board serves a database"))),
-        None => served.map_err(Failure::from),
+        Some(who) => Err(CliError::Config(format!("the database was taken: {who}. One Board serves a database"))),
+        None => served.map_err(CliError::from),
     }
 }
 
-/// Answers probes and Prometheus on an address of its own.
-async fn metrics(board: &Board, address: SocketAddr) -> Result<(), Failure> {
+/// Serves health checks and metrics on an address of their own.
+async fn metrics(board: &Board, address: SocketAddr) -> Result<(), CliError> {
     let listener = tokio::net::TcpListener::bind(address)
         .await
-        .map_err(|error| Failure::Failed(format!("--metrics-listen {address}: {error}")))?;
+        .map_err(|error| CliError::Failed(format!("--metrics-listen {address}: {error}")))?;
     let service = web::health::metrics_routes().with_state(board.clone());
     let soft = board.shutdown.soft.clone();
     board.shutdown.spawn(async move {
         if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(soft.cancelled_owned()).await {
-            tracing::error!(%error, "the listener of metrics has ended");
+            tracing::error!(%error, "the metrics listener failed");
         }
     });
     Ok(())
 }
 
-/// Says where it is, and how to begin.
-async fn greet(board: &Board) -> Result<(), Failure> {
+/// Says where the Board is, and how to make the first account.
+async fn greet(board: &Board) -> Result<(), CliError> {
     let url = board.config.base_url();
     tracing::info!(url, version = env!("CARGO_PKG_VERSION"), "serving");
     if let Some(code) = actions::setup::first_start(board).await? {
@@ -147,28 +149,29 @@ async fn greet(board: &Board) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The certificate and its key, if it has any.
-pub async fn tls(config: &Config) -> Result<Option<RustlsConfig>, Failure> {
+/// The certificate and its key, if configured.
+pub async fn tls(config: &Config) -> Result<Option<RustlsConfig>, CliError> {
     let Some((cert, key)) = &config.tls else { return Ok(None) };
     let (cert_name, key_name) = (cert.display(), key.display());
-    let wrong = |error| Failure::Config(format!("--tls-cert {cert_name} --tls-key {key_name}: {error}"));
+    let wrong = |error| CliError::Config(format!("--tls-cert {cert_name} --tls-key {key_name}: {error}"));
     Ok(Some(RustlsConfig::from_pem_file(cert, key).await.map_err(wrong)?))
 }
 
-/// Listens, with room for all vibers of a large team to come back at once.
+/// Binds the address, with a backlog for all vibers of a large team to come back at the same time.
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
-    // A Board that is started again does not wait for its old connections to fade.
+    // A restarted Board does not wait for its old connections to time out.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
+    socket.listen(ACCEPT_BACKLOG)?.into_std()
 }
 
-/// Connections inherit it: what is small is sent at once, and one whose peer acknowledges nothing for so long is cut.
+/// Sets what connections inherit: small data is sent at once, and a connection whose peer acknowledges nothing for too long
+/// is cut off.
 fn prepare(listener: &std::net::TcpListener) -> io::Result<()> {
     rustix::net::sockopt::set_tcp_nodelay(listener, true)?;
     #[cfg(target_os = "linux")]
-    rustix::net::sockopt::set_tcp_user_timeout(listener, STUCK_MS)?;
+    rustix::net::sockopt::set_tcp_user_timeout(listener, MAX_UNACKNOWLEDGED_MS)?;
     Ok(())
 }
 
@@ -199,11 +202,16 @@ async fn listen(board: &Board, listener: std::net::TcpListener, tls: Option<Rust
 }
 
 fn limit(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>) {
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD).max_headers(HEADERS);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_header_list_size(HEAD as u32)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)))
-        .keep_alive_timeout(PATIENCE);
+        .keep_alive_timeout(REQUEST_HEAD_TIMEOUT);
 }

@@ -1,4 +1,4 @@
-//! The mark that a Board serves from a data folder: a lock that ends with its process.
+//! The lock file of a Board that serves from a data folder; the lock ends with its process.
 
 use std::{
     fs,
@@ -12,47 +12,47 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use super::Failure;
+use super::CliError;
 
-/// Held as long as a Board serves, or as long as nobody may.
+/// Held as long as a Board serves, or as long as none may serve.
 #[derive(Clone, Debug)]
-pub struct Mark(Arc<fs::File>);
+pub struct ServeLock(Arc<fs::File>);
 
-/// Takes the mark; fails when another process has it.
-pub fn take(data: &Path) -> Result<Mark, Failure> {
+/// Takes the lock; fails when another process holds it.
+pub fn take(data: &Path) -> Result<ServeLock, CliError> {
     let path = data.join("serve.lock");
-    let wrong = |error: std::io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+    let wrong = |error: std::io::Error| CliError::Failed(format!("{}: {error}", path.display()));
     let open = fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = open.map_err(wrong)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let data = data.display();
-        return Err(Failure::Config(format!(
+        return Err(CliError::Config(format!(
             "--data {data}: another viber-board serves from this folder: {}",
-            said(&path)
+            holder(&path)
         )));
     }
-    let mark = Mark(Arc::new(file));
-    mark.write("").map_err(wrong)?;
-    Ok(mark)
+    let lock = ServeLock(Arc::new(file));
+    lock.write("").map_err(wrong)?;
+    Ok(lock)
 }
 
-/// Who left the mark, and when.
-fn said(path: &Path) -> String {
+/// The process that holds the lock, and since when.
+fn holder(path: &Path) -> String {
     let pid = fs::read_to_string(path).ok().and_then(|text| text.lines().next().map(str::to_owned)).unwrap_or_default();
-    let since = fs::metadata(path).and_then(|mark| mark.modified()).ok();
+    let since = fs::metadata(path).and_then(|lock| lock.modified()).ok();
     let since = since.and_then(|at| jiff::Timestamp::try_from(at).ok());
     let since = since.map_or_else(String::new, |at| format!(", since {at:.0}"));
     format!("process {pid}{since}")
 }
 
-impl Mark {
-    /// Leaves what verbs beside a running Board want to know: its address, the key that signs, and where that comes from.
-    pub fn tell(&self, url: &str, kid: &str, outside: bool) -> Result<(), Failure> {
+impl ServeLock {
+    /// Writes what commands beside a running Board need: its address, the key that signs, and where that key comes from.
+    pub fn publish(&self, url: &str, kid: &str, outside: bool) -> Result<(), CliError> {
         let source = if outside { "outside" } else { "own" };
         Ok(self.write(&format!("{url}\n{kid} {source}\n"))?)
     }
 
-    /// All of it in one write: nobody reads a half.
+    /// Writes everything at once, so that nobody reads a part of it.
     fn write(&self, rest: &str) -> std::io::Result<()> {
         let text = format!("{}\n{rest}", std::process::id());
         self.0.write_all_at(text.as_bytes(), 0)?;
@@ -60,14 +60,14 @@ impl Mark {
     }
 }
 
-/// A Board that serves from a data folder now, as it tells itself.
+/// A Board that serves from a data folder now, as described in its lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningBoard {
     pub pid: i32,
     pub url: String,
-    /// Of the key that signs; empty before it serves.
+    /// The id of the key that signs; empty until the Board serves.
     pub kid: String,
-    /// The signing key is a file that others gave.
+    /// The signing key is a file that the administrator provided.
     pub outside: bool,
 }
 
@@ -87,22 +87,22 @@ pub fn running(data: &Path) -> Option<RunningBoard> {
 }
 
 impl RunningBoard {
-    /// Asks it to read keys and configuration again. `false`: the process of that number is not it (it may run in
-    /// another container), or belongs to somebody else.
+    /// Asks the Board to read keys and configuration again. `false` when the process with that number is not the Board
+    /// (which may run in another container), or belongs to another user.
     pub fn reload(&self, data: &Path) -> bool {
         let pid = Pid::from_raw(self.pid).filter(|_| self.pid != std::process::id() as i32 && self.holds(data));
         pid.is_some_and(|pid| kill_process(pid, Signal::HUP).is_ok())
     }
 
-    /// Whether the process has the mark open. Where nobody can look, the number is believed.
+    /// Whether the process has the lock file open. Where that cannot be checked, the process number is trusted.
     fn holds(&self, data: &Path) -> bool {
-        let Ok(mark) = fs::metadata(data.join("serve.lock")) else { return false };
+        let Ok(lock) = fs::metadata(data.join("serve.lock")) else { return false };
         if !Path::new("/proc/self/fd").exists() {
             return true;
         }
         let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return false };
         let mut files = open.flatten().filter_map(|entry| fs::metadata(entry.path()).ok());
-        files.any(|file| (file.dev(), file.ino()) == (mark.dev(), mark.ino()))
+        files.any(|file| (file.dev(), file.ino()) == (lock.dev(), lock.ino()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections, transactions, the writer, migrations and what watches over the file: nothing here knows a table.
 
-pub mod bound;
+pub mod change_limits;
 pub mod copy;
 pub(in crate::db) mod data_version;
 pub(in crate::db) mod integrity;
@@ -9,6 +9,6 @@ pub mod ownership;
 pub(in crate::db) mod row;
 pub mod settings;
 pub(in crate::db) mod sqlite;
-pub(in crate::db) mod team;
+pub(in crate::db) mod team_tx;
 pub(in crate::db) mod tx;
 pub(in crate::db) mod writer;

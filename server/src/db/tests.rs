@@ -23,7 +23,7 @@ async fn the_plain_way_of_waiting_keeps_the_same_promises() {
     let done = futures_util::future::join_all((0..40).map(|n| put(&db, format!("k{n:02}"), n % 4 == 3))).await;
     assert_eq!(done.iter().filter(|outcome| outcome.is_ok()).count(), 30);
     assert_eq!(keys(&db).await.len(), 30);
-    assert!(matches!(put(&db, "k00".into(), false).await, Err(Error::Taken)));
+    assert!(matches!(put(&db, "k00".into(), false).await, Err(DbError::Taken)));
     let mut reader = db.reader().await.expect("a reader");
     let many = reader
         .rows("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n", &[]);
@@ -32,12 +32,12 @@ async fn the_plain_way_of_waiting_keeps_the_same_promises() {
     db.close().await;
 }
 
-async fn put(db: &Db, key: String, fail: bool) -> Result<u64, Error> {
+async fn put(db: &Db, key: String, fail: bool) -> Result<u64, DbError> {
     db.write(move |tx| {
         let key = key.clone();
         Box::pin(async move {
             let n = tx.execute("INSERT INTO board (key, value) VALUES ($1, 'x')", crate::args![key]).await?;
-            if fail { Err(Error::Taken) } else { Ok(n) }
+            if fail { Err(DbError::Taken) } else { Ok(n) }
         })
     })
     .await
@@ -55,13 +55,13 @@ async fn a_failing_change_undoes_only_itself() {
     let done = futures_util::future::join_all((0..40).map(|n| put(&db, format!("k{n:02}"), n % 4 == 3))).await;
     assert_eq!(done.iter().filter(|outcome| outcome.is_ok()).count(), 30);
     assert_eq!(keys(&db).await.len(), 30);
-    assert!(matches!(put(&db, "k00".into(), false).await, Err(Error::Taken)));
+    assert!(matches!(put(&db, "k00".into(), false).await, Err(DbError::Taken)));
 }
 
 #[tokio::test]
 async fn a_panic_in_a_change_leaves_the_writer_alive() {
     let (_folder, db) = fresh().await;
-    let outcome: Result<(), Error> = db
+    let outcome: Result<(), DbError> = db
         .write(|tx| {
             Box::pin(async move {
                 tx.execute("INSERT INTO board (key, value) VALUES ('half', 'x')", &[]).await?;
@@ -69,7 +69,7 @@ async fn a_panic_in_a_change_leaves_the_writer_alive() {
             })
         })
         .await;
-    assert!(matches!(outcome, Err(Error::Broken(_))));
+    assert!(matches!(outcome, Err(DbError::Broken(_))));
     put(&db, "after".into(), false).await.expect("a change");
     assert_eq!(keys(&db).await, ["after"]);
 }
@@ -88,24 +88,24 @@ async fn a_reader_cannot_write_and_a_newer_schema_is_refused() {
     .await
     .expect("a change");
     let newer = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await;
-    assert!(matches!(newer, Err(Error::Broken(reason)) if reason.contains("9999")));
+    assert!(matches!(newer, Err(DbError::Broken(reason)) if reason.contains("9999")));
 }
 
 #[tokio::test]
 async fn a_transaction_that_the_engine_ended_is_no_fault_of_ours_and_the_writer_goes_on() {
     let (_folder, db) = fresh().await;
-    let ended: Result<u64, Error> = db
+    let ended: Result<u64, DbError> = db
         .write(|tx| {
             Box::pin(async move {
                 // As a full disk does it.
                 tx.execute("ROLLBACK", &[]).await?;
-                Err(Error::Unavailable("the disk is full".into()))
+                Err(DbError::Unavailable("the disk is full".into()))
             })
         })
         .await;
-    assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
-    let lost: Result<u64, Error> = db.write(|tx| Box::pin(async move { tx.execute("ROLLBACK", &[]).await })).await;
-    assert!(matches!(lost, Err(Error::Unavailable(_))), "nothing was kept: {lost:?}");
+    assert!(matches!(ended, Err(DbError::Unavailable(_))), "{ended:?}");
+    let lost: Result<u64, DbError> = db.write(|tx| Box::pin(async move { tx.execute("ROLLBACK", &[]).await })).await;
+    assert!(matches!(lost, Err(DbError::Unavailable(_))), "nothing was kept: {lost:?}");
     put(&db, "after".into(), false).await.expect("a change");
     assert_eq!(keys(&db).await, ["after"]);
 }
@@ -121,7 +121,7 @@ async fn no_text_brings_a_nul_into_the_database() {
 async fn the_log_is_reused_however_much_is_written() {
     let (folder, db) = fresh().await;
     for n in 0..120 {
-        let written: Result<u64, Error> = db
+        let written: Result<u64, DbError> = db
             .write(move |tx| {
                 let text = format!("{n:03} ").repeat(60_000);
                 let sql = "INSERT INTO board (key, value) VALUES ('much', $1) \

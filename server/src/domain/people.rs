@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod actor;
+pub mod input;
 pub mod login;
 pub mod name;
 pub mod quota;

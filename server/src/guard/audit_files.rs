@@ -1,8 +1,8 @@
-//! What is kept of the audit outside of the database: the keys that seal its rows, and its heads, the newest row of each
-//! team. Whoever has the database alone can neither make a row nor take the last ones away unseen.
+//! The part of the audit that is kept outside the database: the keys that seal its rows, and its heads, the newest row of
+//! each team. Whoever has only the database can neither forge a row nor remove the last ones unnoticed.
 //!
-//! The folder holds `*.key` (all stay: old rows are checked with them), `head`, `head.lock`, `begun` while the first start
-//! is not done yet, and `restoring` while a backup is put in place of the database.
+//! The folder holds `*.key` (all stay: old rows are checked with them), `head`, `head.lock`, `begun` until the first start
+//! has sealed all rows, and `restoring` while a backup replaces the database.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,12 @@ use protocol::TeamId;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{key_files, keys::BadKey};
-use crate::secret::mac::{AuditKeys, SealCheck};
+use crate::secret::audit_keys::{AuditKeys, SealCheck};
 
-/// What the first line of a head file says.
-const TITLE: &str = "viber-board audit head 1";
-/// What the first line of the heads of a restore says, before the moment of it.
-const RESTORING: &str = "viber-board restoring 1 at ";
+/// The first line of a head file.
+const HEAD_TITLE: &str = "viber-board audit head 1";
+/// The first line of the heads of a restore, before its time.
+const RESTORING_TITLE: &str = "viber-board restoring 1 at ";
 
 /// The folder in a data folder.
 #[derive(Clone, Debug)]
@@ -30,22 +30,22 @@ pub struct AuditFolder(PathBuf);
 /// The newest row that a team's audit is known to have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainHead {
-    /// Which is also how many rows there are.
+    /// Also the number of rows.
     pub seq: u64,
     pub hash: String,
 }
 
 /// The heads of all teams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heads(pub BTreeMap<TeamId, ChainHead>);
+pub struct ChainHeads(pub BTreeMap<TeamId, ChainHead>);
 
-/// What the heads will be once a backup is in place of the database: two files cannot be exchanged in one step, so that
-/// these are written first, and taken over when the database turns out to be the new one.
+/// What the heads will be once a backup has replaced the database. Two files cannot be replaced in one step: these heads are
+/// written first, and adopted when the database turns out to be the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restoring {
-    /// What the new database says of when it was put back, milliseconds.
+pub struct RestoringHeads {
+    /// When the backup was restored, as the new database says, milliseconds.
     pub at: i64,
-    pub heads: Heads,
+    pub heads: ChainHeads,
 }
 
 /// Why the heads cannot be used.
@@ -59,12 +59,12 @@ pub enum BadHeads {
     UnknownKey(PathBuf, String),
 }
 
-/// Held while heads are read, compared and written: by one process at a time.
+/// Held while heads are read, compared and written, by one process at a time.
 #[derive(Debug)]
 pub struct HeadLock(#[expect(dead_code, reason = "the lock ends when the file is closed")] fs::File);
 
 impl AuditFolder {
-    /// That of a data folder.
+    /// The audit folder of a data folder.
     pub fn of(data: &Path) -> Self {
         Self(data.join("audit"))
     }
@@ -89,14 +89,14 @@ impl AuditFolder {
         Ok(Some(AuditKeys::new(&newest, &older)))
     }
 
-    /// The keys; makes the first one, and notes that rows of before are not sealed yet.
+    /// The keys. Makes the first one when there is none, and notes that earlier rows are not sealed yet.
     pub fn keys_or_first(&self, now: i64) -> Result<AuditKeys, BadKey> {
         if let Some(keys) = self.keys()? {
             return Ok(keys);
         }
         key_files::folder(&self.0)?;
         let unreadable = |error| BadKey::Unreadable(self.0.clone(), error);
-        // Two processes that start at once make one key.
+        // Two processes that start at the same time make one key.
         let _lock = self.lock().map_err(unreadable)?;
         if let Some(keys) = self.keys()? {
             return Ok(keys);
@@ -107,19 +107,19 @@ impl AuditFolder {
         self.rotate(now)
     }
 
-    /// A new key that seals from now on.
+    /// Makes a new key that seals from now on.
     pub fn rotate(&self, now: i64) -> Result<AuditKeys, BadKey> {
         key_files::folder(&self.0)?;
         let file = key_files::make(&self.0, now)?;
         self.keys()?.ok_or_else(|| BadKey::Unreadable(file, io::ErrorKind::NotFound.into()))
     }
 
-    /// Whether the rows of before the first key are still to be sealed.
+    /// Whether rows from before the first key still have to be sealed.
     pub fn is_begun(&self) -> bool {
         self.0.join("begun").exists()
     }
 
-    /// They are sealed, and the heads are written.
+    /// Notes that all rows are sealed and the heads written.
     pub fn begin_done(&self) -> io::Result<()> {
         match fs::remove_file(self.0.join("begun")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -127,7 +127,7 @@ impl AuditFolder {
         }
     }
 
-    /// Waits until nobody else has the heads in hand.
+    /// Waits until no other process reads or writes the heads.
     pub fn lock(&self) -> io::Result<HeadLock> {
         let file = self.0.join("head.lock");
         let open = fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(file)?;
@@ -136,31 +136,31 @@ impl AuditFolder {
     }
 
     /// The heads as they were written last; `None` when there is no file.
-    pub fn heads(&self, keys: &AuditKeys) -> Result<Option<Heads>, BadHeads> {
-        read_sealed(self.head(), keys, Heads::parse)
+    pub fn heads(&self, keys: &AuditKeys) -> Result<Option<ChainHeads>, BadHeads> {
+        read_sealed(self.head(), keys, ChainHeads::parse)
     }
 
-    /// Writes the heads, whole or not at all. Whoever does has the lock.
-    pub fn put(&self, heads: &Heads, keys: &AuditKeys, _lock: &HeadLock) -> io::Result<()> {
+    /// Writes the heads, whole or not at all.
+    pub fn put(&self, heads: &ChainHeads, keys: &AuditKeys, _lock: &HeadLock) -> io::Result<()> {
         write_sealed(&self.head(), &heads.text(), keys)
     }
 
-    /// The heads of a restore that is under way, or was ended before it took them over.
-    pub fn restoring(&self, keys: &AuditKeys) -> Result<Option<Restoring>, BadHeads> {
-        read_sealed(self.restoring_file(), keys, Restoring::parse)
+    /// The heads of a restore that is under way, or ended before it adopted them.
+    pub fn restoring(&self, keys: &AuditKeys) -> Result<Option<RestoringHeads>, BadHeads> {
+        read_sealed(self.restoring_file(), keys, RestoringHeads::parse)
     }
 
-    /// Whether there are such, readable or not.
+    /// Whether there are heads of a restore, readable or not.
     pub fn is_restoring(&self) -> bool {
         self.restoring_file().exists()
     }
 
-    /// Writes them, before the database is exchanged.
-    pub fn put_restoring(&self, restoring: &Restoring, keys: &AuditKeys, _lock: &HeadLock) -> io::Result<()> {
+    /// Writes the heads of a restore, before the database is replaced.
+    pub fn put_restoring(&self, restoring: &RestoringHeads, keys: &AuditKeys, _lock: &HeadLock) -> io::Result<()> {
         write_sealed(&self.restoring_file(), &restoring.text(), keys)
     }
 
-    /// They were taken over, or will never be.
+    /// Removes the heads of a restore: they were adopted, or never will be.
     pub fn drop_restoring(&self, _lock: &HeadLock) -> io::Result<()> {
         let file = self.restoring_file();
         match fs::remove_file(&file) {
@@ -178,26 +178,26 @@ impl AuditFolder {
     }
 }
 
-impl Restoring {
+impl RestoringHeads {
     fn text(&self) -> String {
-        format!("{RESTORING}{}\n{}", self.at, self.heads.text())
+        format!("{RESTORING_TITLE}{}\n{}", self.at, self.heads.text())
     }
 
     fn parse(text: &str) -> Option<Self> {
         let (title, heads) = text.split_once('\n')?;
-        Some(Self { at: title.strip_prefix(RESTORING)?.parse().ok()?, heads: Heads::parse(heads)? })
+        Some(Self { at: title.strip_prefix(RESTORING_TITLE)?.parse().ok()?, heads: ChainHeads::parse(heads)? })
     }
 }
 
-impl Heads {
+impl ChainHeads {
     fn text(&self) -> String {
         let lines = self.0.iter().map(|(team, head)| format!("\n{team} {} {}", head.seq, head.hash));
-        std::iter::once(TITLE.to_owned()).chain(lines).collect()
+        std::iter::once(HEAD_TITLE.to_owned()).chain(lines).collect()
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
-        (lines.next()? == TITLE).then_some(())?;
+        (lines.next()? == HEAD_TITLE).then_some(())?;
         let heads = lines.map(|line| {
             let mut words = line.split(' ');
             let (team, seq, hash) = (words.next()?, words.next()?, words.next()?);
@@ -252,7 +252,7 @@ mod tests {
         assert!(folder.is_begun());
         folder.begin_done().expect("done");
         assert!(!folder.is_begun() && folder.heads(&keys).expect("none").is_none());
-        let mut heads = Heads::default();
+        let mut heads = ChainHeads::default();
         for n in 1..3 {
             heads.0.insert(TeamId::new(n), ChainHead { seq: n as u64, hash: format!("h{n}") });
         }
@@ -262,9 +262,9 @@ mod tests {
         let newer = folder.rotate(1).expect("keys");
         assert_ne!(newer.sealing(), keys.sealing());
         assert_eq!(folder.heads(&newer).expect("heads").as_ref(), Some(&heads), "an older key's seal");
-        folder.put(&Heads::default(), &newer, &lock).expect("written");
+        folder.put(&ChainHeads::default(), &newer, &lock).expect("written");
         assert!(matches!(folder.heads(&keys), Err(BadHeads::UnknownKey(..))));
-        let restoring = Restoring { at: 7, heads: heads.clone() };
+        let restoring = RestoringHeads { at: 7, heads: heads.clone() };
         folder.put_restoring(&restoring, &newer, &lock).expect("written");
         assert_eq!(folder.restoring(&newer).expect("heads"), Some(restoring));
         fs::copy(folder.head(), folder.restoring_file()).expect("copied");

@@ -1,4 +1,4 @@
-//! What was read about a credential, for at most two seconds.
+//! A cache of what was read about credentials, for at most two seconds.
 
 use std::{
     collections::HashMap,
@@ -6,12 +6,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// How long an answer stands, milliseconds: what bounds the delay of a revocation made elsewhere.
+/// How long an entry is valid, milliseconds: this bounds the delay of a revocation made by another process.
 pub const TTL_MS: i64 = 2_000;
-/// Entries; beyond that the cache starts anew.
-const CAPACITY: usize = 8_192;
+/// Entries at which the cache starts again from empty.
+const MAX_ENTRIES: usize = 8_192;
 
-/// A bounded map whose entries expire. `forget` drops everything at once, also what is being read meanwhile.
+/// A bounded map whose entries expire. `forget` drops everything, including what is being read at that moment.
 #[derive(Debug)]
 pub struct Cache<K, V> {
     inner: Mutex<Inner<K, V>>,
@@ -19,45 +19,45 @@ pub struct Cache<K, V> {
 
 #[derive(Debug)]
 struct Inner<K, V> {
-    /// Counts the calls of `forget`, so that a read that began before one is not kept after it.
+    /// Counts the calls of `forget`, so that the result of a read that began earlier is not kept.
     age: u64,
     entries: HashMap<K, (i64, V)>,
 }
 
-/// Proof of when a read began.
+/// When a read began, as proof for `keep`.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun(u64);
+pub struct ReadStart(u64);
 
 impl<K: Eq + Hash, V: Clone> Cache<K, V> {
-    /// What is known about `key` at `now` (monotonic milliseconds), or when the read that finds out began.
-    pub fn look(&self, key: &K, now: i64) -> Result<V, Begun> {
+    /// What is known about `key` at `now` (monotonic milliseconds), or the start of the read that finds out.
+    pub fn look(&self, key: &K, now: i64) -> Result<V, ReadStart> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match inner.entries.get(key) {
             Some((until, value)) if *until > now => Ok(value.clone()),
-            _ => Err(Begun(inner.age)),
+            _ => Err(ReadStart(inner.age)),
         }
     }
 
-    /// Keeps what a read found, unless something was revoked since it began.
-    pub fn keep(&self, begun: Begun, key: K, now: i64, value: V) {
+    /// Keeps what a read found, unless something was revoked after it began.
+    pub fn keep(&self, begun: ReadStart, key: K, now: i64, value: V) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.age != begun.0 {
             return;
         }
-        if inner.entries.len() >= CAPACITY {
+        if inner.entries.len() >= MAX_ENTRIES {
             inner.entries.clear();
         }
         inner.entries.insert(key, (now + TTL_MS, value));
     }
 
-    /// One thing changed: it is read again, and nothing that is being read meanwhile is kept.
+    /// Drops one entry, because it changed; nothing that is being read at this moment is kept.
     pub fn forget_one(&self, key: &K) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.age += 1;
         inner.entries.remove(key);
     }
 
-    /// A revocation: everything is read again.
+    /// Drops everything, because of a revocation.
     pub fn forget(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.age += 1;
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_stands_two_seconds_and_a_revocation_beats_a_read_under_way() {
+    fn an_entry_lasts_two_seconds_and_a_revocation_beats_a_read_under_way() {
         let cache = Cache::<&str, u8>::default();
         let begun = cache.look(&"a", 0).expect_err("nothing yet");
         cache.keep(begun, "a", 0, 1);

@@ -1,6 +1,7 @@
-//! The session cookie's token: who signed in on which device, and the how-manieth cookie of that login it is.
+//! The token in the session cookie: who signed in on which device, and the cookie's generation within that login.
 //!
-//! It only names the login; whether that still stands, and what an older cookie of it is worth, is the login row's to say.
+//! It only names the login. Whether that login is still valid, and whether an older cookie of it is accepted, is decided by
+//! the login's row.
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use protocol::{Instant, LoginId, OperatorId};
@@ -8,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Keys;
 
-/// The longest life of a token, milliseconds: as long as an unused login stands.
-pub const LIFE_MS: i64 = 30 * 24 * 3600 * 1000;
+/// The longest life of a token, milliseconds: as long as an unused login stays valid.
+pub const MAX_LIFE_MS: i64 = 30 * 24 * 3600 * 1000;
 const ISSUER: &str = "viber-board";
 const AUDIENCE: &str = "viber-board/pages";
-/// RFC 8725, 3.11: says what kind of token it is, so that no other kind passes for it.
-const TYPE: &str = "vb-login+jwt";
+/// The kind of the token, so that no other kind passes for it (RFC 8725, 3.11).
+const TOKEN_TYPE: &str = "vb-login+jwt";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Claims {
@@ -21,43 +22,44 @@ struct Claims {
     aud: String,
     sub: String,
     sid: String,
-    /// Absent in a token of a Board that counted none: the first cookie of its login, and its `exp` said nothing.
+    /// Absent in a token from a Board that did not count generations: it counts as the first cookie of its login, and its
+    /// `exp` is ignored.
     #[serde(rename = "gen", default, skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
     iat: i64,
     exp: i64,
 }
 
-/// What a genuine token says.
+/// The content of a genuine token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct LoginClaims {
     pub login: LoginId,
     pub operator: OperatorId,
     /// Which cookie of the login it is.
     pub generation: u64,
 }
 
-/// A token for a login, good until `expires` at most.
-pub fn sign(keys: &Keys, said: &Said, now: Instant, expires: Instant) -> String {
+/// Makes a token for a login, valid until `expires` at most.
+pub fn sign(keys: &Keys, claims: &LoginClaims, now: Instant, expires: Instant) -> String {
     let key = keys.signing();
-    let header = Header { kid: Some(key.kid.clone()), typ: Some(TYPE.into()), ..Header::new(Algorithm::HS256) };
+    let header = Header { kid: Some(key.kid.clone()), typ: Some(TOKEN_TYPE.into()), ..Header::new(Algorithm::HS256) };
     let claims = Claims {
         iss: ISSUER.into(),
         aud: AUDIENCE.into(),
-        sub: said.operator.to_string(),
-        sid: said.login.to_string(),
-        generation: Some(said.generation),
+        sub: claims.operator.to_string(),
+        sid: claims.login.to_string(),
+        generation: Some(claims.generation),
         iat: now.0 / 1000,
-        exp: expires.0.min(now.0 + LIFE_MS) / 1000,
+        exp: expires.0.min(now.0 + MAX_LIFE_MS) / 1000,
     };
     jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(&key.bytes))
         .expect("strings and numbers are JSON, and HS256 takes any key")
 }
 
-/// Reads a token. `None` when we did not make it or it is over: the reason is nobody's business.
-pub fn read(keys: &Keys, token: &str, now: Instant) -> Option<Said> {
+/// Reads a token. `None` when it is not ours or has expired; the reason is not told.
+pub fn read(keys: &Keys, token: &str, now: Instant) -> Option<LoginClaims> {
     let header = jsonwebtoken::decode_header(token).ok()?;
-    if header.alg != Algorithm::HS256 || header.typ.as_deref() != Some(TYPE) {
+    if header.alg != Algorithm::HS256 || header.typ.as_deref() != Some(TOKEN_TYPE) {
         return None;
     }
     let key = keys.named(header.kid.as_deref()?, now.0)?;
@@ -68,11 +70,11 @@ pub fn read(keys: &Keys, token: &str, now: Instant) -> Option<Said> {
     // By our own clock, below.
     rules.validate_exp = false;
     let claims = jsonwebtoken::decode::<Claims>(token, &DecodingKey::from_secret(&key.bytes), &rules).ok()?.claims;
-    let over = claims.exp.checked_mul(1000)? <= now.0 && claims.generation.is_some();
-    if over || claims.iat.checked_mul(1000).is_none() {
+    let is_expired = claims.exp.checked_mul(1000)? <= now.0 && claims.generation.is_some();
+    if is_expired || claims.iat.checked_mul(1000).is_none() {
         return None;
     }
-    Some(Said {
+    Some(LoginClaims {
         login: claims.sid.parse().ok()?,
         operator: claims.sub.parse().ok()?,
         generation: claims.generation.unwrap_or(0),
@@ -102,27 +104,27 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = keys(&folder);
         let (login, operator) = (LoginId::new(NOW.0), OperatorId::new(NOW.0));
-        let said = Said { login, operator, generation: 7 };
-        let until = |ms: i64| sign(&keys, &said, NOW, Instant(NOW.0 + ms));
+        let claims = LoginClaims { login, operator, generation: 7 };
+        let until = |ms: i64| sign(&keys, &claims, NOW, Instant(NOW.0 + ms));
         let short = until(60_000);
-        assert_eq!(read(&keys, &short, Instant(NOW.0 + 59_000)), Some(said.clone()));
+        assert_eq!(read(&keys, &short, Instant(NOW.0 + 59_000)), Some(claims.clone()));
         assert_eq!(read(&keys, &short, Instant(NOW.0 + 60_000)), None);
         let long = until(i64::MAX - NOW.0);
-        assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS - 1000)), Some(said.clone()));
-        assert_eq!(read(&keys, &long, Instant(NOW.0 + LIFE_MS)), None);
+        assert_eq!(read(&keys, &long, Instant(NOW.0 + MAX_LIFE_MS - 1000)), Some(claims.clone()));
+        assert_eq!(read(&keys, &long, Instant(NOW.0 + MAX_LIFE_MS)), None);
     }
 
-    fn said() -> Said {
-        Said { login: LoginId::new(NOW.0), operator: OperatorId::new(NOW.0), generation: 0 }
+    fn claims() -> LoginClaims {
+        LoginClaims { login: LoginId::new(NOW.0), operator: OperatorId::new(NOW.0), generation: 0 }
     }
 
     #[test]
     fn a_key_that_is_over_verifies_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let old = keys(&folder);
-        let token = sign(&old, &said(), NOW, Instant(i64::MAX));
+        let token = sign(&old, &claims(), NOW, Instant(i64::MAX));
         let rotated = Keys::rotate(folder.path(), NOW.0).expect("keys");
-        assert!(read(&rotated, &token, Instant(NOW.0 + LIFE_MS - 1000)).is_some());
+        assert!(read(&rotated, &token, Instant(NOW.0 + MAX_LIFE_MS - 1000)).is_some());
         let fresh = Keys::start_over(folder.path(), NOW.0 + 1).expect("keys");
         assert_eq!(read(&fresh, &token, NOW), None);
     }
@@ -131,13 +133,13 @@ mod tests {
     fn forgeries_are_not_ours() {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = keys(&folder);
-        let token = sign(&keys, &said(), NOW, Instant(i64::MAX));
+        let token = sign(&keys, &claims(), NOW, Instant(i64::MAX));
         let kid = &keys.signing().kid;
         let unsigned = token.rsplit_once('.').expect("three parts").0;
         let cases = [
             format!("{unsigned}."),
-            forged(&format!(r#"{{"typ":"{TYPE}","alg":"none","kid":"{kid}"}}"#), &token),
-            forged(&format!(r#"{{"typ":"{TYPE}","alg":"RS256","kid":"{kid}"}}"#), &token),
+            forged(&format!(r#"{{"typ":"{TOKEN_TYPE}","alg":"none","kid":"{kid}"}}"#), &token),
+            forged(&format!(r#"{{"typ":"{TOKEN_TYPE}","alg":"RS256","kid":"{kid}"}}"#), &token),
             forged(&format!(r#"{{"typ":"JWT","alg":"HS256","kid":"{kid}"}}"#), &token),
             forged(r#"{"typ":"vb-login+jwt","alg":"HS256","kid":"../../dev/null"}"#, &token),
             forged(r#"{"typ":"vb-login+jwt","alg":"HS256","kid":"' OR 1=1"}"#, &token),

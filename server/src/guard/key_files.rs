@@ -1,4 +1,4 @@
-//! Folders of keys: one file a key, named by when it was made, closed to others, whole or not there.
+//! Folders of keys: one file per key, named by the time it was made, private, and written whole or not at all.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use rand::Rng as _;
 
 use super::keys::BadKey;
 
-/// Makes the folder, closed to others.
+/// Makes a folder that other users cannot read.
 pub fn folder(folder: &Path) -> Result<(), BadKey> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| BadKey::Unreadable(folder.to_owned(), error))
@@ -28,15 +28,16 @@ pub fn list(folder: &Path) -> Result<Vec<PathBuf>, BadKey> {
     read().map_err(|error| BadKey::Unreadable(folder.to_owned(), error))
 }
 
-/// When a key was made, milliseconds since the epoch: its file's name. `None` for one that somebody else put there.
+/// When a key was made, milliseconds since the epoch, from its file's name. `None` for a file that an administrator put
+/// there.
 pub fn made_at(file: &Path) -> Option<i64> {
     file.file_stem()?.to_str()?.parse().ok()
 }
 
-/// Makes a key that sorts behind all others of the folder, and answers its file.
+/// Makes a key that sorts after all others in the folder, and returns its file.
 pub fn make(folder: &Path, now: i64) -> Result<PathBuf, BadKey> {
     let newest = list(folder)?.iter().filter_map(|file| made_at(file)).max();
-    // A clock that went back makes no key that is older than the one it follows.
+    // Even when the clock went back, a new key is not older than the one before it.
     let name = newest.map_or(now, |newest| now.max(newest + 1));
     let file = folder.join(format!("{name:013}.key"));
     let mut bytes = [0u8; 32];
@@ -45,7 +46,7 @@ pub fn make(folder: &Path, now: i64) -> Result<PathBuf, BadKey> {
     Ok(file)
 }
 
-/// The file appears whole or not at all, and stays; when two processes make it at once, both keep the same one.
+/// Writes a file whole or not at all, and durably; when two processes make it at the same time, both keep the same one.
 fn put(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = file.with_extension(std::process::id().to_string());
     let mut open = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
@@ -60,12 +61,12 @@ fn put(file: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What was made or renamed in a file's folder stays after a power cut.
+/// Makes what was created or renamed in a file's folder survive a power cut.
 pub fn sync_folder(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
-/// The content of a key file that nobody else can read.
+/// The content of a key file; refused when other users can read it.
 pub fn read(file: &Path) -> Result<Vec<u8>, BadKey> {
     let unreadable = |error| BadKey::Unreadable(file.to_owned(), error);
     if fs::metadata(file).map_err(unreadable)?.mode() & 0o077 != 0 {

@@ -1,15 +1,16 @@
-//! The keys that sign session cookies: where they come from, how long they count, and which are refused.
+//! The keys that sign session cookies: where they come from, how long they are valid, and which are refused.
 
 use std::path::{Path, PathBuf};
 
 use super::key_files;
 
 /// The shortest key that is accepted, bytes: the output of SHA-256.
-const SHORTEST: usize = 32;
-/// How long a key verifies after another one took its place, milliseconds: a day more than the longest cookie it signed.
-pub const REST_MS: i64 = super::jwt::LIFE_MS + 24 * 3600 * 1000;
-/// What the documentation shows in place of a key; nobody may run with it.
-pub const SAMPLE: &str = "this-is-the-sample-key-of-the-documentation";
+const MIN_KEY_BYTES: usize = 32;
+/// How long a key still verifies after another one replaced it, milliseconds: a day more than the longest life of a cookie
+/// that it signed.
+pub const RETIRED_KEY_MS: i64 = super::jwt::MAX_LIFE_MS + 24 * 3600 * 1000;
+/// The sample key of the documentation; no Board may run with it.
+pub const SAMPLE_KEY: &str = "this-is-the-sample-key-of-the-documentation";
 
 /// Why there are no usable keys. Names the file, never what is in it.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +25,13 @@ pub enum BadKey {
     Sample(PathBuf),
 }
 
-/// One key and the name that tokens call it by.
+/// One key and the name by which tokens refer to it.
 #[derive(Clone)]
 pub struct Key {
-    /// Derived from the key, so that replicas that share a file agree; tells nothing about it.
+    /// Derived from the key, so that replicas that share a file agree; reveals nothing about it.
     pub kid: String,
     pub bytes: Vec<u8>,
-    /// Another key took its place: it verifies until then, milliseconds since the epoch.
+    /// Until when a replaced key verifies, milliseconds since the epoch.
     until: Option<i64>,
 }
 
@@ -40,7 +41,7 @@ impl Key {
         Self { kid: name[..16].to_owned(), bytes, until }
     }
 
-    fn counts(&self, now: i64) -> bool {
+    fn is_valid(&self, now: i64) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }
@@ -51,7 +52,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The keys of this Board: the first signs, all verify as long as they count. Never empty.
+/// The keys of this Board: the first signs, all verify while they are valid. Never empty.
 #[derive(Clone, Debug)]
 pub struct Keys {
     keys: Vec<Key>,
@@ -63,17 +64,17 @@ impl Keys {
         &self.keys[0]
     }
 
-    /// The key that a token names, if it still counts.
+    /// The key that a token names, if it is still valid.
     pub fn named(&self, kid: &str, now: i64) -> Option<&Key> {
-        self.keys.iter().find(|key| key.kid == kid && key.counts(now))
+        self.keys.iter().find(|key| key.kid == kid && key.is_valid(now))
     }
 
-    /// How many keys verify without signing.
-    pub fn resting(&self, now: i64) -> usize {
-        self.keys[1..].iter().filter(|key| key.counts(now)).count()
+    /// How many keys still verify without signing.
+    pub fn retired(&self, now: i64) -> usize {
+        self.keys[1..].iter().filter(|key| key.is_valid(now)).count()
     }
 
-    /// The keys of a configured file: one key, or in a text file one a line, the newest first.
+    /// The keys of a configured file: one key, or in a text file one per line, the newest first.
     pub fn from_file(file: &Path) -> Result<Self, BadKey> {
         let content = key_files::read(file)?;
         let keys = match std::str::from_utf8(&content) {
@@ -82,17 +83,17 @@ impl Keys {
             }
             Err(_) => vec![content],
         };
-        if keys.is_empty() || keys.iter().any(|key: &Vec<u8>| key.len() < SHORTEST) {
+        if keys.is_empty() || keys.iter().any(|key: &Vec<u8>| key.len() < MIN_KEY_BYTES) {
             return Err(BadKey::Short(file.to_owned()));
         }
-        if keys.iter().any(|key| key == SAMPLE.as_bytes()) {
+        if keys.iter().any(|key| key == SAMPLE_KEY.as_bytes()) {
             return Err(BadKey::Sample(file.to_owned()));
         }
         Ok(Self { keys: keys.into_iter().map(|bytes| Key::new(bytes, None)).collect() })
     }
 
-    /// The keys that the Board keeps in `folder` (`*.key`, the last name signs); makes the first one. A key counts until
-    /// [`REST_MS`] after the next one was made, which is that one's name.
+    /// The keys that the Board keeps in `folder` (`*.key`, the last name signs); makes the first one. A key is valid until
+    /// [`RETIRED_KEY_MS`] after the next one was made; the name of a key's file says when that was.
     pub fn kept(folder: &Path, now: i64) -> Result<Self, BadKey> {
         key_files::folder(folder)?;
         let mut files = key_files::list(folder)?;
@@ -104,25 +105,25 @@ impl Keys {
         for file in files.iter().rev() {
             let found = Self::from_file(file)?.keys;
             keys.extend(found.into_iter().map(|key| Key { until, ..key }));
-            until = key_files::made_at(file).map(|made| made + REST_MS).or(until);
+            until = key_files::made_at(file).map(|made| made + RETIRED_KEY_MS).or(until);
         }
         Ok(Self { keys })
     }
 
-    /// A new key that signs from now on. Files of keys that count no more are removed.
+    /// Makes a new key that signs from now on. Files of keys that are no longer valid are removed.
     pub fn rotate(folder: &Path, now: i64) -> Result<Self, BadKey> {
         key_files::folder(folder)?;
         key_files::make(folder, now)?;
         let files = key_files::list(folder)?;
         for pair in files.windows(2) {
-            if key_files::made_at(&pair[1]).is_some_and(|made| made + REST_MS <= now) {
+            if key_files::made_at(&pair[1]).is_some_and(|made| made + RETIRED_KEY_MS <= now) {
                 remove(&pair[0])?;
             }
         }
         Self::kept(folder, now)
     }
 
-    /// A new key, and nothing that was signed before counts any more.
+    /// Makes a new key and removes all others: nothing that was signed before is valid any more.
     pub fn start_over(folder: &Path, now: i64) -> Result<Self, BadKey> {
         key_files::folder(folder)?;
         let old = key_files::list(folder)?;
@@ -131,12 +132,13 @@ impl Keys {
         Self::kept(folder, now)
     }
 
-    /// Keys that were given from outside, after `former`: those that are no longer among them count for their rest.
-    pub fn after(mut self, former: &Self, now: i64) -> Self {
+    /// Keys from a configured file, which replace `former`: those that are no longer among them verify for
+    /// [`RETIRED_KEY_MS`] more.
+    pub fn replacing(mut self, former: &Self, now: i64) -> Self {
         let gone = former.keys.iter().filter(|key| !self.keys.iter().any(|new| new.kid == key.kid)).cloned();
-        let resting = gone.map(|key| Key { until: key.until.or(Some(now + REST_MS)), ..key });
-        let resting: Vec<Key> = resting.filter(|key| key.counts(now)).collect();
-        self.keys.extend(resting);
+        let retired = gone.map(|key| Key { until: key.until.or(Some(now + RETIRED_KEY_MS)), ..key });
+        let retired: Vec<Key> = retired.filter(|key| key.is_valid(now)).collect();
+        self.keys.extend(retired);
         self
     }
 }
@@ -168,7 +170,7 @@ mod tests {
         let at = folder.path();
         let short = put(at, "short", "secret-but-short", 0o600);
         let open = put(at, "open", &"k".repeat(40), 0o640);
-        let sample = put(at, "sample", &format!("{SAMPLE}\n"), 0o600);
+        let sample = put(at, "sample", &format!("{SAMPLE_KEY}\n"), 0o600);
         assert!(matches!(Keys::from_file(&at.join("absent")), Err(BadKey::Unreadable(..))));
         assert!(matches!(Keys::from_file(&open), Err(BadKey::Readable(_))));
         assert!(matches!(Keys::from_file(&sample), Err(BadKey::Sample(_))));
@@ -191,39 +193,39 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_replaced_counts_for_its_rest_and_its_file_goes_after_it() {
+    fn a_replaced_key_stays_valid_for_a_while_and_then_its_file_is_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = folder.path().join("keys");
         let files = || key_files::list(&keys).expect("a folder").len();
         let first = Keys::kept(&keys, 1_000).expect("keys").signing().kid.clone();
         let second = Keys::rotate(&keys, 2_000).expect("keys");
         assert_ne!(second.signing().kid, first);
-        assert!(second.named(&first, 2_000 + REST_MS - 1).is_some() && second.resting(2_000) == 1);
-        assert!(second.named(&first, 2_000 + REST_MS).is_none() && second.resting(2_000 + REST_MS) == 0);
+        assert!(second.named(&first, 2_000 + RETIRED_KEY_MS - 1).is_some() && second.retired(2_000) == 1);
+        assert!(second.named(&first, 2_000 + RETIRED_KEY_MS).is_none() && second.retired(2_000 + RETIRED_KEY_MS) == 0);
         // A clock that went back.
         let third = Keys::rotate(&keys, 500).expect("keys");
         assert_ne!(third.signing().kid, second.signing().kid);
         assert_eq!(files(), 3);
-        let fourth = Keys::rotate(&keys, 2_001 + REST_MS).expect("keys");
+        let fourth = Keys::rotate(&keys, 2_001 + RETIRED_KEY_MS).expect("keys");
         assert_eq!(files(), 2, "the first two are of no use any more");
         assert!(fourth.named(&first, 0).is_none());
-        let fresh = Keys::start_over(&keys, 2_002 + REST_MS).expect("keys");
-        assert_eq!((files(), fresh.resting(0)), (1, 0));
+        let fresh = Keys::start_over(&keys, 2_002 + RETIRED_KEY_MS).expect("keys");
+        assert_eq!((files(), fresh.retired(0)), (1, 0));
         assert!(fresh.named(&fourth.signing().kid, 0).is_none());
     }
 
     #[test]
-    fn a_key_from_outside_that_was_exchanged_counts_for_its_rest() {
+    fn a_replaced_key_from_outside_stays_valid_for_a_while() {
         let folder = tempfile::tempdir().expect("a folder");
         let old = put(folder.path(), "old", &"o".repeat(40), 0o600);
         let both = put(folder.path(), "both", &format!("{}\n{}\n", "n".repeat(40), "o".repeat(40)), 0o600);
         let new = put(folder.path(), "new", &"n".repeat(40), 0o600);
         let [old, both, new] = [old, both, new].map(|file| Keys::from_file(&file).expect("keys"));
         let kid = old.signing().kid.clone();
-        assert!(both.clone().after(&old, 5).named(&kid, i64::MAX).is_some(), "the file still has it");
-        let after = new.after(&old, 5);
-        assert!(after.named(&kid, 4 + REST_MS).is_some() && after.named(&kid, 5 + REST_MS).is_none());
-        // The time runs from the first exchange on, however often the file is read again.
-        assert!(after.clone().after(&after, 1_000).named(&kid, 5 + REST_MS).is_none());
+        assert!(both.clone().replacing(&old, 5).named(&kid, i64::MAX).is_some(), "the file still has it");
+        let after = new.replacing(&old, 5);
+        assert!(after.named(&kid, 4 + RETIRED_KEY_MS).is_some() && after.named(&kid, 5 + RETIRED_KEY_MS).is_none());
+        // The time runs from the first replacement, however often the file is read again.
+        assert!(after.clone().replacing(&after, 1_000).named(&kid, 5 + RETIRED_KEY_MS).is_none());
     }
 }

@@ -11,18 +11,18 @@ use std::{
 use crate::rate_limit::{Bucket, Limit};
 
 /// One address guessing one account: ten, then ten in a quarter of an hour.
-const PAIR: Limit = Limit { burst: 10, refill: 1, period_ms: 90_000 };
+const PAIR_ATTEMPTS: Limit = Limit { burst: 10, refill: 1, period_ms: 90_000 };
 /// One account, guessed from anywhere.
-const ACCOUNT: Limit = Limit { burst: 30, refill: 1, period_ms: 30_000 };
+const ACCOUNT_ATTEMPTS: Limit = Limit { burst: 30, refill: 1, period_ms: 30_000 };
 /// One address, guessing anybody.
-const ADDRESS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
+const ADDRESS_ATTEMPTS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
 /// One address trying join tokens. They cannot be guessed: this only bounds what trying costs, and a whole rack may join
 /// from behind one address.
-const JOIN: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
+const JOIN_ATTEMPTS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
 /// Refused upgrades of one account that are noted: a page that tries for ever must not fill the audit.
-const NOTES: Limit = Limit { burst: 5, refill: 1, period_ms: 60_000 };
+const REFUSAL_NOTES: Limit = Limit { burst: 5, refill: 1, period_ms: 60_000 };
 /// Buckets that are kept; full ones are dropped first.
-const BUCKETS: usize = 20_000;
+const MAX_BUCKETS: usize = 20_000;
 
 /// Counts wrong tries. Memory of this process only: a restart forgives.
 #[derive(Debug, Default)]
@@ -42,21 +42,22 @@ impl LoginLimits {
     pub fn attempt(&self, account: &str, address: &str, known: bool, now: i64) -> Result<Try, u64> {
         // The account's name may be long and is not for keeping.
         let (account, address) = (crate::secret::hash(account), network(address));
-        let mut limits = vec![(format!("p {account} {address}"), PAIR), (format!("a {address}"), ADDRESS)];
+        let mut limits =
+            vec![(format!("p {account} {address}"), PAIR_ATTEMPTS), (format!("a {address}"), ADDRESS_ATTEMPTS)];
         if !known {
-            limits.push((format!("u {account}"), ACCOUNT));
+            limits.push((format!("u {account}"), ACCOUNT_ATTEMPTS));
         }
         self.pay(limits, now)
     }
 
     /// The same for one try at joining with a token.
     pub fn join(&self, address: &str, now: i64) -> Result<Try, u64> {
-        self.pay(vec![(format!("j {}", network(address)), JOIN)], now)
+        self.pay(vec![(format!("j {}", network(address)), JOIN_ATTEMPTS)], now)
     }
 
     /// Whether another refused upgrade of this account is noted.
     pub fn may_note(&self, account: &str, now: i64) -> bool {
-        self.pay(vec![(format!("n {account}"), NOTES)], now).is_ok()
+        self.pay(vec![(format!("n {account}"), REFUSAL_NOTES)], now).is_ok()
     }
 
     /// All of the limits, or none.
@@ -67,9 +68,9 @@ impl LoginLimits {
         if wait_ms > 0 {
             return Err(wait_ms.div_ceil(1000));
         }
-        if buckets.len() + limits.len() > BUCKETS {
+        if buckets.len() + limits.len() > MAX_BUCKETS {
             buckets.retain(|_, bucket| !bucket.is_full(now));
-            if buckets.len() + limits.len() > BUCKETS {
+            if buckets.len() + limits.len() > MAX_BUCKETS {
                 tracing::warn!("too many sign-in attempts to remember; forgetting them");
                 buckets.clear();
             }

@@ -12,34 +12,34 @@ use argon2::{
 use rand::Rng as _;
 use tokio::sync::Semaphore;
 
-/// Longest password that is looked at, bytes; beyond it nothing is hashed.
-pub const LONGEST: usize = 1024;
+/// Longest password that is hashed at all, bytes.
+pub const MAX_PASSWORD_BYTES: usize = 1024;
 /// Shortest password that may be set, characters.
-pub const SHORTEST: usize = 8;
-/// Hashes at once: each takes 19 MiB and a core.
-const AT_ONCE: usize = 2;
-/// Callers that may wait for their turn; beyond that the answer is "later".
-const WAITING: usize = 6;
+pub const MIN_PASSWORD_CHARS: usize = 8;
+/// Hashes that are computed at the same time: each takes 19 MiB and a core.
+const MAX_CONCURRENT_HASHES: usize = 2;
+/// Callers that may wait for their turn; others are told to come back later.
+const MAX_WAITING_CALLERS: usize = 6;
 
 /// Hashes and checks passwords.
 #[derive(Debug)]
 pub struct Passwords {
     turns: Arc<Semaphore>,
     queue: Arc<Semaphore>,
-    /// The hash of a password nobody has: an unknown operator costs the same as a known one.
+    /// The hash of a password that nobody has: an unknown operator takes as long as a known one.
     nobody: String,
 }
 
-/// Too many hashes wait already.
+/// Too many callers are waiting already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
 impl Passwords {
-    /// Computes one hash.
+    /// Computes one hash, of the password that nobody has.
     pub fn new() -> Self {
         Self {
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
-            queue: Arc::new(Semaphore::new(AT_ONCE + WAITING)),
+            turns: Arc::new(Semaphore::new(MAX_CONCURRENT_HASHES)),
+            queue: Arc::new(Semaphore::new(MAX_CONCURRENT_HASHES + MAX_WAITING_CALLERS)),
             nobody: hash("nobody's password"),
         }
     }
@@ -51,16 +51,16 @@ impl Passwords {
 
     /// Whether `password` is the one behind `known`; takes as long when there is none.
     pub async fn check(&self, password: String, known: Option<String>) -> Result<bool, Busy> {
-        let there = known.is_some();
+        let exists = known.is_some();
         let against = known.unwrap_or_else(|| self.nobody.clone());
         let same = self.turn(move || is_same(&password, &against).unwrap_or(false)).await?;
-        Ok(same && there)
+        Ok(same && exists)
     }
 
     async fn turn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Busy> {
         let _place = self.queue.clone().try_acquire_owned().map_err(|_| Busy)?;
         let turn = self.turns.clone().acquire_owned().await.map_err(|_| Busy)?;
-        // The permit travels with the work: a caller that goes away does not free the core.
+        // The permit moves into the work: a caller that gives up does not free the core.
         let done = tokio::task::spawn_blocking(move || {
             let value = work();
             drop(turn);
@@ -98,7 +98,7 @@ fn hash(password: &str) -> String {
     known.to_string()
 }
 
-/// Whether `password` gives the hash in `known`, by the parameters that stand there.
+/// Whether `password` gives the hash in `known`, with the parameters given there.
 fn is_same(password: &str, known: &str) -> Result<bool, password_hash::Error> {
     let known = PasswordHash::new(known)?;
     let (Some(salt), Some(expected)) = (&known.salt, &known.hash) else { return Ok(false) };
@@ -125,12 +125,12 @@ fn output(
     Ok(Output::new(out)?)
 }
 
-/// Memory of one hash. More is reserved than touched: a reservation beyond 32 MiB is a mapping of its own in every
-/// allocator, so that the memory goes back when the hash is done. A smaller one would stay with the thread that made it,
-/// and the threads that take turns here are many.
+/// Memory for one hash. More is reserved than touched: every allocator makes a reservation beyond 32 MiB a mapping of its
+/// own, which goes back to the system when the hash is done. A smaller one would stay with the thread that made it, and
+/// many threads take turns here.
 fn memory(blocks: usize) -> Vec<Block> {
-    const RESERVED: usize = 33 * 1024 * 1024 / Block::SIZE;
-    let mut memory = Vec::with_capacity(blocks.max(RESERVED));
+    const RESERVED_BLOCKS: usize = 33 * 1024 * 1024 / Block::SIZE;
+    let mut memory = Vec::with_capacity(blocks.max(RESERVED_BLOCKS));
     memory.resize(blocks, Block::new());
     memory
 }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hash_that_was_kept_before_is_still_read() {
+    async fn a_hash_with_other_parameters_is_still_read() {
         let other = hash("password").replace("$argon2id$", "$argon2i$");
         assert_eq!(is_same("password", &other), Ok(false), "the algorithm counts");
         let cheap =
@@ -168,6 +168,9 @@ mod tests {
         let passwords = Passwords::new();
         let tries = (0..40).map(|_| passwords.check("guess".into(), None));
         let outcomes = futures_util::future::join_all(tries).await;
-        assert_eq!(outcomes.iter().filter(|outcome| **outcome == Ok(false)).count(), AT_ONCE + WAITING);
+        assert_eq!(
+            outcomes.iter().filter(|outcome| **outcome == Ok(false)).count(),
+            MAX_CONCURRENT_HASHES + MAX_WAITING_CALLERS
+        );
     }
 }

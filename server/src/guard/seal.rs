@@ -1,4 +1,4 @@
-//! Sealed texts: what the database must keep for a while and a copy of the database must not tell.
+//! Sealed texts: what the database has to keep for a while without a copy of the database revealing it.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
@@ -8,14 +8,14 @@ use sha2::{Digest, Sha256};
 
 use super::{Keys, keys::Key};
 
-/// Seals `text` with the signing key's cousin; `about` must be given again to open it. Fresh random nonce each time:
-/// 96 bits are plenty for what a Board keeps for a day.
+/// Seals `text` with a key derived from the signing key; `about` must be given again to open it. Each seal has a fresh random
+/// nonce: 96 bits are plenty for what a Board keeps for a day.
 pub fn seal(keys: &Keys, about: &str, text: &str) -> String {
     let key = keys.signing();
     let mut nonce = [0; NONCE_LEN];
     rand::rng().fill_bytes(&mut nonce);
     let mut bytes = text.as_bytes().to_vec();
-    cousin(key)
+    derived_key(key)
         .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(about), &mut bytes)
         .expect("AES-GCM seals texts far below its limit of 64 GiB");
     format!("{}.{}.{}", key.kid, BASE64_STANDARD_NO_PAD.encode(nonce), BASE64_STANDARD_NO_PAD.encode(bytes))
@@ -28,12 +28,12 @@ pub fn open(keys: &Keys, about: &str, sealed: &str, now: Instant) -> Option<Stri
     let nonce = BASE64_STANDARD_NO_PAD.decode(fields.next()?).ok()?;
     let mut bytes = BASE64_STANDARD_NO_PAD.decode(fields.next()?).ok()?;
     let nonce = Nonce::try_assume_unique_for_key(&nonce).ok()?;
-    let text = cousin(key).open_in_place(nonce, Aad::from(about), &mut bytes).ok()?;
+    let text = derived_key(key).open_in_place(nonce, Aad::from(about), &mut bytes).ok()?;
     String::from_utf8(text.to_vec()).ok()
 }
 
-/// A key of its own, so that sealing and signing never share one.
-fn cousin(key: &Key) -> LessSafeKey {
+/// A separate key, so that sealing and signing never share one.
+fn derived_key(key: &Key) -> LessSafeKey {
     let mut hasher = Sha256::new();
     hasher.update(b"viber-board seal v1\0");
     hasher.update(&key.bytes);

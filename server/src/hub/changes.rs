@@ -1,29 +1,29 @@
-//! Bells: who listens to a team is told what changed, never how.
+//! Change notifications: subscribers of a team learn what changed, never how.
 
 use std::{collections::HashMap, sync::Mutex};
 
 use protocol::{LoginId, OperatorId, SessionId, TaskId, TeamId, TokenId, ViberId};
 use tokio::sync::broadcast;
 
-/// Rings that a slow listener may be behind before it is told that anything may have changed.
-const BACKLOG: usize = 256;
+/// Notifications that a slow subscriber may fall behind before it is told that anything may have changed.
+const MAX_BACKLOG: usize = 256;
 
 /// What changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Its row or its list of messages; also a new or deleted session.
+pub enum Changed {
+    /// A session's row or its list of messages; also a new or deleted session.
     Session(SessionId),
     /// A task's state, delivery, waiting, result, stop or attempt.
     Task { session: SessionId, task: TaskId },
-    /// Contact, lists, name, labels, revocation.
+    /// A viber's contact, lists, name, labels or revocation.
     Viber(ViberId),
-    /// A file of a workspace, or what became of a change of it; an empty path: many of them.
+    /// A file of a workspace, or the outcome of an edit of it; an empty path stands for many files.
     File { viber: ViberId, path: String },
     /// The team itself: members, name, invitations, tokens.
     Team,
     /// Somebody lost access: streams that hold it end.
     Revoked(Revoked),
-    /// The listener was too slow to be told one by one.
+    /// The subscriber fell too far behind to be told one by one.
     Anything,
 }
 
@@ -38,65 +38,65 @@ pub enum Revoked {
     Everyone,
 }
 
-/// One who listens to a team.
-pub struct Listener {
-    rings: broadcast::Receiver<News>,
+/// A subscription to the changes of a team.
+pub struct Subscription {
+    changes: broadcast::Receiver<Changed>,
 }
 
-impl Listener {
-    /// The next change. A listener that fell behind hears `Anything` and goes on from there.
-    pub async fn next(&mut self) -> News {
+impl Subscription {
+    /// The next change. A subscriber that fell behind gets `Anything` and goes on from there.
+    pub async fn next(&mut self) -> Changed {
         loop {
-            match self.rings.recv().await {
-                Ok(news) => return news,
-                Err(broadcast::error::RecvError::Lagged(_)) => return News::Anything,
-                // The hub is gone, and with it whoever could ring.
+            match self.changes.recv().await {
+                Ok(change) => return change,
+                Err(broadcast::error::RecvError::Lagged(_)) => return Changed::Anything,
+                // The hub is gone, and with it everybody who could notify.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
         }
     }
 }
 
-/// Everything but `Revoked` rings in `news`, that alone in `revoked`.
+/// `Revoked` is sent over `revoked` only, everything else over `changes`.
 #[derive(Default)]
-pub(super) struct Bells {
-    news: Teams,
+pub(super) struct ChangeChannels {
+    changes: Teams,
     revoked: Teams,
 }
 
 #[derive(Default)]
 struct Teams {
-    map: Mutex<HashMap<TeamId, broadcast::Sender<News>>>,
+    map: Mutex<HashMap<TeamId, broadcast::Sender<Changed>>>,
 }
 
-impl Bells {
-    pub(super) fn ring(&self, team: &TeamId, news: News) {
-        let teams = if matches!(news, News::Revoked(_)) { &self.revoked } else { &self.news };
-        teams.ring(team, news);
+impl ChangeChannels {
+    pub(super) fn notify(&self, team: &TeamId, change: Changed) {
+        let teams = if matches!(change, Changed::Revoked(_)) { &self.revoked } else { &self.changes };
+        teams.notify(team, change);
     }
 
-    pub(super) fn listen(&self, team: &TeamId) -> Listener {
-        self.news.listen(team)
+    pub(super) fn subscribe(&self, team: &TeamId) -> Subscription {
+        self.changes.subscribe(team)
     }
 
-    pub(super) fn listen_revoked(&self, team: &TeamId) -> Listener {
-        self.revoked.listen(team)
+    pub(super) fn subscribe_revoked(&self, team: &TeamId) -> Subscription {
+        self.revoked.subscribe(team)
     }
 }
 
 impl Teams {
-    fn ring(&self, team: &TeamId, news: News) {
+    fn notify(&self, team: &TeamId, change: Changed) {
         let mut teams = self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(bell) = teams.get(team) else { return };
-        if bell.send(news).is_err() {
+        let Some(sender) = teams.get(team) else { return };
+        if sender.send(change).is_err() {
             teams.remove(team);
         }
     }
 
-    fn listen(&self, team: &TeamId) -> Listener {
+    fn subscribe(&self, team: &TeamId) -> Subscription {
         let mut teams = self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let bell = teams.entry(team.clone()).or_insert_with(|| broadcast::Sender::new(BACKLOG));
-        Listener { rings: bell.subscribe() }
+        let sender = teams.entry(team.clone()).or_insert_with(|| broadcast::Sender::new(MAX_BACKLOG));
+        Subscription { changes: sender.subscribe() }
     }
 }
 
@@ -105,16 +105,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_listener_hears_its_own_team_and_learns_that_it_was_slow() {
-        let (bells, ours, theirs) = (Bells::default(), TeamId::new(1), TeamId::new(1));
-        let mut listener = bells.listen(&ours);
-        bells.ring(&theirs, News::Team);
-        bells.ring(&ours, News::Viber(ViberId::new(1)));
-        assert!(matches!(listener.next().await, News::Viber(_)));
-        for _ in 0..=BACKLOG {
-            bells.ring(&ours, News::Team);
+    async fn a_subscriber_hears_its_own_team_and_learns_that_it_was_slow() {
+        let (channels, ours, theirs) = (ChangeChannels::default(), TeamId::new(1), TeamId::new(1));
+        let mut subscription = channels.subscribe(&ours);
+        channels.notify(&theirs, Changed::Team);
+        channels.notify(&ours, Changed::Viber(ViberId::new(1)));
+        assert!(matches!(subscription.next().await, Changed::Viber(_)));
+        for _ in 0..=MAX_BACKLOG {
+            channels.notify(&ours, Changed::Team);
         }
-        assert_eq!(listener.next().await, News::Anything);
-        assert_eq!(listener.next().await, News::Team);
+        assert_eq!(subscription.next().await, Changed::Anything);
+        assert_eq!(subscription.next().await, Changed::Team);
     }
 }

@@ -1,15 +1,15 @@
-//! Lease time: a monotonic clock from which the Board's own pauses are taken out, so that nobody is declared silent
-//! because the Board was.
+//! Lease time: a monotonic clock without the Board's own pauses, so that nobody counts as silent because the Board was
+//! suspended.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::Hub;
 
-/// The pulse is felt at least every second; a longer rest than this is a pause of the Board, milliseconds.
-const PAUSE: i64 = 3000;
+/// The clock is read at least every second; a longer gap than this is a pause of the Board, milliseconds.
+const MIN_PAUSE_MS: i64 = 3000;
 
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct LeaseClock {
     /// The newest reading; 0 before the first.
     last: AtomicI64,
     /// All pauses so far.
@@ -17,16 +17,16 @@ pub(super) struct Pulse {
 }
 
 impl Hub {
-    /// Lease time at `monotonic` (milliseconds). Whoever waits for somebody else's silence asks at least every second.
+    /// Lease time at `monotonic` (milliseconds). Whoever measures somebody's silence calls it at least every second.
     pub fn lease_time(&self, monotonic: i64) -> i64 {
-        let pulse = &self.inner.pulse;
-        let last = pulse.last.fetch_max(monotonic, Ordering::SeqCst);
-        let rest = monotonic - last;
-        if last != 0 && rest > PAUSE {
-            tracing::warn!(duration_ms = rest, "the Board paused; all leases are longer by that");
-            pulse.paused.fetch_add(rest, Ordering::SeqCst);
+        let clock = &self.inner.lease_clock;
+        let last = clock.last.fetch_max(monotonic, Ordering::SeqCst);
+        let gap = monotonic - last;
+        if last != 0 && gap > MIN_PAUSE_MS {
+            tracing::warn!(duration_ms = gap, "the Board was paused; all leases are extended by this time");
+            clock.paused.fetch_add(gap, Ordering::SeqCst);
         }
-        monotonic - pulse.paused.load(Ordering::SeqCst)
+        monotonic - clock.paused.load(Ordering::SeqCst)
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_no_silence() {
+    fn a_pause_does_not_count_as_silence() {
         let hub = Hub::default();
         let start = hub.lease_time(10_000);
         assert_eq!(hub.lease_time(11_000) - start, 1000);

@@ -1,4 +1,4 @@
-//! Links: the one live connection of each viber, how to reach it and when it was last heard.
+//! Links: the one live connection of each viber, how to send it something, and when it was last heard.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,30 +16,31 @@ use tokio::sync::{Notify, oneshot};
 use super::Hub;
 use crate::domain::{Policies, Task};
 
-/// Orders that may wait for a link; a caller beyond that is told that the viber is busy.
-const ORDERS: usize = 64;
+/// Messages that may wait for a link; a caller beyond that is told that the viber is busy.
+const MAX_WAITING_REQUESTS: usize = 64;
 /// New commands that may wait as they are; beyond it a link reads them from the database.
-const FIRSTS: usize = 4;
+const MAX_WAITING_INLINE: usize = 4;
 /// Two boots that take turns within this time share one credential, milliseconds.
-const CLONE_WINDOW: i64 = 5 * 60 * 1000;
+const CLONE_WINDOW_MS: i64 = 5 * 60 * 1000;
 /// Boots of a viber that are remembered.
-const BOOTS: usize = 8;
+const MAX_BOOTS: usize = 8;
 
-/// What a link is asked to do.
+/// A message to a link: something it has to do.
 #[derive(Debug)]
-pub enum Order {
+pub enum LinkMessage {
     /// Close the socket with this code.
     Close(u16),
-    /// There are new commands: the first tasks of sessions, by their numbers, and others when there is `more`.
-    Commands { first: Vec<First>, more: bool },
-    /// Ask the daemon, answer through `reply`.
+    /// There are new commands: the inline ones in the order of their numbers, and others in the database when there is
+    /// `more`.
+    Commands { inline: Vec<InlineCommand>, more: bool },
+    /// Ask the daemon, and answer through `reply`.
     Request { method: String, params: Value, reply: Reply },
 }
 
-/// A command that needs nothing from the database: the `task:submit` of a task that was just committed together with its
-/// session.
+/// A command that can be sent without reading the database: the `task:submit` of a task that was just committed together
+/// with its session.
 #[derive(Clone, Debug)]
-pub struct First {
+pub struct InlineCommand {
     pub cmd_seq: u64,
     pub policies: Policies,
     pub task: Box<Task>,
@@ -62,40 +63,41 @@ pub enum RequestError {
     Refused(String),
 }
 
-/// A connected viber, as the scheduler and pages see it.
+/// A connected viber, as the scheduler sees it.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ConnectedViber {
     pub team: TeamId,
     pub viber: ViberId,
     /// Wall time of its last valid frame, milliseconds.
-    pub at: i64,
+    pub heard_at: i64,
 }
 
-/// A link's place in the registry; leaving is dropping it, and never removes a newer link.
-pub struct Entrance {
+/// A link's entry in the registry. Dropping it removes the entry, but never that of a newer link.
+pub struct Registration {
     hub: Hub,
     viber: ViberId,
     epoch: u64,
-    line: Arc<Line>,
+    mailbox: Arc<Mailbox>,
 }
 
-/// Between a link and whoever wants something of it. There are thousands that nobody wants anything of: nothing is
-/// allocated before.
+/// What waits for a link. Most links have an empty one, and there are thousands: nothing is allocated before the first
+/// message.
 #[derive(Default)]
-struct Line {
-    orders: Mutex<Orders>,
-    bell: Notify,
+struct Mailbox {
+    messages: Mutex<Messages>,
+    changed: Notify,
     /// Wall time of the last valid frame, milliseconds.
     heard: AtomicI64,
 }
 
 #[derive(Default)]
-struct Orders {
-    /// The first one counts.
+struct Messages {
+    /// The first close code counts.
     close: Option<u16>,
-    first: Vec<First>,
+    inline: Vec<InlineCommand>,
+    /// There may be new commands in the database.
     commands: bool,
-    requests: VecDeque<Order>,
+    requests: VecDeque<LinkMessage>,
 }
 
 #[derive(Default)]
@@ -107,69 +109,69 @@ pub(super) struct Links {
 struct Link {
     team: TeamId,
     epoch: u64,
-    line: Arc<Line>,
+    mailbox: Arc<Mailbox>,
     metrics: Option<Box<(Metrics, i64)>>,
 }
 
-impl Line {
-    /// Changes what is ordered and rings.
-    fn order<T>(&self, change: impl FnOnce(&mut Orders) -> T) -> T {
-        let done = change(&mut self.orders());
-        self.bell.notify_one();
+impl Mailbox {
+    /// Changes the waiting messages and wakes the link.
+    fn update<T>(&self, change: impl FnOnce(&mut Messages) -> T) -> T {
+        let done = change(&mut self.messages());
+        self.changed.notify_one();
         done
     }
 
     fn close(&self, code: u16) {
-        self.order(|orders| orders.close = orders.close.or(Some(code)));
+        self.update(|messages| messages.close = messages.close.or(Some(code)));
     }
 
-    fn take(&self) -> Option<Order> {
-        let mut orders = self.orders();
-        if let Some(code) = orders.close {
-            return Some(Order::Close(code));
+    fn take(&self) -> Option<LinkMessage> {
+        let mut messages = self.messages();
+        if let Some(code) = messages.close {
+            return Some(LinkMessage::Close(code));
         }
-        let (mut first, more) = (std::mem::take(&mut orders.first), std::mem::take(&mut orders.commands));
-        if more || !first.is_empty() {
-            first.sort_by_key(|one| one.cmd_seq);
-            return Some(Order::Commands { first, more });
+        let (mut inline, more) = (std::mem::take(&mut messages.inline), std::mem::take(&mut messages.commands));
+        if more || !inline.is_empty() {
+            inline.sort_by_key(|command| command.cmd_seq);
+            return Some(LinkMessage::Commands { inline, more });
         }
-        orders.requests.pop_front()
+        messages.requests.pop_front()
     }
 
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> MutexGuard<'_, Messages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Hub {
-    /// Registers the connection `epoch` of a viber. An older one is closed as superseded; `None` when a newer one is
-    /// already here.
-    pub fn enter(&self, team: &TeamId, viber: &ViberId, epoch: u64, now: i64) -> Option<Entrance> {
-        let line = Arc::new(Line { heard: AtomicI64::new(now), ..Line::default() });
-        let link = Link { team: team.clone(), epoch, line: line.clone(), metrics: None };
+    /// Registers the connection `epoch` of a viber. An older one is closed as superseded; `None` when there is a newer
+    /// one already.
+    pub fn register(&self, team: &TeamId, viber: &ViberId, epoch: u64, now: i64) -> Option<Registration> {
+        let mailbox = Arc::new(Mailbox { heard: AtomicI64::new(now), ..Mailbox::default() });
+        let link = Link { team: team.clone(), epoch, mailbox: mailbox.clone(), metrics: None };
         let mut map = self.links();
         if map.get(viber).is_some_and(|other| other.epoch > epoch) {
             return None;
         }
         if let Some(older) = map.insert(viber.clone(), link) {
-            older.line.close(close::SUPERSEDED);
+            older.mailbox.close(close::SUPERSEDED);
         }
-        Some(Entrance { hub: self.clone(), viber: viber.clone(), epoch, line })
+        Some(Registration { hub: self.clone(), viber: viber.clone(), epoch, mailbox })
     }
 
     /// Wakes the viber's link: there may be new commands.
     pub fn wake(&self, viber: &ViberId) {
         if let Some(link) = self.links().get(viber) {
-            link.line.order(|orders| orders.commands = true);
+            link.mailbox.update(|messages| messages.commands = true);
         }
     }
 
-    /// Hands a new command to the viber's link.
-    pub fn hand(&self, viber: &ViberId, first: First) {
+    /// Sends a new command to the viber's link.
+    pub fn send_inline(&self, viber: &ViberId, command: InlineCommand) {
         if let Some(link) = self.links().get(viber) {
-            link.line.order(|orders| match orders.first.len() {
-                ..FIRSTS => orders.first.push(first),
-                _ => orders.commands = true,
+            link.mailbox.update(|messages| match messages.inline.len() {
+                ..MAX_WAITING_INLINE => messages.inline.push(command),
+                _ => messages.commands = true,
             });
         }
     }
@@ -177,7 +179,7 @@ impl Hub {
     /// Closes the viber's socket with `code`.
     pub fn close(&self, viber: &ViberId, code: u16) {
         if let Some(link) = self.links().get(viber) {
-            link.line.close(code);
+            link.mailbox.close(code);
         }
     }
 
@@ -190,15 +192,15 @@ impl Hub {
         deadline: Duration,
     ) -> Result<Value, RequestError> {
         let (reply, answer) = oneshot::channel();
-        let request = Order::Request { method: method.to_owned(), params, reply };
+        let request = LinkMessage::Request { method: method.to_owned(), params, reply };
         {
             let links = self.links();
             let link = links.get(viber).ok_or(RequestError::Disconnected)?;
-            link.line.order(|orders| {
-                if orders.requests.len() >= ORDERS {
+            link.mailbox.update(|messages| {
+                if messages.requests.len() >= MAX_WAITING_REQUESTS {
                     return Err(RequestError::Busy);
                 }
-                orders.requests.push_back(request);
+                messages.requests.push_back(request);
                 Ok(())
             })?;
         }
@@ -219,31 +221,31 @@ impl Hub {
         self.links().len()
     }
 
-    /// All links and when each was last heard.
-    pub fn heard(&self) -> Vec<Heard> {
+    /// All connected vibers and when each was last heard.
+    pub fn connected_vibers(&self) -> Vec<ConnectedViber> {
         let map = self.links();
-        let heard = |(viber, link): (&ViberId, &Link)| Heard {
+        let connected = |(viber, link): (&ViberId, &Link)| ConnectedViber {
             team: link.team.clone(),
             viber: viber.clone(),
-            at: link.line.heard.load(Ordering::Relaxed),
+            heard_at: link.mailbox.heard.load(Ordering::Relaxed),
         };
-        map.iter().map(heard).collect()
+        map.iter().map(connected).collect()
     }
 
-    /// How the machine fares, as its last heartbeat told, and when (wall time, milliseconds).
+    /// The machine's metrics from its last heartbeat, and when that came (wall time, milliseconds).
     pub fn metrics(&self, viber: &ViberId) -> Option<(Metrics, i64)> {
         self.links().get(viber).and_then(|link| link.metrics.as_deref().cloned())
     }
 
-    /// Notes a start of a daemon. Answers whether two boots take turns on one credential.
-    pub fn boot(&self, viber: &ViberId, boot: &BootId, now: i64) -> bool {
+    /// Notes a boot of a daemon. Returns whether two boots alternate on one credential.
+    pub fn note_boot(&self, viber: &ViberId, boot: &BootId, now: i64) -> bool {
         let mut boots = self.inner.links.boots.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = boots.entry(viber.clone()).or_default();
-        seen.retain(|(_, at)| now - at < CLONE_WINDOW);
+        seen.retain(|(_, at)| now - at < CLONE_WINDOW_MS);
         let cloned = seen.back().is_some_and(|(last, _)| last != boot) && seen.iter().any(|(other, _)| other == boot);
         seen.retain(|(other, _)| other != boot);
         seen.push_back((boot.clone(), now));
-        while seen.len() > BOOTS {
+        while seen.len() > MAX_BOOTS {
             seen.pop_front();
         }
         cloned
@@ -254,39 +256,39 @@ impl Hub {
     }
 }
 
-impl Entrance {
+impl Registration {
     /// A valid frame came at `now`.
     pub fn heard(&self, now: i64) {
-        self.line.heard.store(now, Ordering::Relaxed);
+        self.mailbox.heard.store(now, Ordering::Relaxed);
     }
 
-    /// The next order. Dropping it half-way loses none.
-    pub async fn order(&self) -> Order {
+    /// The next message. Cancelling the call loses none.
+    pub async fn next_message(&self) -> LinkMessage {
         loop {
-            if let Some(order) = self.line.take() {
-                return order;
+            if let Some(message) = self.mailbox.take() {
+                return message;
             }
-            self.line.bell.notified().await;
+            self.mailbox.changed.notified().await;
         }
     }
 
-    /// The machine told how it fares.
-    pub fn fares(&self, metrics: Metrics, now: i64) {
+    /// Keeps the machine's newest metrics.
+    pub fn set_metrics(&self, metrics: Metrics, now: i64) {
         if let Some(link) = self.hub.links().get_mut(&self.viber).filter(|link| link.epoch == self.epoch) {
             link.metrics = Some(Box::new((metrics, now)));
         }
     }
 }
 
-impl Drop for Entrance {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut map = self.hub.links();
         if map.get(&self.viber).is_some_and(|link| link.epoch == self.epoch) {
             map.remove(&self.viber);
         }
         drop(map);
-        // Nobody answers them any more.
-        self.line.orders().requests.clear();
+        // Nobody will answer them.
+        self.mailbox.messages().requests.clear();
     }
 }
 
@@ -297,10 +299,10 @@ mod tests {
     #[tokio::test]
     async fn a_newer_connection_supersedes_and_an_older_one_leaves_it_alone() {
         let (hub, team, viber) = (Hub::default(), TeamId::new(1), ViberId::new(1));
-        let old = hub.enter(&team, &viber, 1, 0).expect("the first");
-        let new = hub.enter(&team, &viber, 2, 0).expect("the second");
-        assert!(matches!(old.order().await, Order::Close(close::SUPERSEDED)));
-        assert!(hub.enter(&team, &viber, 1, 0).is_none());
+        let old = hub.register(&team, &viber, 1, 0).expect("the first");
+        let new = hub.register(&team, &viber, 2, 0).expect("the second");
+        assert!(matches!(old.next_message().await, LinkMessage::Close(close::SUPERSEDED)));
+        assert!(hub.register(&team, &viber, 1, 0).is_none());
         drop(old);
         assert!(hub.is_connected(&viber));
         drop(new);
@@ -312,32 +314,32 @@ mod tests {
     #[tokio::test]
     async fn orders_come_as_they_were_given_and_requests_are_bounded() {
         let (hub, team, viber) = (Hub::default(), TeamId::new(1), ViberId::new(1));
-        let entrance = hub.enter(&team, &viber, 1, 0).expect("a place");
+        let registration = hub.register(&team, &viber, 1, 0).expect("a place");
         let ask = || hub.request(&viber, "status", Value::Null, Duration::ZERO);
-        for _ in 0..ORDERS {
+        for _ in 0..MAX_WAITING_REQUESTS {
             assert_eq!(ask().await, Err(RequestError::TimedOut));
         }
         assert_eq!(ask().await, Err(RequestError::Busy));
         hub.wake(&viber);
         hub.wake(&viber);
-        assert!(matches!(entrance.order().await, Order::Commands { more: true, .. }));
-        assert!(matches!(entrance.order().await, Order::Request { .. }));
+        assert!(matches!(registration.next_message().await, LinkMessage::Commands { more: true, .. }));
+        assert!(matches!(registration.next_message().await, LinkMessage::Request { .. }));
         hub.close(&viber, close::AUTH);
         hub.close(&viber, close::SUPERSEDED);
-        assert!(matches!(entrance.order().await, Order::Close(close::AUTH)));
+        assert!(matches!(registration.next_message().await, LinkMessage::Close(close::AUTH)));
         let asked = hub.request(&viber, "status", Value::Null, Duration::from_secs(10));
-        let (answer, ()) = tokio::join!(asked, async { drop(entrance) });
+        let (answer, ()) = tokio::join!(asked, async { drop(registration) });
         assert_eq!(answer, Err(RequestError::Disconnected));
     }
 
     #[test]
-    fn a_restart_is_no_clone_and_two_that_take_turns_are() {
+    fn a_restart_is_no_clone_and_two_boots_that_alternate_are() {
         let (hub, viber) = (Hub::default(), ViberId::new(1));
         let (one, two, three) = (BootId::new(1), BootId::new(2), BootId::new(3));
-        assert!(!hub.boot(&viber, &one, 0));
-        assert!(!hub.boot(&viber, &one, 10), "a reconnect");
-        assert!(!hub.boot(&viber, &two, 20), "a restart");
-        assert!(hub.boot(&viber, &one, 30), "the first boot again");
-        assert!(!hub.boot(&viber, &three, 40 + CLONE_WINDOW));
+        assert!(!hub.note_boot(&viber, &one, 0));
+        assert!(!hub.note_boot(&viber, &one, 10), "a reconnect");
+        assert!(!hub.note_boot(&viber, &two, 20), "a restart");
+        assert!(hub.note_boot(&viber, &one, 30), "the first boot again");
+        assert!(!hub.note_boot(&viber, &three, 40 + CLONE_WINDOW_MS));
     }
 }

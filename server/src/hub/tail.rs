@@ -14,22 +14,23 @@ use tokio::{
 
 use super::Committed;
 
-/// What a tail keeps, bytes. The newest run stays even when it alone is larger.
-const KEEP: usize = 256 * 1024;
-/// Between two flushes of a busy tail: what commits meanwhile leaves as one run, encoded once and written once a viewer.
-pub const FLUSH: Duration = Duration::from_millis(33);
-/// A flush is a write for every viewer: with more of them than this it comes half as often.
-const CROWD: usize = 64;
-/// So many bytes don't wait for the next flush.
-const ENOUGH: usize = 64 * 1024;
-/// The map of tails is swept when it has grown by so many entries.
-const SWEEP: usize = 64;
+/// What a tail holds at most, bytes. The newest run stays even when it alone is larger.
+const MAX_TAIL_BYTES: usize = 256 * 1024;
+/// Time between two flushes of a busy tail: what commits meanwhile leaves as one run, encoded once and written once for
+/// each viewer.
+pub const FLUSH_INTERVAL: Duration = Duration::from_millis(33);
+/// A flush is a write for every viewer: with more viewers than this, flushes come half as often.
+const MANY_VIEWERS: usize = 64;
+/// Unflushed bytes from which a tail does not wait for the next flush.
+const FLUSH_NOW_BYTES: usize = 64 * 1024;
+/// New entries in the map of tails after which unused ones are removed.
+const SWEEP_AFTER_NEW_ENTRIES: usize = 64;
 
 /// The newest committed events of one task.
 pub struct Tail {
     ring: Mutex<Ring>,
-    /// How often the task's row changed; also rung, without a change, with every flush.
-    bell: watch::Sender<u64>,
+    /// Counts the changes of the task's row; every flush notifies too, without changing the count.
+    changes: watch::Sender<u64>,
     /// Flushes of all tails lie on one grid, so that one turn of the runtime serves them all.
     grid: Instant,
 }
@@ -42,7 +43,7 @@ struct Ring {
     fresh: Vec<Arc<Committed>>,
     fresh_bytes: usize,
     flushed: Option<Instant>,
-    /// A flush will come by itself.
+    /// A flush is scheduled.
     due: bool,
     /// The newest attempt whose last event is here.
     ended: Option<u32>,
@@ -50,14 +51,14 @@ struct Ring {
 
 impl Tail {
     fn new(grid: Instant) -> Self {
-        Self { ring: Mutex::default(), bell: watch::Sender::new(0), grid }
+        Self { ring: Mutex::default(), changes: watch::Sender::new(0), grid }
     }
 
     /// What came after `(attempt, seq)`. `None` when the tail does not reach back that far (or an attempt ended in
     /// between): read the database, then ask again from there.
     pub fn after(&self, attempt: u32, seq: u64) -> Option<Vec<Arc<Committed>>> {
         let ring = self.ring();
-        // Whoever is in step lacks the newest run and nothing else.
+        // A viewer that keeps up lacks the newest run and nothing else.
         if let Some(run) = ring.runs.back().filter(|run| run.attempt == attempt && run.from == seq + 1) {
             return Some(vec![run.clone()]);
         }
@@ -73,9 +74,9 @@ impl Tail {
         Some(newer)
     }
 
-    /// A bell that rings with every flush, and whose number changes with the task's row: take it, read, then wait for it.
-    pub fn bell(&self) -> watch::Receiver<u64> {
-        self.bell.subscribe()
+    /// Notifies of every flush, with a number that changes with the task's row: subscribe, read, then wait for it.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Whether the last event of the attempt is here.
@@ -83,15 +84,15 @@ impl Tail {
         self.ring().ended.is_some_and(|ended| ended >= attempt)
     }
 
-    /// Shows a run at the next flush: at once when the last one is long ago.
+    /// Shows a run at the next flush, or at once when the last one was long ago.
     pub(super) fn push(self: &Arc<Self>, run: Arc<Committed>) {
         let now = Instant::now();
-        let pause = if self.bell.receiver_count() > CROWD { 2 * FLUSH } else { FLUSH };
+        let pause = if self.changes.receiver_count() > MANY_VIEWERS { 2 * FLUSH_INTERVAL } else { FLUSH_INTERVAL };
         let next = {
             let mut ring = self.ring();
             ring.add(run);
             let idle = ring.flushed.is_none_or(|at| at + pause <= now);
-            if !idle && ring.fresh_bytes < ENOUGH {
+            if !idle && ring.fresh_bytes < FLUSH_NOW_BYTES {
                 if std::mem::replace(&mut ring.due, true) {
                     return;
                 }
@@ -104,7 +105,7 @@ impl Tail {
             None => self.flush(now),
             Some(at) => {
                 let tail = Arc::downgrade(self);
-                // Ends by itself within two flushes: nothing has to wait for it, and nobody is left when it is dropped.
+                // Not tracked: it ends by itself within two flushes, and nobody misses it when it is dropped.
                 tokio::spawn(async move {
                     sleep_until(at).await;
                     if let Some(tail) = tail.upgrade() {
@@ -115,34 +116,34 @@ impl Tail {
         }
     }
 
-    /// Shows the last run of an attempt: nothing waits any more.
+    /// Shows the last run of an attempt, with all that waited for a flush.
     pub(super) fn push_last(&self, run: Arc<Committed>) {
         {
             let mut ring = self.ring();
-            // It is shown in the moment that the end is known: who sees the end misses no event.
+            // It is shown at the same moment as the end becomes known: whoever sees the end misses no event.
             ring.ended = ring.ended.max(Some(run.attempt));
             ring.add(run);
             ring.flush(Instant::now());
         }
-        self.bell.send_modify(|_| {});
+        self.changes.send_modify(|_| {});
     }
 
     /// The task's row changed.
     pub(super) fn changed(&self) {
-        self.bell.send_modify(|rows| *rows += 1);
+        self.changes.send_modify(|rows| *rows += 1);
     }
 
     fn flush(&self, now: Instant) {
         let shown = self.ring().flush(now);
         if shown {
-            self.bell.send_modify(|_| {});
+            self.changes.send_modify(|_| {});
         }
     }
 
-    /// The first place of the grid after an instant.
+    /// The first point of the grid after an instant.
     fn next_flush(&self, after: Instant) -> Instant {
-        let places = (after - self.grid).as_millis() / FLUSH.as_millis() + 1;
-        self.grid + FLUSH * u32::try_from(places).unwrap_or(u32::MAX)
+        let places = (after - self.grid).as_millis() / FLUSH_INTERVAL.as_millis() + 1;
+        self.grid + FLUSH_INTERVAL * u32::try_from(places).unwrap_or(u32::MAX)
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -156,7 +157,7 @@ impl Ring {
         self.fresh.push(run);
     }
 
-    /// Shows what is fresh. `false` when there is nothing.
+    /// Shows what is fresh. Returns `false` when there is nothing.
     fn flush(&mut self, now: Instant) -> bool {
         self.due = false;
         if self.fresh.is_empty() {
@@ -167,11 +168,11 @@ impl Ring {
         true
     }
 
-    /// What is fresh becomes runs that viewers are served from: as few as can be.
+    /// Turns what is fresh into as few runs as possible, from which viewers are served.
     fn settle(&mut self) {
         self.fresh_bytes = 0;
         let fresh = std::mem::take(&mut self.fresh);
-        for runs in fresh.chunk_by(|one, next| one.attempt == next.attempt && one.to + 1 == next.from) {
+        for runs in fresh.chunk_by(|run, next| run.attempt == next.attempt && run.to + 1 == next.from) {
             let run = match runs {
                 [alone] => alone.clone(),
                 runs => Arc::new(Committed::joined(runs)),
@@ -179,7 +180,7 @@ impl Ring {
             self.bytes += run.size();
             self.runs.push_back(run);
         }
-        while self.bytes > KEEP && self.runs.len() > 1 {
+        while self.bytes > MAX_TAIL_BYTES && self.runs.len() > 1 {
             if let Some(old) = self.runs.pop_front() {
                 self.bytes -= old.size();
             }
@@ -189,7 +190,7 @@ impl Ring {
 
 pub(super) struct Tails {
     map: Mutex<Map>,
-    /// Where the grid of all flushes begins.
+    /// The origin of the grid of all flushes.
     grid: Instant,
 }
 
@@ -202,7 +203,7 @@ impl Default for Tails {
 #[derive(Default)]
 struct Map {
     tails: HashMap<(TeamId, TaskId), Weak<Tail>>,
-    /// Entries after the last sweep.
+    /// Entries left by the last sweep.
     swept: usize,
 }
 
@@ -219,7 +220,7 @@ impl Tails {
 
     pub(super) fn watch(&self, team: &TeamId, task: &TaskId) -> Arc<Tail> {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.tails.len() > map.swept + SWEEP {
+        if map.tails.len() > map.swept + SWEEP_AFTER_NEW_ENTRIES {
             map.tails.retain(|_, tail| tail.strong_count() > 0);
             map.swept = map.tails.len();
         }
@@ -234,7 +235,8 @@ impl Tails {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Item, *};
+    use super::*;
+    use crate::domain::committed::Item;
 
     fn run(attempt: u32, from: u64, to: u64, size: usize) -> Arc<Committed> {
         let items = (from..=to).map(|seq| Item { seq, json: "x".repeat(size).into() }).collect();
@@ -283,27 +285,27 @@ mod tests {
     #[tokio::test]
     async fn a_busy_tail_flushes_by_itself_and_an_end_at_once() {
         let tail = tail();
-        let mut bell = tail.bell();
+        let mut changes = tail.subscribe();
         tail.push(run(1, 1, 1, 10));
-        assert!(bell.has_changed().expect("a tail"), "it was idle");
+        assert!(changes.has_changed().expect("a tail"), "it was idle");
         for seq in 2..=9 {
             tail.push(run(1, seq, seq, 10));
         }
         while tail.after(1, 1).expect("it reaches back").last().is_none_or(|run| run.to < 9) {
-            bell.changed().await.expect("a tail");
+            changes.changed().await.expect("a tail");
         }
         tail.push(run(1, 10, 10, 10));
         tail.push_last(run(1, 11, 11, 10));
-        bell.mark_unchanged();
+        changes.mark_unchanged();
         assert_eq!(tail.after(1, 9).and_then(|runs| runs.last().map(|run| run.to)), Some(11));
         assert!(tail.has_ended(1) && !tail.has_ended(2));
-        tail.push(run(1, 12, 12, ENOUGH));
-        assert!(bell.has_changed().expect("a tail"), "so much does not wait");
+        tail.push(run(1, 12, 12, FLUSH_NOW_BYTES));
+        assert!(changes.has_changed().expect("a tail"), "so much does not wait");
         assert_eq!(tail.after(1, 11).map(|runs| runs.len()), Some(1));
     }
 
     #[test]
-    fn it_keeps_no_more_than_its_bound_and_forgets_with_its_last_viewer() {
+    fn it_keeps_no_more_than_its_bound_and_goes_with_its_last_viewer() {
         let tails = Tails::default();
         let (team, task) = (TeamId::new(1), TaskId::new(1));
         let tail = tails.watch(&team, &task);

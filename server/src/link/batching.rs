@@ -8,8 +8,8 @@ use serde::Deserialize;
 use tokio::time::{Duration, Instant};
 
 /// From one commit of deltas to the next: the ack of a delta comes so much later at most. Viewers see them together
-/// anyway (`hub::FLUSH`), and a daemon's window holds what comes meanwhile.
-const PAUSE: Duration = Duration::from_millis(20);
+/// anyway (`hub::FLUSH_INTERVAL`), and a daemon's window holds what comes meanwhile.
+const DELTA_WAIT: Duration = Duration::from_millis(20);
 /// So many bytes don't wait.
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -41,7 +41,7 @@ impl DeltaBatch {
 
     /// All events become durable now.
     pub fn begin(&mut self, now: Instant) {
-        *self = Self::new(now + PAUSE);
+        *self = Self::new(now + DELTA_WAIT);
     }
 }
 
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(batch.waits_until(now), None, "the first one");
         batch.begin(now);
         batch.add(&events(&[DELTA, DELTA]));
-        assert_eq!(batch.waits_until(now), Some(now + PAUSE));
-        assert_eq!(batch.waits_until(now + PAUSE), None);
+        assert_eq!(batch.waits_until(now), Some(now + DELTA_WAIT));
+        assert_eq!(batch.waits_until(now + DELTA_WAIT), None);
         for urgent in [
             r#"{"seq":5,"type":"task:completed","result":{}}"#,
             r#"{"seq":5,"type":"task:progress","event":{"agentId":"a","type":"step","n":1,"state":"started"}}"#,

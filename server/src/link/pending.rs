@@ -11,22 +11,22 @@ use protocol::{EditId, Numbered, Running, ViberState, WorkspaceWritten};
 use super::compose;
 use crate::{
     actions::{
-        files,
+        file_reports,
         reconcile::{self, AttemptVerdict, LastSeen},
     },
-    domain::{Connection, Heard},
+    domain::{Connection, FileReport},
     error::{Error, Result},
     state::Board,
 };
 
 /// Changed files that may wait. Others are left out: whoever looks at one asks for it.
-const FILES: usize = 10_000;
+const MAX_PENDING_FILES: usize = 10_000;
 
 /// A change that the database refused for now is tried again after this time.
 pub const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// Something under way.
-pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub type BoxedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// All that waits.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub enum Pending {
     /// What became of changes of files.
     Written(Vec<WorkspaceWritten>),
     /// Files that are others now, by path.
-    Heard(BTreeMap<String, Heard>),
+    Heard(BTreeMap<String, FileReport>),
     /// There may be new commands.
     Commands,
 }
@@ -99,7 +99,13 @@ impl PendingWork {
 
     /// Begins the next one, if there is one. Commands are composed after `sent`, the last one that was sent, and only
     /// when there is room for them.
-    pub fn next(&mut self, board: &Board, connection: &Connection, sent: u64, has_room: bool) -> Option<Task<Done>> {
+    pub fn next(
+        &mut self,
+        board: &Board,
+        connection: &Connection,
+        sent: u64,
+        has_room: bool,
+    ) -> Option<BoxedWork<Done>> {
         let work = self.take(has_room)?;
         let (board, own) = (board.clone(), connection.clone());
         Some(Box::pin(async move {
@@ -125,7 +131,7 @@ impl PendingWork {
 
 impl Pending {
     /// A file is another one now.
-    pub fn heard(heard: Heard) -> Self {
+    pub fn heard(heard: FileReport) -> Self {
         Self::Heard(BTreeMap::from([(heard.path.clone(), heard)]))
     }
 
@@ -150,7 +156,7 @@ impl Pending {
             (Self::Written(all), Self::Written(newer)) => all.extend(newer),
             (Self::Heard(all), Self::Heard(newer)) => {
                 for (path, heard) in newer {
-                    if all.len() < FILES || all.contains_key(&path) {
+                    if all.len() < MAX_PENDING_FILES || all.contains_key(&path) {
                         all.insert(path, heard);
                     }
                 }
@@ -170,10 +176,10 @@ impl Pending {
                 reconcile::settle(board, seen, lost, AttemptVerdict::DaemonRestarted).await?;
             }
             Self::Written(written) => {
-                files::written(board, own, written).await?;
+                file_reports::written(board, own, written).await?;
                 return Ok(Done::Written(written.iter().map(|one| one.edit_id.clone()).collect()));
             }
-            Self::Heard(heard) => files::heard(board, own, heard.values().cloned().collect()).await?,
+            Self::Heard(heard) => file_reports::heard(board, own, heard.values().cloned().collect()).await?,
             Self::Commands => return Ok(Done::Commands(compose::next(board, own, sent).await?)),
         }
         Ok(Done::Nothing)
@@ -193,16 +199,18 @@ fn replace(lists: &mut ViberState, newer: ViberState) {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{AgentInfo, TaskId};
+    use protocol::AgentInfo;
 
     use super::*;
 
+    const TASK: &str = "task_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3";
+
     fn running(attempt: u32) -> Running {
-        Running { task_id: TaskId::new(1), attempt }
+        Running { task_id: TASK.parse().expect("an id"), attempt }
     }
 
     fn file(path: &str, size: u64) -> Pending {
-        Pending::heard(Heard { path: path.into(), hash: None, size, mtime: None, by: "file".into() })
+        Pending::heard(FileReport { path: path.into(), hash: None, size, mtime: None, by: "file".into() })
     }
 
     fn agents(names: &[&str]) -> Option<Vec<AgentInfo>> {
@@ -277,13 +285,13 @@ mod tests {
     #[test]
     fn the_newest_of_a_file_counts_and_too_many_files_are_left_out() {
         let mut pending = PendingWork::default();
-        for n in 0..FILES + 2 {
+        for n in 0..MAX_PENDING_FILES + 2 {
             pending.add(file(&n.to_string(), 1));
         }
         pending.add(file("7", 2));
         let [Pending::Heard(heard)] = &all(pending)[..] else { panic!("one kind waits") };
-        assert_eq!((heard.len(), heard["7"].size, heard["8"].size), (FILES, 2, 1));
-        assert!(!heard.contains_key(&FILES.to_string()));
+        assert_eq!((heard.len(), heard["7"].size, heard["8"].size), (MAX_PENDING_FILES, 2, 1));
+        assert!(!heard.contains_key(&MAX_PENDING_FILES.to_string()));
     }
 
     #[test]

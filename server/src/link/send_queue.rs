@@ -1,4 +1,4 @@
-//! What waits to be sent to a daemon: bounded, so that one that does not read costs no more than this.
+//! The frames that wait to be sent to a daemon: bounded, so that a daemon that does not read costs no more than this.
 
 use std::{collections::VecDeque, future::poll_fn};
 
@@ -6,22 +6,22 @@ use axum::extract::ws::Message;
 use futures_util::{Sink, SinkExt};
 use protocol::ToDaemon;
 
-/// Bytes that may wait; beyond it the daemon does not read, and the connection ends.
-const MAX: usize = 1024 * 1024;
-/// Below this there is room for another command.
-const ROOM: usize = 256 * 1024;
+/// Bytes that may wait; beyond that the daemon is considered not to read, and the connection ends.
+const MAX_QUEUED_BYTES: usize = 1024 * 1024;
+/// Waiting bytes below which there is room for another command.
+const MAX_BYTES_BEFORE_COMMAND: usize = 256 * 1024;
 
-/// Frames in order.
+/// The waiting frames, in order.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct SendQueue {
     frames: VecDeque<Message>,
     bytes: usize,
-    /// The sink took frames that may not have left it.
+    /// The sink took frames that it may not have sent yet.
     unflushed: bool,
 }
 
-impl Queue {
-    /// Adds a frame. `false` when the daemon leaves too much unread.
+impl SendQueue {
+    /// Adds a frame. Returns `false` when the daemon leaves too much unread.
     pub fn push(&mut self, frame: &ToDaemon) -> bool {
         let Ok(text) = serde_json::to_string(frame) else {
             tracing::error!("a frame could not be written as JSON");
@@ -29,7 +29,7 @@ impl Queue {
         };
         self.bytes += text.len();
         self.frames.push_back(Message::Text(text.into()));
-        self.bytes <= MAX
+        self.bytes <= MAX_QUEUED_BYTES
     }
 
     /// Whether nothing is left to pump.
@@ -39,10 +39,10 @@ impl Queue {
 
     /// Whether another command may be composed.
     pub fn has_room(&self) -> bool {
-        self.bytes < ROOM
+        self.bytes < MAX_BYTES_BEFORE_COMMAND
     }
 
-    /// Sends what waits. Dropping it half-way loses no frame.
+    /// Sends what waits. Cancelling the call loses no frame.
     pub async fn pump<S: Sink<Message> + Unpin>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         while !self.frames.is_empty() {
             poll_fn(|cx| sink.poll_ready_unpin(cx)).await?;
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_is_not_read_is_bounded() {
-        let mut queue = Queue::default();
+        let mut queue = SendQueue::default();
         let frame = ToDaemon::Unsupported { of: "x".repeat(100_000) };
         assert_eq!((0..20).take_while(|_| queue.push(&frame)).count(), 10);
         assert!(!queue.has_room());

@@ -1,8 +1,8 @@
-//! Where a follower of a task stands.
+//! A follower's position in a task.
 
 use std::{fmt, str::FromStr};
 
-/// The last event that a follower has: `{attempt}.{seq}` on the wire. `1.0` stands before everything.
+/// The last event that a follower has: `{attempt}.{seq}` on the wire. `1.0` is the position before the first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub attempt: u32,

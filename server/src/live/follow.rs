@@ -9,43 +9,42 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::{Cursor, Ended, Frame};
+use super::{Cursor, StreamEnd, StreamFrame};
 use crate::{
-    db,
+    db::{self, DbError},
     domain::{Committed, Task, TaskState, task::ContactState},
-    hub::{FLUSH, Listener, News, Tail},
+    hub::{Changed, FLUSH_INTERVAL, Subscription, Tail},
     state::Board,
 };
 
-/// The hub's bells are hints: the task is read again at least so often.
-const DOUBT: Duration = Duration::from_secs(15);
-/// After the database did not answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Runs read from the database at once, when they are small.
-const RUNS: u64 = 100;
-/// Runs read first, while nobody knows how large they are.
-const FIRST: u64 = 4;
-/// About what is read from the database at once, bytes: a follower holds it until it has been written.
-const PIECE: u64 = 128 * 1024;
+/// The hub's notifications are hints: the task is read again at least this often.
+const REREAD_INTERVAL: Duration = Duration::from_secs(15);
+/// How long to wait after the database did not answer.
+const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The most runs that are read from the database at once, when they are small.
+const MAX_RUNS_PER_READ: u64 = 100;
+/// Runs in the first read, when their size is not known yet.
+const FIRST_READ_RUNS: u64 = 4;
+/// Target size of a read from the database, bytes: a follower holds it until it has been sent.
+const TARGET_READ_BYTES: u64 = 128 * 1024;
 
-/// The frames of a task from `from` on (the beginning when absent), until it is over. `lost` says that the follower gave
-/// a cursor which could not even be read.
+/// The frames of a task from `from` on (the beginning when absent), until it is over.
 pub fn follow(
     board: &Board,
     team: &TeamId,
     task: &TaskId,
     from: Option<Result<Cursor, super::cursor::BadCursor>>,
-) -> impl Stream<Item = Frame> + Send + 'static {
+) -> impl Stream<Item = StreamFrame> + Send + 'static {
     Follower::new(board, team, task, from).frames()
 }
 
-/// The same for a task that somebody names; `None` when the team has none such.
+/// The same for a task of unknown existence; `None` when the team has no such task.
 pub async fn open(
     board: &Board,
     team: &TeamId,
     task: &TaskId,
     from: Option<Result<Cursor, super::cursor::BadCursor>>,
-) -> Result<Option<impl Stream<Item = Frame> + Send + 'static>, db::Error> {
+) -> Result<Option<impl Stream<Item = StreamFrame> + Send + 'static>, DbError> {
     let mut follower = Follower::new(board, team, task, from);
     Ok(follower.look().await?.then(|| follower.frames()))
 }
@@ -55,22 +54,23 @@ struct Follower {
     team: TeamId,
     id: TaskId,
     tail: Arc<Tail>,
-    bell: watch::Receiver<u64>,
-    /// The bell's number when the row was read last.
+    changes: watch::Receiver<u64>,
+    /// The number of row changes when the row was last read.
     rows: u64,
-    /// A stopped task whose viber has not confirmed it hangs on contact, which rings for the viber.
-    news: Option<Listener>,
+    /// Changes of the viber, while a stopped task waits for its confirmation: whether that can still come depends on the
+    /// contact.
+    viber_changes: Option<Subscription>,
     /// The last event that was handed out.
     at: Cursor,
-    /// The cursor that the follower came with, until it was checked.
+    /// The cursor that the follower started with, until it was checked.
     from: Option<Result<Cursor, super::cursor::BadCursor>>,
     shown: Option<Box<Task>>,
-    /// The database was read up to what the tail holds, so that the tail alone can be followed.
+    /// The database was read up to where the tail begins, so that the tail alone can be followed.
     abreast: bool,
-    ready: VecDeque<Frame>,
-    /// Runs after `at` that were read with the row.
-    begun: Option<Vec<Committed>>,
-    /// How many runs are read at once, by the size of the last ones.
+    ready: VecDeque<StreamFrame>,
+    /// Runs after `at` that were read together with the row.
+    prefetched: Option<Vec<Committed>>,
+    /// How many runs are read at once, derived from the size of the last ones.
     runs: u64,
     /// When the task's row was read, and when it is to be read again.
     looked: Option<Instant>,
@@ -87,13 +87,13 @@ impl Follower {
         task: &TaskId,
         from: Option<Result<Cursor, super::cursor::BadCursor>>,
     ) -> Box<Self> {
-        // Subscribed before the first read of the database: what commits from now on is in the tail or rings.
+        // Subscribed before the first read of the database: what commits from now on is in the tail, or notified.
         let tail = board.hub.tail(team, task);
         Box::new(Self {
-            bell: tail.bell(),
+            changes: tail.subscribe(),
             tail,
             rows: 0,
-            news: None,
+            viber_changes: None,
             board: board.clone(),
             team: team.clone(),
             id: task.clone(),
@@ -102,8 +102,8 @@ impl Follower {
             shown: None,
             abreast: false,
             ready: VecDeque::new(),
-            begun: None,
-            runs: FIRST,
+            prefetched: None,
+            runs: FIRST_READ_RUNS,
             looked: None,
             look_at: Instant::now(),
             alarm: Box::pin(sleep_until(Instant::now())),
@@ -111,11 +111,11 @@ impl Follower {
         })
     }
 
-    fn frames(self: Box<Self>) -> impl Stream<Item = Frame> + Send + 'static {
+    fn frames(self: Box<Self>) -> impl Stream<Item = StreamFrame> + Send + 'static {
         stream::unfold(self, |mut follower| async move { follower.next().await.map(|frame| (frame, follower)) })
     }
 
-    async fn next(&mut self) -> Option<Frame> {
+    async fn next(&mut self) -> Option<StreamFrame> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
@@ -124,7 +124,7 @@ impl Follower {
                 return None;
             }
             if self.board.shutdown.soft.is_cancelled() {
-                self.end(Ended::Shutdown);
+                self.end(StreamEnd::Shutdown);
                 continue;
             }
             match self.gather().await {
@@ -132,7 +132,7 @@ impl Follower {
                 Ok(false) => self.wait().await,
                 Err(error) => {
                     tracing::warn!(task.id = %self.id, %error, "a follower waits for the database");
-                    self.look_at = Instant::now() + PATIENCE;
+                    self.look_at = Instant::now() + DATABASE_RETRY_DELAY;
                     self.looked = None;
                     self.pause().await;
                 }
@@ -140,8 +140,8 @@ impl Follower {
         }
     }
 
-    /// Makes frames of what is new; says whether there was something or it has to look again at once.
-    async fn gather(&mut self) -> Result<bool, db::Error> {
+    /// Makes frames of what is new. Returns whether there was something, or whether it has to look again at once.
+    async fn gather(&mut self) -> Result<bool, DbError> {
         if self.is_stale() && !self.look().await? {
             return Ok(true);
         }
@@ -155,10 +155,10 @@ impl Follower {
             if !self.settled() {
                 return Ok(!self.ready.is_empty());
             }
-            // The attempt's last event is in the tail: it was handed out, or came just now.
+            // The attempt's last event is in the tail: it was handed out, or has just arrived.
             if self.is_newest() && self.tail.has_ended(self.at.attempt) {
                 if self.tail.after(self.at.attempt, self.at.seq).is_some_and(|runs| runs.is_empty()) {
-                    self.end(Ended::Terminal);
+                    self.end(StreamEnd::Terminal);
                 }
                 return Ok(true);
             }
@@ -167,20 +167,20 @@ impl Follower {
         self.read().await
     }
 
-    /// Whether the row is to be read. That its changes are read at most once a flush does not hold back an end.
+    /// Whether the row has to be read. Its changes are read at most once per flush, except that an end is never delayed.
     fn is_stale(&self) -> bool {
         let due = self.looked.is_none() || self.look_at <= Instant::now();
-        due || (*self.bell.borrow() != self.rows && self.tail.has_ended(self.at.attempt))
+        due || (*self.changes.borrow() != self.rows && self.tail.has_ended(self.at.attempt))
     }
 
-    /// Reads the task's row. False when the follower's stream is over.
-    async fn look(&mut self) -> Result<bool, db::Error> {
-        self.rows = *self.bell.borrow_and_update();
+    /// Reads the task's row. Returns `false` when the task is gone and the stream over.
+    async fn look(&mut self) -> Result<bool, DbError> {
+        self.rows = *self.changes.borrow_and_update();
         let task;
-        (task, self.begun) = {
+        (task, self.prefetched) = {
             let mut tx = self.board.db.reader_of(&self.team).await?;
             let row = db::tasks::load_ask(&self.id);
-            // Without a place in the tail the events are read next: at once with the row.
+            // Without a position in the tail the events are read next: together with the row.
             if self.abreast || self.from.is_some() {
                 (tx.ask(row).await?, None)
             } else {
@@ -190,28 +190,28 @@ impl Follower {
             }
         };
         let Some(task) = task.map(Box::new) else {
-            self.end(Ended::Deleted);
+            self.end(StreamEnd::Deleted);
             return Ok(false);
         };
         if self.shown.as_ref().is_none_or(|shown| differs(shown, &task)) {
-            self.ready.push_back(Frame::Task(task.clone()));
+            self.ready.push_back(StreamFrame::Task(task.clone()));
         }
         let newest = task.attempt;
         self.shown = Some(task);
         let now = Instant::now();
-        (self.looked, self.look_at) = (Some(now), now + DOUBT);
-        self.hear_contact();
+        (self.looked, self.look_at) = (Some(now), now + REREAD_INTERVAL);
+        self.subscribe_to_contact();
         if let Some(from) = self.from.take() {
             match from {
                 Ok(cursor) if self.knows(cursor, newest).await? => self.at = cursor,
-                _ => self.ready.push_back(Frame::Reset),
+                _ => self.ready.push_back(StreamFrame::Reset),
             }
         }
         Ok(true)
     }
 
-    /// Whether a cursor is a place of this task.
-    async fn knows(&self, cursor: Cursor, newest: u32) -> Result<bool, db::Error> {
+    /// Whether a cursor is a position in this task.
+    async fn knows(&self, cursor: Cursor, newest: u32) -> Result<bool, DbError> {
         if cursor.attempt > newest {
             return Ok(false);
         }
@@ -220,10 +220,10 @@ impl Follower {
         Ok(attempt.is_some_and(|attempt| cursor.seq <= attempt.last_seq))
     }
 
-    /// Reads events from the database. When there are no more the attempt is exhausted: on to the next one, or the end.
-    async fn read(&mut self) -> Result<bool, db::Error> {
+    /// Reads events from the database. When there are no more, the next attempt follows, or the end.
+    async fn read(&mut self) -> Result<bool, DbError> {
         let (at, limit) = (self.at, self.runs);
-        let runs = match self.begun.take() {
+        let runs = match self.prefetched.take() {
             Some(runs) => runs,
             None => {
                 let mut tx = self.board.db.reader_of(&self.team).await?;
@@ -233,7 +233,7 @@ impl Follower {
         let (found, bytes) = (runs.len() as u64, runs.iter().map(Committed::size).sum::<usize>() as u64);
         runs.into_iter().for_each(|run| self.hand_out(Arc::new(run)));
         if found == limit {
-            self.runs = (found * PIECE / bytes.max(1)).clamp(1, 2 * found).min(RUNS);
+            self.runs = (found * TARGET_READ_BYTES / bytes.max(1)).clamp(1, 2 * found).min(MAX_RUNS_PER_READ);
             return Ok(true);
         }
         if !self.is_newest() {
@@ -241,11 +241,11 @@ impl Follower {
             return Ok(true);
         }
         if self.settled() {
-            self.end(Ended::Terminal);
+            self.end(StreamEnd::Terminal);
             return Ok(true);
         }
-        // Whatever committed since the follower subscribed is in the tail. If that does not fit, it is of a newer
-        // attempt than the row tells: look again soon.
+        // Whatever committed since the follower subscribed is in the tail. If the tail does not follow on, it is about a
+        // newer attempt than the row: look again soon.
         self.abreast = true;
         if self.tail.after(self.at.attempt, self.at.seq).is_none() {
             self.look_soon();
@@ -256,12 +256,12 @@ impl Follower {
     fn hand_out(&mut self, run: Arc<Committed>) {
         let after = if run.attempt == self.at.attempt { self.at.seq } else { 0 };
         self.at = Cursor { attempt: run.attempt, seq: run.to };
-        self.ready.push_back(Frame::Events { run, after });
+        self.ready.push_back(StreamFrame::Events { run, after });
     }
 
-    fn end(&mut self, why: Ended) {
+    fn end(&mut self, why: StreamEnd) {
         self.over = true;
-        self.ready.push_back(Frame::End(why));
+        self.ready.push_back(StreamFrame::End(why));
     }
 
     /// Whether the row knows of no newer attempt.
@@ -278,21 +278,21 @@ impl Follower {
         })
     }
 
-    /// Listens to the viber while the task is over and not settled. What rang before, another look tells.
-    fn hear_contact(&mut self) {
-        let hangs = self.shown.as_ref().is_some_and(|task| task.state.is_final()) && !self.settled();
-        if !hangs {
-            self.news = None;
-        } else if self.news.is_none() {
-            self.news = Some(self.board.hub.listen(&self.team));
+    /// Subscribes to the viber's changes while the task is over and not settled. Another read covers what changed before.
+    fn subscribe_to_contact(&mut self) {
+        let awaits_stop = self.shown.as_ref().is_some_and(|task| task.state.is_final()) && !self.settled();
+        if !awaits_stop {
+            self.viber_changes = None;
+        } else if self.viber_changes.is_none() {
+            self.viber_changes = Some(self.board.hub.subscribe(&self.team));
             self.look_soon();
         }
     }
 
-    /// The row changed: it is read at most once a flush.
+    /// Has the row read again, at most once per flush.
     fn look_soon(&mut self) {
         let now = Instant::now();
-        let earliest = self.looked.map_or(now, |looked| looked + FLUSH);
+        let earliest = self.looked.map_or(now, |looked| looked + FLUSH_INTERVAL);
         self.look_at = self.look_at.min(earliest.max(now));
     }
 
@@ -301,23 +301,23 @@ impl Follower {
         if self.alarm.deadline() != self.look_at {
             self.alarm.as_mut().reset(self.look_at);
         }
-        let news = async {
-            match &mut self.news {
-                Some(news) => news.next().await,
+        let change = async {
+            match &mut self.viber_changes {
+                Some(changes) => changes.next().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             () = self.board.shutdown.soft.cancelled() => {}
-            _ = self.bell.changed() => {
-                // It can't be gone: the tail is held.
-                if *self.bell.borrow_and_update() != self.rows {
+            _ = self.changes.changed() => {
+                // The sender cannot be gone: the tail is held.
+                if *self.changes.borrow_and_update() != self.rows {
                     self.look_soon();
                 }
             }
-            news = news => {
-                if self.concerns(&news) {
+            change = change => {
+                if self.concerns(&change) {
                     self.look_soon();
                 }
             }
@@ -325,7 +325,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the row is to be read.
+    /// Waits until the row has to be read.
     async fn pause(&self) {
         tokio::select! {
             () = self.board.shutdown.soft.cancelled() => {}
@@ -333,18 +333,18 @@ impl Follower {
         }
     }
 
-    fn concerns(&self, news: &News) -> bool {
-        match news {
-            News::Viber(viber) => self.shown.as_ref().is_none_or(|task| task.viber_id == *viber),
-            News::Session(session) => self.shown.as_ref().is_none_or(|task| task.session_id == *session),
-            News::Anything => true,
-            // The task's own changes ring with the tail.
-            News::Task { .. } | News::File { .. } | News::Team | News::Revoked(_) => false,
+    fn concerns(&self, change: &Changed) -> bool {
+        match change {
+            Changed::Viber(viber) => self.shown.as_ref().is_none_or(|task| task.viber_id == *viber),
+            Changed::Session(session) => self.shown.as_ref().is_none_or(|task| task.session_id == *session),
+            Changed::Anything => true,
+            // The task's own changes are notified by the tail.
+            Changed::Task { .. } | Changed::File { .. } | Changed::Team | Changed::Revoked(_) => false,
         }
     }
 }
 
-/// Whether a follower wants to know of the change: everything but what its events already told.
+/// Whether a follower has to learn of the change: of everything except what the events already said.
 fn differs(shown: &Task, task: &Task) -> bool {
     shown.state != task.state
         || shown.delivery != task.delivery

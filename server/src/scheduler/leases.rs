@@ -1,4 +1,4 @@
-//! Leases: who is silent, who was silent for too long, and whose access ended.
+//! Leases: which vibers are silent, which have been silent for too long, and whose access ended.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,65 +7,65 @@ use protocol::{Instant, ViberId, limits};
 use super::Duty;
 use crate::{
     actions::reconcile::{self, AttemptVerdict, LastSeen},
-    db::vibers::{self, Standing},
+    db::vibers::{self, ViberLease},
     error::Error,
     state::Board,
 };
 
-/// Vibers that are looked at every second. More are looked at all together the more seldom: it never takes more of a core
-/// than a percent or two.
-const AT_ONCE: usize = 500;
-/// All are looked at so often, looks.
-const SELDOM: usize = 10;
-/// An access that ended is looked for so far back, milliseconds: clocks of other processes may differ.
-const BACK: i64 = 60_000;
+/// Vibers up to which all are checked every second. With more of them, all are checked less often, so that the checks never
+/// take more than a percent or two of a core.
+const MAX_VIBERS_PER_SECOND: usize = 500;
+/// The most seconds between two checks of all vibers.
+const MAX_SECONDS_BETWEEN_CHECKS: usize = 10;
+/// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
+const LOOK_BACK_MS: i64 = 60_000;
 
-/// The vibers without a link here. Starts empty: everybody counts as heard when the Board starts.
+/// The vibers without a link to this Board. Starts empty: every viber counts as heard when the Board starts.
 #[derive(Default)]
 pub(super) struct Leases {
     silent: HashMap<ViberId, Silence>,
-    /// Looks until all vibers are looked at again.
-    rest: usize,
-    /// The teams as they were: one that is gone takes its vibers with it.
+    /// Seconds until all vibers are checked again.
+    seconds_left: usize,
+    /// The teams at the last look: a team that is gone takes its vibers with it.
     teams: (u64, i64),
 }
 
 struct Silence {
     /// Lease time.
     since: i64,
-    /// Its tasks were declared lost: while it is silent it gets no new ones.
+    /// Its tasks were declared lost: it gets no new ones while it is silent.
     judged: bool,
 }
 
 impl Duty for Leases {
     const NAME: &'static str = "leases";
 
-    async fn once(&mut self, board: &Board) -> Result<(), Error> {
-        let since = Instant(board.clock.now().0 - BACK);
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        let since = Instant(board.clock.now().0 - LOOK_BACK_MS);
         let ended = vibers::ended(&mut *board.db.reader().await?, since).await?;
         let before = std::mem::replace(&mut self.teams, ended.teams);
         if before != ended.teams {
-            // Perhaps by another process: what is known of the people in it is old.
+            // Perhaps changed by another process: what is cached about its people is outdated.
             board.guard.forget();
         }
         for viber in ended.vibers {
             // Revoked, or its team suspended, perhaps by another process.
             board.hub.close(&viber, limits::close::AUTH);
         }
-        self.rest = if before == ended.teams { self.rest.saturating_sub(1) } else { 0 };
-        if self.rest == 0 {
-            self.everybody(board).await?;
+        self.seconds_left = if before == ended.teams { self.seconds_left.saturating_sub(1) } else { 0 };
+        if self.seconds_left == 0 {
+            self.check_all(board).await?;
         }
         Ok(())
     }
 }
 
 impl Leases {
-    async fn everybody(&mut self, board: &Board) -> Result<(), Error> {
+    async fn check_all(&mut self, board: &Board) -> Result<(), Error> {
         let now = board.hub.lease_time(board.clock.monotonic());
         let standing = vibers::standing(&mut *board.db.reader().await?).await?;
         let good: HashSet<&ViberId> = standing.iter().map(|viber| &viber.id).collect();
-        for link in board.hub.heard() {
+        for link in board.hub.connected_vibers() {
             if !good.contains(&link.viber) {
                 board.hub.close(&link.viber, limits::close::AUTH);
             }
@@ -74,11 +74,11 @@ impl Leases {
         for viber in &standing {
             self.judge(board, viber, now).await?;
         }
-        self.rest = (1 + standing.len() / AT_ONCE).min(SELDOM);
+        self.seconds_left = (1 + standing.len() / MAX_VIBERS_PER_SECOND).min(MAX_SECONDS_BETWEEN_CHECKS);
         Ok(())
     }
 
-    async fn judge(&mut self, board: &Board, viber: &Standing, now: i64) -> Result<(), Error> {
+    async fn judge(&mut self, board: &Board, viber: &ViberLease, now: i64) -> Result<(), Error> {
         if board.hub.is_connected(&viber.id) {
             self.silent.remove(&viber.id);
             return Ok(());
@@ -86,7 +86,7 @@ impl Leases {
         let silence = self.silent.entry(viber.id.clone()).or_insert(Silence { since: now, judged: false });
         let silent = now - silence.since;
         if viber.connected && silent >= (limits::SILENCE_SECONDS * 1000).cast_signed() {
-            // Its link ended with the process that had it, or while the database was away.
+            // Its link ended with the process that held it, or while the database was unavailable.
             reconcile::disconnected(board, &viber.team, &viber.id, viber.epoch).await?;
         }
         if viber.lost_after_ms > 0 && silent >= viber.lost_after_ms && !silence.judged {

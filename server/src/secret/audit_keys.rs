@@ -1,13 +1,13 @@
-//! Keys of the audit: seals that nobody makes who has the database alone.
+//! The audit's keys, and the seals made with them: nobody who has only the database can make one.
 
 use aws_lc_rs::hmac;
 
 use super::{hash, hex};
 
-/// One key and the name that seals call it by.
+/// One key and the name by which seals refer to it.
 #[derive(Clone)]
 struct AuditKey {
-    /// Derived from the key; tells nothing about it.
+    /// Derived from the key; reveals nothing about it.
     id: String,
     key: hmac::Key,
 }
@@ -19,20 +19,20 @@ impl AuditKey {
     }
 }
 
-/// All keys that the audit was ever sealed with, as far as they are here. Never empty.
+/// All keys that the audit was ever sealed with, as far as they are available. Never empty.
 #[derive(Clone)]
 pub struct AuditKeys {
     /// The newest first: it seals.
     keys: Vec<AuditKey>,
 }
 
-/// What a seal is worth.
+/// The result of checking a seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealCheck {
     Good,
-    /// Not what was sealed.
+    /// The text is not what was sealed.
     Bad,
-    /// Nobody here can say: the key of this id is not here.
+    /// It cannot be checked: the key with this id is not available.
     UnknownKey(String),
 }
 
@@ -47,13 +47,13 @@ impl AuditKeys {
         &self.keys[0].id
     }
 
-    /// `key id.HMAC-SHA256`, in hexadecimal.
+    /// The seal of a text: `{key id}.{HMAC-SHA256}`, in hexadecimal.
     pub fn seal(&self, text: &str) -> String {
         let newest = &self.keys[0];
         format!("{}.{}", newest.id, hex(hmac::sign(&newest.key, text.as_bytes()).as_ref()))
     }
 
-    /// Compares in a time that tells nothing.
+    /// Checks a seal, in constant time.
     pub fn check(&self, text: &str, seal: &str) -> SealCheck {
         let Some((id, mac)) = seal.split_once('.') else { return SealCheck::Bad };
         let Some(key) = self.keys.iter().find(|key| key.id == id) else { return SealCheck::UnknownKey(id.to_owned()) };

@@ -31,9 +31,9 @@ use crate::{domain, error::Error, state::Board};
 /// Where the API lives.
 pub const PREFIX: &str = "/api/v1";
 /// The one call that keeps its answer in the transaction of its change.
-const SUBMIT: &str = "/api/v1/tasks";
+const SUBMIT_PATH: &str = "/api/v1/tasks";
 
-/// The API's routes behind their gate, and the description, which anyone may read; and those whose bodies may be large.
+/// The API's routes behind their gate with the public description, and the routes whose bodies may be large.
 pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
     let gate = gate::Gate::new(board);
     let gated = |calls: OpenApiRouter<Board>| {
@@ -43,8 +43,8 @@ pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
     (calls, gated(artifacts::uploads()))
 }
 
-/// What a body names and the team does not have is as little there as what an address names: a page may say which of its
-/// fields it was, to a program foreign and unknown are one.
+/// What a body names and the team does not have is answered like an unknown address, with 404. Only pages say which
+/// field it was.
 fn foreign(error: Error) -> Error {
     match error {
         Error::Unacceptable { code: "viber_not_found", .. } => Error::NotFound,

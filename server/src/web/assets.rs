@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::state::Board;
 
 /// The style sheet's layers, in the order in which they are joined.
-const SHEET: &[&str] = &[
+const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/tokens.css"),
     include_str!("../../../static/css/base.css"),
     include_str!("../../../static/css/frame.css"),
@@ -45,7 +45,7 @@ struct Asset {
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     let text = "text/javascript; charset=utf-8";
     vec![
-        asset("board.css", "text/css; charset=utf-8", Bytes::from(SHEET.concat())),
+        asset("board.css", "text/css; charset=utf-8", Bytes::from(STYLE_SHEETS.concat())),
         asset("icons.svg", "image/svg+xml", Bytes::from_static(include_bytes!("../../../static/icons.svg"))),
         asset("favicon.svg", "image/svg+xml", Bytes::from_static(include_bytes!("../../../static/favicon.svg"))),
         asset("board.js", text, Bytes::from_static(include_bytes!("../../../static/board.js"))),
@@ -101,7 +101,7 @@ mod tests {
     /// The policy allows no inline style and no remote file; the sheet must not need them.
     #[test]
     fn the_sheet_keeps_to_the_policy() {
-        let sheet = SHEET.concat();
+        let sheet = STYLE_SHEETS.concat();
         assert!(!sheet.contains("url("), "the sheet loads something");
         assert!(!sheet.contains("@import"));
         assert_eq!(sheet.matches('{').count(), sheet.matches('}').count(), "unbalanced braces");

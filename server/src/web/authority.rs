@@ -1,11 +1,11 @@
 //! One table of every route and who may call it. Nothing reads it at run time: extractors decide. A test compares it with
 //! the routes that really exist, and another walks them as everybody.
 
-use Who::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viber, Viewer};
+use Access::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viber, Viewer};
 
 /// The least that a caller must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum Access {
     /// Nobody in particular; what needs a secret of its own (a setup code, an invitation, a join token) checks that.
     Anyone,
     /// The administrator's own token, or the other listener.
@@ -26,15 +26,15 @@ pub enum Who {
 pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
-    pub who: Who,
+    pub who: Access,
 }
 
-const fn r(method: &'static str, path: &'static str, who: Who) -> Route {
+const fn r(method: &'static str, path: &'static str, who: Access) -> Route {
     Route { method, path, who }
 }
 
 /// Every route of the main listener.
-pub const TABLE: &[Route] = &[
+pub const ROUTES: &[Route] = &[
     r("GET", "/", SignedIn),
     r("GET", "/healthz", Anyone),
     r("GET", "/readyz", Anyone),
@@ -135,7 +135,7 @@ pub const TABLE: &[Route] = &[
     r("POST", "/t/{team}/settings/tokens", Admin),
     r("POST", "/t/{team}/settings/tokens/{id}/revoke", Admin),
     r("GET", "/t/{team}/settings/audit", Admin),
-    // The daemons' door.
+    // The daemons' endpoints.
     r("GET", "/ws/daemon", Viber),
     r("POST", "/api/daemon/join", Anyone),
     r("GET", "/api/daemon/tasks/{id}/{attempt}", Viber),
@@ -240,8 +240,8 @@ mod tests {
         let keys = Keys::kept(&folder.path().join("keys"), 1).expect("keys");
         let board = Board::new(Config::local(folder.path().to_owned()), db, keys, Clock::default());
         let there = registered(&format!("{:?}", web::router(board)));
-        let table: BTreeSet<_> = TABLE.iter().map(|r| (r.method.to_owned(), r.path.to_owned())).collect();
-        assert_eq!(table.len(), TABLE.len(), "a route stands twice in the table");
+        let table: BTreeSet<_> = ROUTES.iter().map(|r| (r.method.to_owned(), r.path.to_owned())).collect();
+        assert_eq!(table.len(), ROUTES.len(), "a route stands twice in the table");
         let missing: Vec<_> = there.difference(&table).collect();
         assert!(missing.is_empty(), "say in the table who may call {missing:#?}");
         let gone: Vec<_> = table.difference(&there).collect();

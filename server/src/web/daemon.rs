@@ -1,4 +1,4 @@
-//! The daemons' door: enrolment, the WebSocket, and payloads that are too large for it.
+//! The daemons' endpoints: enrolment, the WebSocket, and payloads that are too large for it.
 //!
 //! Authenticates and hands over to `link`. A credential counts only in the `Authorization` header.
 
@@ -14,32 +14,32 @@ use axum::{
 };
 use protocol::{
     EditId, TaskId, TeamId, ViberId,
-    limits::{MAX_FRAME, SUBPROTOCOL},
+    limits::{MAX_FRAME_BYTES, SUBPROTOCOL},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     Rejection,
     api::json,
-    extract::{self, Id, Ids, foreign, identity::bearer},
-    layers::bodies::Whole,
+    extract::{self, Id, Ids, identity::bearer, refused_upgrades},
+    layers::bodies::WholeBody,
 };
 use crate::{
     actions::enrol,
     db,
     error::Error,
-    link::{self, Guest},
+    link::{self, AuthenticatedViber},
     secret,
     state::Board,
 };
 
 /// Bytes read from a daemon's socket at a time, and kept for it: of a connection at rest this is the largest part. A frame
 /// of most kinds fits; a larger one, of which few come in a second, takes more reads.
-const READ_BUFFER: usize = 1024;
-/// Frames are written when they are there: nothing is collected.
-const WRITE_BUFFER: usize = 0;
+const READ_BUFFER_BYTES: usize = 1024;
+/// Frames are written at once: nothing is buffered.
+const WRITE_BUFFER_BYTES: usize = 0;
 /// Bytes that one frame may leave unwritten in the library; our own queue is bounded before it.
-const MAX_WRITE_BUFFER: usize = 2 * 1024 * 1024;
+const MAX_WRITE_BUFFER_BYTES: usize = 2 * 1024 * 1024;
 
 /// Its routes.
 pub fn routes() -> Router<Board> {
@@ -71,7 +71,7 @@ impl FromRequestParts<Board> for ViberAuth {
     }
 }
 
-/// No page may open the socket: a browser always says where it comes from, and nothing else guards an upgrade.
+/// Refuses browsers: they always send `Origin`, and nothing else protects an upgrade.
 struct NoBrowser;
 
 impl FromRequestParts<Board> for NoBrowser {
@@ -79,7 +79,7 @@ impl FromRequestParts<Board> for NoBrowser {
 
     async fn from_request_parts(parts: &mut Parts, board: &Board) -> Result<Self, Rejection> {
         if parts.headers.contains_key(header::ORIGIN) {
-            foreign::note(board, &parts.headers, parts.uri.path(), &extract::address(parts)).await;
+            refused_upgrades::note(board, &parts.headers, parts.uri.path(), &extract::address(parts)).await;
             return Err(Rejection(Error::CsrfFailed));
         }
         Ok(Self)
@@ -101,16 +101,16 @@ async fn socket(
         let message = format!("offer the subprotocol {SUBPROTOCOL}");
         return Rejection(Error::Malformed(message)).into_response();
     }
-    let guest = Guest { team: viber.team, viber: viber.viber, name: viber.name, address: viber.address };
+    let peer = AuthenticatedViber { team: viber.team, viber: viber.viber, name: viber.name, address: viber.address };
     upgrade
         .protocols([SUBPROTOCOL])
-        .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(WRITE_BUFFER)
-        .max_write_buffer_size(MAX_WRITE_BUFFER)
-        .max_message_size(MAX_FRAME)
-        .max_frame_size(MAX_FRAME)
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
+        .max_message_size(MAX_FRAME_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
         .on_upgrade(async move |socket| {
-            let talk = link::converse(board.clone(), socket, guest);
+            let talk = link::serve(board.clone(), socket, peer);
             board.shutdown.spawn(talk);
         })
 }
@@ -141,9 +141,9 @@ struct Joined {
 
 async fn join(
     State(board): State<Board>,
-    address: Caller,
+    address: PeerAddress,
     headers: HeaderMap,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Result<Response, Rejection> {
     let media = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = media.and_then(|kind| kind.split(';').next()).map(str::trim);
@@ -154,7 +154,7 @@ async fn join(
     let limits = &board.guard.login_limits;
     let paid = limits.join(&address.0, board.clock.monotonic());
     let paid = paid.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;
-    let joining = enrol::Joining {
+    let joining = enrol::JoinRequest {
         token: join.token,
         name: join.name,
         labels: join.labels,
@@ -183,9 +183,9 @@ fn here(board: &Board, headers: &HeaderMap) -> String {
 }
 
 /// The address a request comes from.
-struct Caller(String);
+struct PeerAddress(String);
 
-impl FromRequestParts<Board> for Caller {
+impl FromRequestParts<Board> for PeerAddress {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &Board) -> Result<Self, Rejection> {

@@ -1,12 +1,12 @@
-//! Authority is an extractor: a handler that takes `Operating` runs only for somebody who may operate in that team.
+//! Authority is an extractor: a handler that takes `AsOperator` runs only for somebody who may operate in that team.
 //!
-//! `Viewing`, `Operating`, `Administering`, `Owning` need a team: the one in a page's path, an API token's, or the one
+//! `AsViewer`, `AsOperator`, `AsAdmin`, `AsOwner` need a team: the one in a page's path, an API token's, or the one
 //! that `X-Team` names beside a cookie. A team one is not in does not exist. `SignedIn` needs none.
 
 pub mod cookie;
-pub(super) mod foreign;
 pub(super) mod identity;
 mod path;
+pub(super) mod refused_upgrades;
 mod rotation;
 
 use std::{ops::Deref, sync::Arc};
@@ -21,7 +21,7 @@ pub use path::{Id, Ids};
 
 use super::{layers, respond::Rejection};
 use crate::{
-    actions::{members::Maker, refusals},
+    actions::{members::Requester, refusals},
     domain::{Actor, By, Login, Operator, Role, Team, Token},
     error::Error,
     state::Board,
@@ -46,18 +46,18 @@ enum Credential {
 }
 
 impl Caller {
-    /// Who asks, for what hangs on their role.
-    pub fn maker(&self) -> Maker<'_> {
-        Maker { by: &self.by, role: self.role }
+    /// The caller with their role, for actions that depend on it.
+    pub fn maker(&self) -> Requester<'_> {
+        Requester { by: &self.by, role: self.role }
     }
 
-    /// Who reads, where that is a person: what they have seen is theirs.
+    /// The person who reads, if it is one: what was seen is noted for each person.
     pub fn reader(&self) -> Option<&OperatorId> {
         self.operator.as_ref().map(|operator| &operator.id)
     }
 
-    /// Whether the credential still lets its holder look at this team, in the same role: long answers ask now and then.
-    /// At most two seconds old.
+    /// Whether the credential still opens this team in the same role, at most two seconds old. Long answers ask
+    /// repeatedly.
     pub async fn still(&self, board: &Board) -> bool {
         let found = match &self.credential {
             Credential::Login(login) => match identity::login(board, &login.0.id).await {
@@ -70,7 +70,7 @@ impl Caller {
             },
             Credential::Token(hash) => identity::token(board, hash).await.map(|t| t.is_some_and(|t| stands(&t.0))),
         };
-        // A database that is away revokes nobody.
+        // A database that does not answer revokes nobody.
         found.unwrap_or(true)
     }
 
@@ -141,7 +141,7 @@ fn actor(login: &(Login, Operator)) -> Actor {
 
 /// The sender's address, as the layers found it.
 pub fn address(parts: &Parts) -> String {
-    parts.extensions.get::<layers::Address>().map_or_else(String::new, |address| address.0.clone())
+    parts.extensions.get::<layers::ClientAddress>().map_or_else(String::new, |address| address.0.clone())
 }
 
 macro_rules! roles {
@@ -171,13 +171,13 @@ macro_rules! roles {
 
 roles! {
     /// May look.
-    Viewing = Viewer;
+    AsViewer = Viewer;
     /// May give work and step in.
-    Operating = Operator;
+    AsOperator = Operator;
     /// May change vibers, members and tokens.
-    Administering = Admin;
+    AsAdmin = Admin;
     /// May change owners and the team itself.
-    Owning = Owner;
+    AsOwner = Owner;
 }
 
 /// An operator with a good login, in whatever teams.

@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use crate::{db, measure, state::Board};
 
 /// A database that takes longer than this to answer is not ready.
-const PATIENCE: Duration = Duration::from_secs(2);
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The routes of the main listener.
 pub fn routes() -> Router<Board> {
@@ -35,7 +35,7 @@ async fn ready(State(board): State<Board>) -> Response {
     if board.shutdown.soft.is_cancelled() {
         return unready("the Board is shutting down\n");
     }
-    let reason = match tokio::time::timeout(PATIENCE, db::version(&board.db)).await {
+    let reason = match tokio::time::timeout(READY_TIMEOUT, db::version(&board.db)).await {
         Ok(Ok(version)) if version == db::newest() => return "ready\n".into_response(),
         Ok(Ok(_)) => "the database's schema is not this version's\n",
         Ok(Err(_)) => "the database is not available\n",

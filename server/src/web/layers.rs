@@ -1,6 +1,7 @@
 //! What every request passes on its way in and out, from the outside: its number, the log line, safety headers, the
 //! form of refusals, panics, the host, the origin, the address, limits, a renewed cookie.
 
+pub mod api_limits;
 pub mod bodies;
 pub mod limits;
 mod origin;
@@ -23,20 +24,20 @@ use metrics::{counter, histogram};
 use tower_http::{catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer};
 use tracing::Instrument;
 
-use super::{cookie::Cookie, extract::foreign, respond, socket};
+use super::{cookie::Cookie, extract::refused_upgrades, respond, socket};
 use crate::{config::Reloadable, error::Error, measure, state::Board};
 
 /// No script, style, frame or connection but our own; `manifest` and fonts are not used.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The number of a request: in its log lines, in its refusals, in `x-request-id`.
 #[derive(Clone, Debug)]
 pub struct RequestId(pub String);
 
-/// The address of whoever sent a request: the peer's, or a trusted proxy's word for it.
+/// The address of a request's sender: the peer's, or the one that a trusted proxy names.
 #[derive(Clone, Debug, Default)]
-pub struct Address(pub String);
+pub struct ClientAddress(pub String);
 
 /// Where an extractor leaves the cookie that renews a login.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +50,8 @@ impl Renewal {
     }
 }
 
-/// Puts all of them around the routes, and around those with `large` bodies, which bound these themselves. The last one
-/// here is the first that a request meets.
+/// Wraps the routes in all layers; routes with `large` bodies limit them themselves. A request meets the last layer
+/// first.
 pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Router<Board> {
     let mut own_pages = CsrfLayer::new();
     for origin in board.config.origins() {
@@ -58,28 +59,28 @@ pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Rou
     }
     routes
         .layer(middleware::from_fn(bodies::forms))
-        .layer(middleware::from_fn(limits::pace))
-        .layer(RequestBodyLimitLayer::new(limits::MOST))
-        .layer(middleware::from_fn(limits::swallow))
-        .merge(large.layer(middleware::from_fn(limits::pace)))
+        .layer(middleware::from_fn(limits::require_progress))
+        .layer(RequestBodyLimitLayer::new(limits::MAX_BODY_BYTES))
+        .layer(middleware::from_fn(limits::discard_oversized))
+        .merge(large.layer(middleware::from_fn(limits::require_progress)))
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
         .layer(middleware::from_fn_with_state(board.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(respond::render))
         .layer(middleware::from_fn(safety_headers))
         .layer(middleware::from_fn(number))
-        .layer(middleware::from_fn(last))
+        .layer(middleware::from_fn(close_after))
 }
 
 /// Host, origin, address, renewal.
 async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> Response {
     let config = &board.config;
-    // What is small here may be large when it is unpacked: nothing is.
+    // A small compressed body may unpack to a large one: no body is decompressed.
     let packed = |coding: &HeaderValue| !coding.as_bytes().eq_ignore_ascii_case(b"identity");
     if request.headers().get_all(header::CONTENT_ENCODING).iter().any(packed) {
         return respond::Rejection(Error::WrongMedia("bodies without a Content-Encoding")).into_response();
     }
-    // Probes come by address; they learn nothing but that the Board is up.
+    // Probes use any host name or address; they learn only that the Board is up.
     let probe = matches!(request.uri().path(), "/healthz" | "/readyz");
     if !probe && let Err(bad) = origin::check_host(request.uri(), request.headers(), &config.hosts()) {
         return match bad {
@@ -89,7 +90,7 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         .into_response();
     }
     if !probe && board.shutdown.soft.is_cancelled() {
-        // A connection that was open before may still ask; what it wants is for the Board that comes next.
+        // A connection that was open before may still ask: the next Board will answer.
         return respond::Rejection(Error::Unavailable { what: "the Board", retry_after: 2 }).into_response();
     }
     let asked = origin::Request {
@@ -105,12 +106,12 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         tracing::warn!(client.address = address, "refused a request that another site may have caused");
         if request.headers().contains_key(header::UPGRADE) {
             let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
-            foreign::note(&board, request.headers(), &route, &address).await;
+            refused_upgrades::note(&board, request.headers(), &route, &address).await;
         }
         return respond::Rejection(Error::CsrfFailed).into_response();
     }
     let renewal = Renewal::default();
-    request.extensions_mut().insert(Address(address));
+    request.extensions_mut().insert(ClientAddress(address));
     request.extensions_mut().insert(renewal.clone());
     crate::fault::at("web::handler");
     let mut response = next.run(request).await;
@@ -142,9 +143,9 @@ fn client(peer: IpAddr, headers: &HeaderMap, config: &Reloadable) -> IpAddr {
     last.to_canonical()
 }
 
-/// Hangs up after a request whose end [`socket`] could not tell, because what follows it would pass unseen; and after one
-/// that was not understood or not meant for us, because what follows hardly is.
-async fn last(request: Request, next: Next) -> Response {
+/// Closes the connection after a request whose end [`socket`] cannot determine, because what follows would pass
+/// unchecked, and after one that was malformed or meant for another host, because what follows probably is too.
+async fn close_after(request: Request, next: Next) -> Response {
     let opaque = request.headers().keys().any(|name| socket::is_last(name.as_str().as_bytes()));
     let version = request.version();
     let mut response = next.run(request).await;
@@ -153,7 +154,7 @@ async fn last(request: Request, next: Next) -> Response {
         StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST => true,
         _ => opaque,
     };
-    // HTTP/2 has another way for that, and needs none.
+    // HTTP/2 delimits requests itself and has no such header.
     if over && version <= Version::HTTP_11 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -171,7 +172,7 @@ async fn safety_headers(request: Request, next: Next) -> Response {
     let mut put = |name: HeaderName, value: &'static str| {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     };
-    put(header::CONTENT_SECURITY_POLICY, POLICY);
+    put(header::CONTENT_SECURITY_POLICY, PAGE_POLICY);
     put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     // Not `no-referrer`: browsers would then send `Origin: null` with our own forms.
     put(header::REFERRER_POLICY, "same-origin");
@@ -206,7 +207,7 @@ async fn number(mut request: Request, next: Next) -> Response {
     .await
 }
 
-/// A method as a figure's label: anybody can invent methods, and every label costs memory.
+/// A method as a metric's label: clients can invent methods, and every label costs memory.
 fn known(method: &Method) -> &'static str {
     let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     known.into_iter().find(|name| method.as_str() == *name).unwrap_or("other")

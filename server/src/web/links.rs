@@ -111,7 +111,7 @@ pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
     format!("/t/{slug}/tasks/{id}/{verb}")
 }
 
-/// A word about what an agent waits for.
+/// The answer to what an agent waits for.
 pub fn approval(slug: &str, id: &ApprovalId) -> String {
     format!("/t/{slug}/approvals/{id}")
 }

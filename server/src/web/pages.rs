@@ -7,7 +7,7 @@ mod fleet;
 pub mod people;
 mod work;
 
-use documents::{artifacts, files, memory, pane, plan, spaces};
+use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
 use fleet::{join, preflight, viber, vibers};
 use people::theme;
 use work::{cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript};
@@ -20,9 +20,9 @@ use axum::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{domain::idempotency::Once, state::Board};
+use crate::{domain::idempotency::IdempotentCall, state::Board};
 
-/// Those whose bodies are as large as a team allows.
+/// Routes whose bodies may be as large as the team allows.
 pub fn uploads() -> Router<Board> {
     artifacts::uploads()
 }
@@ -57,6 +57,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/spaces/{space}/log", get(spaces::log))
         .route("/t/{team}/vibers/{id}/spaces/{space}/files", get(spaces::files))
         .merge(artifacts::routes())
+        .merge(proposals::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/sessions", get(sessions::list).post(session::prepare))
         .route(session, get(session::show))
@@ -71,8 +72,6 @@ pub fn routes() -> Router<Board> {
         .route(&at("plan/steps"), post(plan::step))
         .route(&at("plan/restore"), post(plan::restore))
         .route(&at("plan/conflict"), post(plan::settle))
-        .route(&at("plan/proposals/{proposal}"), post(plan::propose))
-        .route(&at("memory/proposals/{proposal}"), post(memory::propose))
         .route(&at("comments"), get(comments::list).post(comments::add))
         .route(&at("comments/withdraw"), post(comments::withdraw))
         .route(&at("comments/send"), post(comments::send))
@@ -101,25 +100,25 @@ impl<S: Sync> FromRequestParts<S> for Wants {
     }
 }
 
-/// What a form says that could not be kept just now.
+/// What a form says when nothing could be stored just now.
 fn busy(what: &str) -> String {
     format!(
         "Not sent: {what} is not available right now. Your words are still here: wait a moment, then send them again."
     )
 }
 
-/// A key that a form sends along: sent twice, it is one call.
+/// An idempotency key for a form: the same form sent twice is one call.
 fn nonce(board: &Board) -> String {
     protocol::MessageId::new(board.clock.now().millis()).to_string()
 }
 
-/// The call that a form's key stands for; a form without one is taken as it comes.
-fn once(key: &str, asks: &[&str]) -> Option<Once> {
+/// The call that a form's key names; `None` for a form without a key.
+fn once(key: &str, asks: &[&str]) -> Option<IdempotentCall> {
     let mut hash = Sha256::new();
     for part in asks {
         hash.update(part.len().to_le_bytes());
         hash.update(part.as_bytes());
     }
     let asks = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    (!key.is_empty()).then(|| Once { key: protocol::text::head(key, 100).to_owned(), asks })
+    (!key.is_empty()).then(|| IdempotentCall { key: protocol::text::head(key, 100).to_owned(), asks })
 }

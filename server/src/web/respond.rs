@@ -114,9 +114,9 @@ pub async fn render(request: Request, next: Next) -> Response {
         return response;
     }
     let refused = response.extensions().get::<Refused>().cloned();
-    let told = match (&refused, bare(&response)) {
-        (Some(Refused(error)), _) => Told::of(error),
-        (None, true) => Told::of_status(status, detail(response).await),
+    let words = match (&refused, bare(&response)) {
+        (Some(Refused(error)), _) => RefusalWords::of(error),
+        (None, true) => RefusalWords::of_status(status, detail(response).await),
         // A page or document that a handler made itself.
         (None, false) => return response,
     };
@@ -127,7 +127,7 @@ pub async fn render(request: Request, next: Next) -> Response {
     }
     // What is foreign and what does not exist must not differ in a letter; the header still has the number.
     let shown = if status == StatusCode::NOT_FOUND { "" } else { &id };
-    let mut answer = match (reader, told.code) {
+    let mut answer = match (reader, words.code) {
         (Reader::Person, "unauthenticated") => {
             let next = if method == Method::GET { uri.path_and_query().map(|p| p.as_str()) } else { None };
             axum::response::Redirect::to(&links::sign_in(next)).into_response()
@@ -136,11 +136,11 @@ pub async fn render(request: Request, next: Next) -> Response {
             let to = HeaderValue::from_static("/login");
             (StatusCode::UNAUTHORIZED, [(header::HeaderName::from_static("hx-redirect"), to)]).into_response()
         }
-        (Reader::Program, _) => problem(&told, status, &id),
-        (Reader::Fragment, _) => page(status, &Fragment { told: &told, id: shown }),
-        (Reader::Person, _) => page(status, &Page { told: &told, id: shown }),
+        (Reader::Program, _) => problem(&words, status, &id),
+        (Reader::Fragment, _) => page(status, &Fragment { words: &words, id: shown }),
+        (Reader::Person, _) => page(status, &Page { words: &words, id: shown }),
     };
-    if let Some(seconds) = told.retry_after {
+    if let Some(seconds) = words.retry_after {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     if let Some(Refused(error)) = &refused
@@ -170,7 +170,7 @@ async fn detail(response: Response) -> String {
 }
 
 /// A refusal in words.
-struct Told {
+struct RefusalWords {
     code: &'static str,
     title: &'static str,
     detail: String,
@@ -179,20 +179,20 @@ struct Told {
     quota: Option<(&'static str, u64, u64)>,
 }
 
-impl Told {
+impl RefusalWords {
     fn of(error: &Error) -> Self {
-        let mut told = Self::of_status(status(error), error.to_string());
-        told.code = code(error);
+        let mut words = Self::of_status(status(error), error.to_string());
+        words.code = code(error);
         match error {
             Error::Throttled { retry_after } | Error::Unavailable { retry_after, .. } => {
-                told.retry_after = Some(*retry_after);
+                words.retry_after = Some(*retry_after);
             }
-            Error::Offline { .. } => told.retry_after = Some(30),
-            Error::QuotaExceeded { what, used, limit } => told.quota = Some((what, *used, *limit)),
-            Error::Internal(_) => told.detail = String::new(),
+            Error::Offline { .. } => words.retry_after = Some(30),
+            Error::QuotaExceeded { what, used, limit } => words.quota = Some((what, *used, *limit)),
+            Error::Internal(_) => words.detail = String::new(),
             _ => {}
         }
-        told
+        words
     }
 
     fn of_status(status: StatusCode, detail: String) -> Self {
@@ -233,15 +233,15 @@ impl Told {
     }
 }
 
-fn problem(told: &Told, status: StatusCode, id: &str) -> Response {
+fn problem(words: &RefusalWords, status: StatusCode, id: &str) -> Response {
     let mut body = serde_json::json!({
-        "type": "about:blank", "title": told.title, "status": status.as_u16(), "code": told.code, "requestId": id,
+        "type": "about:blank", "title": words.title, "status": status.as_u16(), "code": words.code, "requestId": id,
     });
-    if let Some((what, used, limit)) = told.quota {
+    if let Some((what, used, limit)) = words.quota {
         (body["what"], body["used"], body["limit"]) = (what.into(), used.into(), limit.into());
     }
-    if !told.detail.is_empty() {
-        body["detail"] = told.detail.as_str().into();
+    if !words.detail.is_empty() {
+        body["detail"] = words.detail.as_str().into();
     }
     (status, [(header::CONTENT_TYPE, "application/problem+json")], Body::from(body.to_string())).into_response()
 }
@@ -259,14 +259,14 @@ fn page(status: StatusCode, template: &impl Template) -> Response {
 #[derive(Template)]
 #[template(path = "error.html")]
 struct Page<'a> {
-    told: &'a Told,
+    words: &'a RefusalWords,
     id: &'a str,
 }
 
 #[derive(Template)]
 #[template(path = "_error.html")]
 struct Fragment<'a> {
-    told: &'a Told,
+    words: &'a RefusalWords,
     id: &'a str,
 }
 

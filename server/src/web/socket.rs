@@ -21,13 +21,13 @@ pub use head_filter::is_last;
 
 /// A client that takes longer for the head of its first request is hung up on. So is, in `serve`, one that takes longer
 /// for a later one. Together with a busy machine's delay it stays below ten seconds.
-pub const PATIENCE: Duration = Duration::from_secs(9);
-/// A peer that leaves what was handed to the kernel unread must take at least [`ENOUGH`] of it in so long, or is cut:
+pub const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(9);
+/// A peer that leaves what was handed to the kernel unread must take at least [`MIN_PROGRESS_BYTES`] of it in so long, or is cut:
 /// what waits for it here (never more than one chunk of a body and the library's buffer) would wait for ever. A viewer
 /// comes back and resumes exactly.
-const STUCK: Duration = Duration::from_secs(15);
+const STALLED_AFTER: Duration = Duration::from_secs(15);
 /// Bytes; at 9 kbit/s nobody is cut.
-const ENOUGH: usize = 16 * 1024;
+const MIN_PROGRESS_BYTES: usize = 16 * 1024;
 /// Puts [`Socket`] around what another acceptor accepts.
 #[derive(Clone, Debug)]
 pub struct Patient<A>(pub A);
@@ -44,7 +44,7 @@ where
         let accepted = self.0.accept(stream, service);
         Box::pin(async move {
             let (stream, service) = accepted.await?;
-            Ok((Socket::new(stream, PATIENCE, STUCK), service))
+            Ok((Socket::new(stream, REQUEST_HEAD_TIMEOUT, STALLED_AFTER), service))
         })
     }
 }
@@ -76,7 +76,7 @@ impl<T> Socket<T> {
     fn takes(&mut self, bytes: usize) {
         if let Some(behind) = &mut self.behind {
             behind.taken += bytes;
-            if behind.taken >= ENOUGH {
+            if behind.taken >= MIN_PROGRESS_BYTES {
                 self.behind = None;
             }
         }
@@ -157,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    /// Stands for [`PATIENCE`] and [`STUCK`].
-    const SHORT: Duration = Duration::from_millis(100);
+    /// Stands for [`REQUEST_HEAD_TIMEOUT`] and [`STALLED_AFTER`].
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
     #[tokio::test]
     async fn who_does_not_tell_what_it_wants_is_hung_up_on() {
@@ -172,10 +172,10 @@ mod tests {
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true),
         ] {
             let (mut peer, ours) = duplex(64);
-            let mut socket = Socket::new(ours, SHORT, SHORT);
+            let mut socket = Socket::new(ours, SHORT_TIMEOUT, SHORT_TIMEOUT);
             peer.write_all(first.as_bytes()).await.expect("room");
             let mut heard = Vec::new();
-            let read = tokio::time::timeout(SHORT * 5, socket.read_to_end(&mut heard)).await;
+            let read = tokio::time::timeout(SHORT_TIMEOUT * 5, socket.read_to_end(&mut heard)).await;
             match read {
                 // The library keeps the time now.
                 Err(_) => assert!(told, "{first:?} is waited for without end"),
@@ -191,27 +191,27 @@ mod tests {
     #[tokio::test]
     async fn who_takes_nothing_is_cut() {
         let (peer, ours) = duplex(1024);
-        let mut socket = Socket::new(ours, SHORT, SHORT);
+        let mut socket = Socket::new(ours, SHORT_TIMEOUT, SHORT_TIMEOUT);
         socket.write_all(&[0; 1024]).await.expect("room");
         socket.flush().await.expect("it is below us");
-        tokio::time::sleep(SHORT * 2).await;
+        tokio::time::sleep(SHORT_TIMEOUT * 2).await;
         // What was unread then was all that there was: that time counts for nothing.
         let began = std::time::Instant::now();
         let error = socket.write_all(&[0; 1024]).await.expect_err("unread");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(began.elapsed() >= SHORT);
+        assert!(began.elapsed() >= SHORT_TIMEOUT);
         drop(peer);
     }
 
     #[tokio::test]
     async fn who_takes_little_by_little_is_not_cut() {
         let (mut peer, ours) = duplex(1024);
-        let mut socket = Socket::new(ours, SHORT, SHORT * 10);
-        let written = async move { socket.write_all(&[0; 8 * ENOUGH]).await };
+        let mut socket = Socket::new(ours, SHORT_TIMEOUT, SHORT_TIMEOUT * 10);
+        let written = async move { socket.write_all(&[0; 8 * MIN_PROGRESS_BYTES]).await };
         let read = async {
             let mut taken = [0; 1024];
             while peer.read_exact(&mut taken).await.is_ok() {
-                tokio::time::sleep(SHORT / 8).await;
+                tokio::time::sleep(SHORT_TIMEOUT / 8).await;
             }
         };
         let (written, ()) = tokio::join!(written, read);

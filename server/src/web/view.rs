@@ -8,15 +8,15 @@ pub mod call;
 pub mod cut;
 pub mod diff;
 pub mod filters;
-pub mod lanes;
 pub mod markdown;
 pub mod message;
 pub mod preview;
 pub mod shell;
 pub mod time;
+pub mod timeline;
 
 pub use badge::Badge;
-pub use shell::{Frame, Place, Shell};
+pub use shell::{PageLocation, Shell, ShellData};
 
 /// Text between tags. Spaces stay spaces: what ammonia makes of a log takes five times its size.
 fn escape(text: &str) -> String {

@@ -1,7 +1,7 @@
 //! Bodies that are not what is meant: a list where an object is meant, keys twice, numbers as texts, numbers too large, U+0000.
 //! The description says where objects are meant; whatever is registered is tried.
 
-use board_tests::{Answer, Engine, dice::Dice};
+use board_tests::{Answer, Engine, seed::SeededRandom};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ async fn a156_a_list_is_no_object(engine: Engine) {
     for operation in spec.operations() {
         let Some(schema) = operation.json_body() else { continue };
         let path = examples::path(&world, &spec, &operation);
-        let mut good = Generator::new(&spec, &world.known, Dice::of(1)).whole(schema);
+        let mut good = Generator::new(&spec, &world.known, SeededRandom::of(1)).whole(schema);
         let mut places = Vec::new();
         objects(&spec, schema, "", &mut places);
         for at in &places {

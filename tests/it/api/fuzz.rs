@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use board_tests::{Answer, Engine, Person, dice::Dice, person::escape};
+use board_tests::{Answer, Engine, Person, person::escape, seed::SeededRandom, wait::EVENT_TIMEOUT};
 use reqwest::{Method, RequestBuilder, header};
 use serde_json::{Value, json};
 
@@ -14,9 +14,9 @@ use super::{
 };
 
 /// Calls on each database; about ten seconds.
-const CALLS: usize = 1_500;
+const CALL_COUNT: usize = 1_500;
 /// An answer takes no longer than this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = EVENT_TIMEOUT;
 /// Files that paths name.
 const PATHS: &[&str] = &[
     "notes/today.md",
@@ -78,8 +78,8 @@ fn path(world: &World, make: &mut Generator<'_>, spec: &Spec, operation: &Operat
                 allowed = false;
                 chosen.to_owned()
             }
-            "space" if make.dice.chance() < 0.8 => world.space.clone(),
-            _ if make.dice.chance() < 0.05 => {
+            "space" if make.seeded.chance() < 0.8 => world.space.clone(),
+            _ if make.seeded.chance() < 0.05 => {
                 allowed = false;
                 make.pick(&["nothing", "task_", "%00", "%ff", "%2F", "ses_0192D1C7A0F07A3CB1F0C6F8D1F1A2B3"])
                     .to_string()
@@ -99,11 +99,11 @@ fn query(make: &mut Generator<'_>, spec: &Spec, operation: &Operation) -> (Strin
     for parameter in operation.parameters_in("query") {
         let schema = spec.resolve(&parameter["schema"]).clone();
         let required = parameter["required"] == true;
-        if !required && make.dice.chance() < 0.6 {
+        if !required && make.seeded.chance() < 0.6 {
             continue;
         }
         let mut value = make.value(&schema);
-        if ["cursor", "before"].iter().any(|place| parameter["name"] == *place) && make.dice.chance() < 0.3 {
+        if ["cursor", "before"].iter().any(|place| parameter["name"] == *place) && make.seeded.chance() < 0.3 {
             value = json!(*make.pick(&[
                 "",
                 "0",
@@ -112,7 +112,7 @@ fn query(make: &mut Generator<'_>, spec: &Spec, operation: &Operation) -> (Strin
                 "99999999999999999999",
                 "9223372036854775808"
             ]));
-        } else if make.dice.chance() < 0.25 {
+        } else if make.seeded.chance() < 0.25 {
             make.spoil(&mut value);
         }
         let text = match &value {
@@ -132,7 +132,7 @@ fn query(make: &mut Generator<'_>, spec: &Spec, operation: &Operation) -> (Strin
         allowed &= as_text || spec.complaints(&schema, &read(&text)).is_empty();
         pairs.push(format!("{}={}", parameter["name"].as_str().expect("a name"), escape(&text)));
     }
-    if make.dice.chance() < 0.05 {
+    if make.seeded.chance() < 0.05 {
         // A call that takes no query does not look at one.
         allowed &= operation.parameters_in("query").next().is_none();
         pairs.push(make.pick(&["nobody=1", "limit=1&limit=2", "q=%00", "%ff=%ff"]).to_string());
@@ -147,19 +147,19 @@ fn body(make: &mut Generator<'_>, spec: &Spec, operation: &Operation) -> (Option
         return (Some(((*media).to_owned(), make.text(&json!({ "maxLength": 1000 })))), true);
     }
     let mut value = make.value(schema);
-    if make.dice.chance() < 0.45 {
+    if make.seeded.chance() < 0.45 {
         make.spoil(&mut value);
     }
     let (text, json) = (value.to_string(), "application/json".to_owned());
     let allowed = spec.complaints(schema, &value).is_empty();
-    match make.dice.between(0, 40) {
+    match make.seeded.between(0, 40) {
         0 => (None, !required),
         1 => (Some((json, text[..text.len() - 1].to_owned())), false),
         2 => (Some((json, format!("{}{text}", "[".repeat(500)))), false),
         3 => (Some(("text/plain".into(), text)), false),
         4 => (Some(("application/x-www-form-urlencoded".into(), "a=%00".into())), false),
         5 if text.len() > 2 => (Some((json, format!("{{\"a\\u0000\":1,{}", &text[1..]))), false),
-        6 if make.dice.chance() < 0.1 => (Some((json, format!("{text}{}", " ".repeat(1_200_000)))), false),
+        6 if make.seeded.chance() < 0.1 => (Some((json, format!("{text}{}", " ".repeat(1_200_000)))), false),
         _ => (Some((json, text)), allowed),
     }
 }
@@ -168,26 +168,26 @@ fn headers(make: &mut Generator<'_>, operation: &Operation, tag: &str) -> (Vec<(
     let (mut all, mut allowed) = (Vec::new(), true);
     for parameter in operation.parameters_in("header") {
         let name = parameter["name"].as_str().expect("a name");
-        let odd = make.dice.chance() < 0.2;
+        let odd = make.seeded.chance() < 0.2;
         let (name, value) = match name {
             "If-Match" => ("if-match", if odd { "nonsense".to_owned() } else { tag.to_owned() }),
-            "If-None-Match" => ("if-none-match", if make.dice.chance() < 0.5 { "*".into() } else { tag.to_owned() }),
+            "If-None-Match" => ("if-none-match", if make.seeded.chance() < 0.5 { "*".into() } else { tag.to_owned() }),
             "Range" => ("range", if odd { "bytes=9999999-".into() } else { "bytes=1-2".into() }),
             "If-Range" => ("if-range", "\"x\"".to_owned()),
             "Last-Event-ID" => ("last-event-id", if odd { "nonsense".into() } else { "1.2".into() }),
             "Idempotency-Key" if odd => ("idempotency-key", "k".repeat(300)),
-            "Idempotency-Key" => ("idempotency-key", format!("key-{}", make.dice.between(0, 30))),
+            "Idempotency-Key" => ("idempotency-key", format!("key-{}", make.seeded.between(0, 30))),
             other => panic!("{} has a header that the fuzz does not know: {other}", operation.id),
         };
-        if make.dice.chance() < 0.35 {
+        if make.seeded.chance() < 0.35 {
             allowed &= !(name == "idempotency-key" && odd);
             all.push((name, value));
         }
     }
-    if operation.id == "events.list" && make.dice.chance() < 0.5 {
+    if operation.id == "events.list" && make.seeded.chance() < 0.5 {
         all.push(("accept", "text/event-stream".into()));
     }
-    if make.dice.chance() < 0.02 {
+    if make.seeded.chance() < 0.02 {
         allowed = false;
         all.push(("content-encoding", "gzip".into()));
     }
@@ -211,19 +211,19 @@ async fn send(call: &Call, operation: &Operation, person: &Person) -> Result<Ans
 async fn play(world: &mut World, seed: u64, calls: usize) -> (Vec<String>, BTreeMap<u16, u32>) {
     let spec = Spec::read(&world.board).await;
     let operations = spec.operations();
-    let mut dice = Dice::of(seed);
+    let mut seeded = SeededRandom::of(seed);
     let nobody = world.board.anon();
     let stranger = Person::with_token(&world.board.url, "vbt_0000000000000000000000000000000000000000000");
     let (mut wrong, mut seen, mut tag) = (Vec::new(), BTreeMap::new(), "\"x\"".to_owned());
     for n in 0..calls {
         let operation = &operations[n % operations.len()];
         let known = world.known.clone();
-        let mut make = Generator::new(&spec, &known, Dice::of(dice.draw()));
+        let mut make = Generator::new(&spec, &known, SeededRandom::of(seeded.draw()));
         let (path, path_allowed) = path(world, &mut make, &spec, operation);
         let (query, query_allowed) = query(&mut make, &spec, operation);
         let (body, body_allowed) = body(&mut make, &spec, operation);
         let (headers, headers_allowed) = headers(&mut make, operation, &tag);
-        let who = make.dice.between(0, 20);
+        let who = make.seeded.between(0, 20);
         let person = match who {
             0 => &nobody,
             1 => &stranger,
@@ -274,7 +274,7 @@ async fn fuzz(engine: Engine, seed: u64, calls: usize) {
 }
 
 async fn a159_nothing_undocumented_is_answered(engine: Engine) {
-    fuzz(engine, 20_261_122, CALLS).await;
+    fuzz(engine, 20_261_122, CALL_COUNT).await;
 }
 
 crate::on_both_databases!(a159_nothing_undocumented_is_answered);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use board_tests::dice::Dice;
+use board_tests::seed::SeededRandom;
 use proptest::{
     strategy::{Strategy, ValueTree},
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
@@ -29,25 +29,25 @@ const ODD_TEXTS: &[&str] = &[
     "{{7*7}}",
 ];
 
-/// Makes values. The same dice, the same values.
+/// Makes values. The same seed, the same values.
 pub struct Generator<'a> {
     spec: &'a Spec,
     known: &'a BTreeMap<String, Vec<String>>,
-    pub dice: Dice,
+    pub seeded: SeededRandom,
     patterns: TestRunner,
 }
 
 impl<'a> Generator<'a> {
-    pub fn new(spec: &'a Spec, known: &'a BTreeMap<String, Vec<String>>, mut dice: Dice) -> Self {
+    pub fn new(spec: &'a Spec, known: &'a BTreeMap<String, Vec<String>>, mut seeded: SeededRandom) -> Self {
         let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&dice.draw().to_le_bytes());
+        seed[..8].copy_from_slice(&seeded.draw().to_le_bytes());
         let random = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-        Self { spec, known, dice, patterns: TestRunner::new_with_rng(Config::default(), random) }
+        Self { spec, known, seeded, patterns: TestRunner::new_with_rng(Config::default(), random) }
     }
 
     /// One of these.
     pub fn pick<'b, T>(&mut self, all: &'b [T]) -> &'b T {
-        &all[usize::try_from(self.dice.between(0, all.len() as u64)).expect("small")]
+        &all[usize::try_from(self.seeded.between(0, all.len() as u64)).expect("small")]
     }
 
     /// An object with its required fields alone.
@@ -89,14 +89,14 @@ impl<'a> Generator<'a> {
         match kind.as_str() {
             "object" => self.object(schema, depth, optional),
             "array" if depth < 4 => {
-                let n = self.dice.between(0, 3);
+                let n = self.seeded.between(0, 3);
                 (0..n).map(|_| self.made(&schema["items"], depth + 1, optional)).collect()
             }
             "array" => json!([]),
             "string" => json!(self.text(schema)),
             "integer" => self.integer(schema),
-            "number" => json!(self.dice.between(0, 1000) as f64 / 8.0),
-            "boolean" => json!(self.dice.chance() < 0.5),
+            "number" => json!(self.seeded.between(0, 1000) as f64 / 8.0),
+            "boolean" => json!(self.seeded.chance() < 0.5),
             "null" => Value::Null,
             _ => self.pick(&[json!({}), json!({ "a": [1, "b"] }), json!("text"), json!([]), Value::Null]).clone(),
         }
@@ -106,12 +106,12 @@ impl<'a> Generator<'a> {
         let mut whole = Map::new();
         let required = |name: &String| schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-            if required(name) || (depth < 4 && self.dice.chance() < optional) {
+            if required(name) || (depth < 4 && self.seeded.chance() < optional) {
                 whole.insert(name.clone(), self.made(field, depth + 1, optional));
             }
         }
         if schema["additionalProperties"].is_object() {
-            for n in 0..self.dice.between(0, 3) {
+            for n in 0..self.seeded.between(0, 3) {
                 whole.insert(format!("key-{n}"), self.made(&schema["additionalProperties"], depth + 1, optional));
             }
         }
@@ -122,7 +122,7 @@ impl<'a> Generator<'a> {
         let least = schema["minimum"].as_i64().unwrap_or(0);
         let usual = if schema["format"] == "int32" { i64::from(i32::MAX) } else { i64::MAX };
         let most = schema["maximum"].as_i64().unwrap_or(usual);
-        let middle = least + i64::try_from(self.dice.draw() % 1000).expect("small").min(most - least);
+        let middle = least + i64::try_from(self.seeded.draw() % 1000).expect("small").min(most - least);
         json!(*self.pick(&[least, most, middle, middle]))
     }
 
@@ -131,10 +131,10 @@ impl<'a> Generator<'a> {
         let pattern = schema["pattern"].as_str().unwrap_or_default().to_owned();
         let prefix = pattern.trim_start_matches('^').split_once("_[").map(|(prefix, _)| prefix.to_owned());
         if let Some(known) = prefix.and_then(|prefix| self.known.get(&prefix)).filter(|known| !known.is_empty())
-            && self.dice.chance() < 0.85
+            && self.seeded.chance() < 0.85
         {
             // The first ones are of things that stay; of the others some are gone by now.
-            let some = if self.dice.chance() < 0.5 { &known[..known.len().min(4)] } else { known.as_slice() };
+            let some = if self.seeded.chance() < 0.5 { &known[..known.len().min(4)] } else { known.as_slice() };
             return self.pick(some).clone();
         }
         if !pattern.is_empty() {
@@ -145,10 +145,10 @@ impl<'a> Generator<'a> {
         }
         let (least, most) = (schema["minLength"].as_u64().unwrap_or(0), schema["maxLength"].as_u64().unwrap_or(200));
         let odd = self.pick(ODD_TEXTS).to_string();
-        let text = match self.dice.between(0, 4) {
+        let text = match self.seeded.between(0, 4) {
             0 => odd,
             1 => "x".repeat(usize::try_from(most.min(2000)).expect("small")),
-            _ => format!("words {}", self.dice.between(0, 1000)),
+            _ => format!("words {}", self.seeded.between(0, 1000)),
         };
         let fits = text.chars().count() as u64;
         if (least..=most).contains(&fits) { text } else { "a".repeat(usize::try_from(least.max(1)).expect("small")) }
@@ -167,11 +167,11 @@ impl<'a> Generator<'a> {
         let at = self.pick(&places).clone();
         let place = value.pointer_mut(&at).expect("a place");
         if let Value::Object(fields) = place
-            && self.dice.chance() < 0.5
+            && self.seeded.chance() < 0.5
         {
             let key = fields.keys().next().cloned();
             match key {
-                Some(key) if self.dice.chance() < 0.5 => drop(fields.remove(&key)),
+                Some(key) if self.seeded.chance() < 0.5 => drop(fields.remove(&key)),
                 _ => drop(fields.insert("unknown".into(), json!(1))),
             }
             return;
@@ -190,7 +190,7 @@ impl<'a> Generator<'a> {
             json!("x".repeat(5000)),
             json!({ "a": { "b": { "c": [[[[]]]] } } }),
         ];
-        *place = if self.dice.chance() < 0.25 { json!(*self.pick(ODD_TEXTS)) } else { self.pick(&odd).clone() };
+        *place = if self.seeded.chance() < 0.25 { json!(*self.pick(ODD_TEXTS)) } else { self.pick(&odd).clone() };
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use board_tests::{
-    Board, Engine, FakeDaemon, Machine, Person,
+    Board, Engine, FakeDaemon, FakeMachine, Person,
     board::HOME,
     fake_daemon::{SPACE, accepted, completed, progress, started, stopped, text},
-    machine,
+    fake_machine,
     tasks::{self, id},
 };
 use protocol::SessionId;
@@ -25,7 +25,7 @@ pub struct World {
     /// Programs with the role `owner`: each has its own share of requests.
     pub owners: Vec<Person>,
     pub viewer: Person,
-    pub machine: Machine,
+    pub machine: FakeMachine,
     /// Identifiers by their prefix, as they are known; the first of each is what examples mean.
     pub known: BTreeMap<String, Vec<String>>,
     /// Those that must stay while calls are made at random.
@@ -42,7 +42,7 @@ impl World {
             owners.push(board.token(HOME, "owner").await);
         }
         let viewer = board.token(HOME, "viewer").await;
-        let machine = Machine::connected(&board, "lab").await;
+        let machine = FakeMachine::connected(&board, "lab").await;
         let away = FakeDaemon::enrol(&board, "away").await;
         let mut world = Self {
             known: BTreeMap::from([("vib".to_owned(), vec![machine.id.to_string(), away.id.to_string()])]),
@@ -120,12 +120,12 @@ impl World {
         let result = json!({ "type": "tool-result", "callId": "c1", "tool": "shell", "result": "a", "ok": true,
             "durationMs": 1 });
         let written =
-            json!({ "type": "plan", "plan": { "markdown": plan, "hash": machine::hash(plan), "path": path } });
-        let base = machine::hash("# Memory\n");
+            json!({ "type": "plan", "plan": { "markdown": plan, "hash": fake_machine::hash(plan), "path": path } });
+        let base = fake_machine::hash("# Memory\n");
         let memory = json!({ "type": "memory", "memory": { "proposal": "# Memory\n\n- Ships on Thursdays.\n",
             "base": base, "note": "You said so." } });
         let proposed = json!({ "type": "plan", "plan": { "proposal": "- [ ] Measure\n- [ ] Cache\n",
-            "base": machine::hash(plan), "note": "One step more." } });
+            "base": fake_machine::hash(plan), "note": "One step more." } });
         let notice = json!({ "type": "notice", "level": "warning", "text": "slow" });
         let bodies = [&call, &result, &written, &memory, &proposed, &notice].map(progress);
         let bodies: Vec<_> = [accepted(), started()]

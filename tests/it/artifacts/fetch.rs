@@ -15,8 +15,9 @@ crate::on_both_databases!(
 
 async fn what_is_told_is_listed_once_and_only_in_its_team(engine: Engine) {
     let mut fixture = working(engine).await;
-    let report =
-        fixture.announces("report.md", b"# One".to_vec(), json!({ "type": "text/markdown", "sniffed": "text/plain" })).await;
+    let report = fixture
+        .announces("report.md", b"# One".to_vec(), json!({ "type": "text/markdown", "sniffed": "text/plain" }))
+        .await;
     let listed = format!("/api/v1/sessions/{}/artifacts", fixture.session());
     let all = fixture.operator.get(&listed).await.expect(200).json();
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all}");

@@ -70,7 +70,8 @@ async fn a73_what_could_be_a_script_is_only_a_download() {
     ];
     let owner = fixture.board.owner().await;
     for (name, bytes, sniffed) in all {
-        let thing = fixture.announces(name, bytes.to_vec(), json!({ "sniffed": sniffed, "type": "text/javascript" })).await;
+        let thing =
+            fixture.announces(name, bytes.to_vec(), json!({ "sniffed": sniffed, "type": "text/javascript" })).await;
         let reader = fixture.reader(&thing, None);
         fixture.gives(&thing).await;
         let read = reader.await.expect("read");

@@ -1,10 +1,10 @@
 //! Artifacts in a real browser: previews, versions, the sandbox, what tries to get out of it, files attached by a form.
 
-use board_tests::{FakeDaemon, Fixture, Browser, Engine, browser::Scripts, evil::Collector, wait::eventually};
+use board_tests::{Browser, Engine, FakeDaemon, Fixture, browser::Scripts, hostile_site::Collector, wait::eventually};
 use serde_json::{Value, json};
 
 use super::{Artifacts, Thing, noise, working};
-use crate::attacks::watch::Watch;
+use crate::attacks::page_watch::PageWatch;
 
 /// Tries everything that a page of the Board could do, and tells whoever listens.
 fn hostile(collector: &str) -> String {
@@ -60,7 +60,7 @@ async fn a72_pages_and_pictures_opened_by_their_address_can_do_nothing() {
         given(&mut fixture, &owner, &thing).await;
         things.push((name, thing));
     }
-    let watch = Watch::open(&fixture.board, &owner, &far).await;
+    let watch = PageWatch::open(&fixture.board, &owner, &far).await;
     for (name, thing) in &things {
         for form in ["sandbox", "view", "download"] {
             let path = format!("/t/home/artifacts/{}/{form}", thing.id);
@@ -99,7 +99,7 @@ async fn a74_a_preview_is_a_frame_without_an_origin_that_nobody_listens_to() {
     let far = collector.address.to_string();
     let thing = fixture.has("page.html", hostile(&far).into_bytes()).await;
     given(&mut fixture, &owner, &thing).await;
-    let watch = Watch::open(&fixture.board, &owner, &far).await;
+    let watch = PageWatch::open(&fixture.board, &owner, &far).await;
     let path = format!("/t/home/artifacts/{}", thing.id);
     watch.go(&path).await;
     let frame = watch.browser.find("iframe.preview-frame").await;

@@ -1,6 +1,6 @@
 //! A team's storage: counted as it is used, full for files, never for events (F88, F89).
 
-use board_tests::{Answer, FakeDaemon, Fixture, Engine, board::HOME, wait::eventually};
+use board_tests::{Answer, Engine, FakeDaemon, Fixture, board::HOME, wait::eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! Hostile texts: what models, machines and people write is read, never obeyed.
 
 mod address;
-mod lines;
+mod control_characters;
+mod conversation;
 mod names;
-mod talk;

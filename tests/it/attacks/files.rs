@@ -53,7 +53,7 @@ impl Drop for Pipe {
 }
 
 /// What the harness keeps beside a machine's home and space.
-const HARNESS: [&str; 4] = ["daemon.log", "notes", "faults", "faults.armed"];
+const HARNESS_FILES: [&str; 4] = ["daemon.log", "notes", "faults", "faults.armed"];
 
 /// Every entry below a folder with its size, links not followed; without what the harness and a running daemon itself
 /// keep there.
@@ -63,7 +63,7 @@ fn tree(root: &Path, but: &[&str]) -> BTreeMap<PathBuf, u64> {
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            if HARNESS.iter().chain(but).any(|name| path.starts_with(root.join(name))) {
+            if HARNESS_FILES.iter().chain(but).any(|name| path.starts_with(root.join(name))) {
                 continue;
             }
             let meta = std::fs::symlink_metadata(&path).expect("an entry");

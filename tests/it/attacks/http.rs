@@ -12,10 +12,10 @@ use std::time::Duration;
 use board_tests::{Engine, Fixture};
 
 /// The rules hold before any database is asked; where one is asked, the case runs on both.
-const ANY: Engine = Engine::Sqlite;
+const ANY_ENGINE: Engine = Engine::Sqlite;
 
 /// Long enough for an answer on a busy machine, and far below ten seconds, which nothing may hang.
-const SOON: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A Board with a program, and the Board's host.
 async fn served(engine: Engine) -> (Fixture<()>, String) {

@@ -1,51 +1,44 @@
 //! Hostile input and what surrounds it (A86, A92–A94, A99, A100): bodies, parameters, cursors, headers, modes of files.
 
-mod breaks;
+mod cursors;
+mod failures;
 mod injection;
 mod json;
 mod modes;
-mod places;
 mod proxies;
 
 use board_tests::{
-    Board, Engine, FakeDaemon, Person,
+    Engine, FakeDaemon, Fixture, Person,
     board::HOME,
-    fake_daemon::{accepted, completed, progress, started, text},
+    fake_daemon::{completed, progress, text},
     person::Answer,
     tasks::id,
 };
 use reqwest::header;
 use serde_json::{Value, json};
 
-/// A Board with something of every kind, and those who may do everything.
+/// A Board with something of every kind, and those who may do everything: an owner who is signed in, and a program.
 struct World {
-    board: Board,
-    owner: Person,
+    fixture: Fixture<FakeDaemon>,
     program: Person,
-    viber: FakeDaemon,
-    session: String,
-    task: String,
+    /// Somebody who may be changed.
     member: String,
 }
 
 impl World {
     async fn make(engine: Engine) -> Self {
-        let board = Board::start(engine).await;
-        let (owner, program) = (board.owner().await, board.token(HOME, "owner").await);
-        let mut viber = FakeDaemon::connected(&board, "lab").await;
-        let task = program.submit(viber.id.as_str(), "First things first").await;
-        let submit = viber.submitted().await;
+        let mut fixture = Fixture::on(engine).owner().with_fake().await;
+        let program = fixture.board.token(HOME, "owner").await;
+        fixture.begin("First things first").await;
         let call = json!({"type": "tool-call", "callId": "c1", "tool": "shell", "args": {"command": "ls"}});
         let result =
             json!({"type": "tool-result", "callId": "c1", "tool": "shell", "result": "a", "ok": true, "durationMs": 1});
-        let bodies = vec![accepted(), started(), progress(&call), progress(&result), text("x"), completed("x")];
-        viber.report(&submit.task_id, 1, 1, bodies).await;
-        board.make_operator(HOME, "bo@example.org", "viewer").await;
+        fixture.tell(vec![progress(&call), progress(&result), text("x"), completed("x")]).await;
+        fixture.board.make_operator(HOME, "bo@example.org", "viewer").await;
         let members = program.get("/api/v1/members").await.expect(200).json();
         let bo = members["items"].as_array().expect("members").iter().find(|m| m["email"] == "bo@example.org");
-        let (session, member) = (id(&task, "sessionId").to_owned(), id(bo.expect("bo"), "id").to_owned());
-        let task = id(&task, "id").to_owned();
-        Self { board, owner, program, viber, session, task, member }
+        let member = id(bo.expect("bo"), "id").to_owned();
+        Self { fixture, program, member }
     }
 }
 

@@ -1,9 +1,9 @@
 //! A146 to A155: keys that are exchanged, cookies that are copied, an audit that is cut, and what to do after a break-in.
 
 mod audit;
-mod below;
 mod kept;
 mod logins;
+mod planted_rows;
 mod revoked;
 mod rotated;
 

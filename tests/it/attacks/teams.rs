@@ -3,7 +3,7 @@
 mod binding;
 mod crawl;
 mod roles;
-mod shut;
+mod shut_out;
 
 use board_tests::{Person, tasks::id};
 use serde_json::Value;

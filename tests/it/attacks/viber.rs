@@ -1,10 +1,10 @@
 //! A hostile or stolen viber (A45–A55, A59): it harms nobody but itself, and a daemon gives its secrets to nobody.
 
 mod board;
-mod door;
+mod clocks;
+mod enrolment;
 mod lies;
-mod times;
-mod weight;
+mod size_limits;
 
 use board_tests::{Board, FakeDaemon, board::HOME};
 use protocol::ToDaemon;

@@ -20,10 +20,10 @@ use board_tests::programs::program;
 use tempfile::TempDir;
 
 /// A user of nobody's list, for runs as root.
-const ORDINARY: u32 = 54_321;
+const ORDINARY_USER: u32 = 54_321;
 
 /// Connects to the socket that is its argument; a name that begins with `@` is an abstract one.
-const CONNECT: &str = "perl -e 'use Socket; $p=shift; $p=~s/^@/\\0/; socket(S,PF_UNIX,SOCK_STREAM,0); \
+const CONNECT_COMMAND: &str = "perl -e 'use Socket; $p=shift; $p=~s/^@/\\0/; socket(S,PF_UNIX,SOCK_STREAM,0); \
     connect(S,sockaddr_un($p)) ? print \"in\\n\" : print \"out\\n\"' ";
 
 /// A machine in a folder: a user's home with a viber's home and a space in it.
@@ -58,7 +58,7 @@ impl Desk {
     /// As whoever runs the tests, and as an ordinary user where that is root.
     fn each() -> Vec<Self> {
         let root = rustix::process::geteuid().is_root();
-        [Some(Self::new(None)), root.then(|| Self::new(Some(ORDINARY)))].into_iter().flatten().collect()
+        [Some(Self::new(None)), root.then(|| Self::new(Some(ORDINARY_USER)))].into_iter().flatten().collect()
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -176,15 +176,15 @@ fn a121_sockets_are_reached_by_name_alone() {
         let _abstract = UnixListener::bind_addr(&address).expect("bound");
         for place in &places {
             let place = place.display().to_string();
-            let ran = desk.run(&[], &format!("{CONNECT} {place}"));
+            let ran = desk.run(&[], &format!("{CONNECT_COMMAND} {place}"));
             assert_eq!(ran.text.lines().last(), Some("out"), "{place}: {ran:?}");
-            let ran = desk.run(&["--socket", &place], &format!("{CONNECT} {place}"));
+            let ran = desk.run(&["--socket", &place], &format!("{CONNECT_COMMAND} {place}"));
             assert_eq!(ran.text.lines().last(), Some("in"), "{place}: {ran:?}");
         }
-        let ran = desk.run(&[], &format!("{CONNECT} @{name}"));
+        let ran = desk.run(&[], &format!("{CONNECT_COMMAND} @{name}"));
         assert_eq!(ran.text.lines().last(), Some("out"), "{ran:?}");
         // Its own work.
-        let ran = desk.run(&[], &format!("perl -e 'use Socket; socket(S,PF_UNIX,SOCK_STREAM,0); bind(S,sockaddr_un(\"/tmp/own\")); listen(S,1); sleep 100' & while ! [ -S /tmp/own ]; do sleep 0.01; done; {CONNECT} /tmp/own"));
+        let ran = desk.run(&[], &format!("perl -e 'use Socket; socket(S,PF_UNIX,SOCK_STREAM,0); bind(S,sockaddr_un(\"/tmp/own\")); listen(S,1); sleep 100' & while ! [ -S /tmp/own ]; do sleep 0.01; done; {CONNECT_COMMAND} /tmp/own"));
         assert_eq!(ran.text.lines().last(), Some("in"), "{ran:?}");
     }
 }

@@ -6,17 +6,17 @@ mod table;
 
 use std::collections::BTreeMap;
 
+pub use baited::base;
+use baited::{As, Came, Escape, Layers};
 use board_tests::{canary::Canary, eventually, llm::Reply};
 use serde_json::json;
-pub use baited::base;
-use baited::{As, Came, Layers, Escape};
-use table::{EVER, Group, TRIES};
+use table::{ESCAPES, EVER, Group};
 
 /// Tries everything as everybody, where at most these layers are there.
 async fn tried(layers: Layers, network: &str) {
     for who in As::possible() {
         let mut escape = Escape::from(*who, layers, network).await;
-        let names: Vec<&str> = TRIES.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = ESCAPES.iter().map(|(name, ..)| *name).collect();
         let came = escape.try_all(&names).await;
         // The kernel may have fewer than are asked for.
         let there = escape.layers().await;
@@ -38,7 +38,7 @@ fn wrong(who: As, layers: Layers, came: &BTreeMap<String, Came>) -> Vec<String> 
         let came = &came[*name];
         (kept && came.reached.is_some()).then(|| format!("{name} ({group:?}): {came:?}"))
     };
-    TRIES.iter().filter_map(one).collect()
+    ESCAPES.iter().filter_map(one).collect()
 }
 
 /// What was reached although the page says that it is kept.
@@ -48,7 +48,7 @@ fn lies(words: &BTreeMap<String, String>, came: &BTreeMap<String, Came>) -> Vec<
         let came = &came[*name];
         (said == "kept" && came.reached.is_some()).then(|| format!("{name} ({group:?}): {came:?}"))
     };
-    TRIES.iter().filter_map(one).collect()
+    ESCAPES.iter().filter_map(one).collect()
 }
 
 /// What came of everything, for whoever wants to read it: appended to the file that `ESCAPE_MATRIX` names.
@@ -58,7 +58,7 @@ fn note(who: As, layers: Layers, came: &BTreeMap<String, Came>) {
         let Came { reached, said } = &came[*name];
         format!("{who:?}|{}|{group:?}|{name}|{}|{said}\n", layers.0, reached.as_deref().unwrap_or("-"))
     };
-    let text: String = TRIES.iter().map(line).collect();
+    let text: String = ESCAPES.iter().map(line).collect();
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     std::io::Write::write_all(&mut file.expect("a file"), text.as_bytes()).expect("written");
 }
@@ -99,8 +99,10 @@ async fn nobody_commands(layers: Layers) {
         escape.fixture.viber.stop().await;
         assert!(!escape.fixture.viber.home().join("state/daemon.key").exists(), "it lives as long as the daemon");
         escape.fixture.viber.run();
-        eventually("it listens again", async || escape.fixture.viber.home().join("state/daemon.sock").exists().then_some(()))
-            .await;
+        eventually("it listens again", async || {
+            escape.fixture.viber.home().join("state/daemon.sock").exists().then_some(())
+        })
+        .await;
         assert_ne!(escape.key().trim(), key.secret, "a new one for every start");
         escape.end().await;
     }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use board_tests::{
-    Engine, Fixture,
+    Engine, Fixture, eventually,
     llm::{Gate, Piece, Reply, openai_error},
     tasks::{id, said},
-    within,
+    wait::EVENT_TIMEOUT,
 };
 use serde_json::{Value, json};
 
@@ -131,8 +131,7 @@ async fn stopping_drops_the_models_request() {
     fixture.operator.task_in(id(&task, "id"), "running").await;
     fixture.operator.stop(id(&task, "id")).await.expect(200);
     let llm = &fixture.llm;
-    within(Duration::from_secs(2), "the request is dropped", || async { llm.requests()[0].aborted.then_some(()) })
-        .await;
+    eventually("the request is dropped", || async { llm.requests()[0].aborted.then_some(()) }).await;
     let task =
         fixture.operator.task_that(id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert_eq!(task["state"], "stopped");
@@ -191,7 +190,7 @@ async fn without_a_provider_the_tour_shows_the_product_with_real_tools() {
     assert!(fleet["agents"][0]["model"].as_str().is_some_and(|model| model.contains("demo/tour")), "{fleet:#}");
     let task = operator.submit(&viber_id, "show me around").await;
     let task = operator
-        .task_within(Duration::from_secs(60), id(&task, "id"), "completed", |task| task["state"] == "completed")
+        .task_within(EVENT_TIMEOUT * 2, id(&task, "id"), "completed", |task| task["state"] == "completed")
         .await;
     let messages = operator.messages(id(&task, "sessionId")).await;
     let parts = messages[1]["parts"].as_array().expect("parts");

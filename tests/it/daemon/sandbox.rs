@@ -1,8 +1,6 @@
 //! What commands may touch, and that nothing of them outlives a stop.
 
-use std::time::Duration;
-
-use board_tests::{Fixture, Viber, canary::Canary, llm::Reply, tasks::id, viber::processes_with, within};
+use board_tests::{Fixture, Viber, canary::Canary, eventually, llm::Reply, tasks::id, viber::processes_with};
 use serde_json::{Value, json};
 
 use super::{result, thinking};
@@ -85,15 +83,11 @@ fn stubborn(mark: &str) -> Reply {
 }
 
 async fn alive(mark: &str, at_least: usize) {
-    within(Duration::from_secs(30), "the commands run", || async {
-        (processes_with(mark).len() >= at_least).then_some(())
-    })
-    .await;
+    eventually("the commands run", || async { (processes_with(mark).len() >= at_least).then_some(()) }).await;
 }
 
-async fn dead(mark: &str, limit: Duration) {
-    within(limit, "everything it had started is dead", || async { processes_with(mark).is_empty().then_some(()) })
-        .await;
+async fn dead(mark: &str) {
+    eventually("everything it had started is dead", || async { processes_with(mark).is_empty().then_some(()) }).await;
 }
 
 fn mark() -> String {
@@ -107,10 +101,8 @@ async fn a_stop_ends_everything_that_was_started() {
     let task = fixture.submit("start things").await;
     alive(&mark, 2).await;
     fixture.operator.stop(id(&task, "id")).await.expect(200);
-    let stopped = fixture
-        .operator
-        .task_within(Duration::from_secs(15), id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string())
-        .await;
+    let stopped =
+        fixture.operator.task_that(id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert_eq!(stopped["state"], "stopped");
     assert!(processes_with(&mark).is_empty(), "confirmed before it was true: {:?}", processes_with(&mark));
     assert_eq!(fixture.llm.requests().len(), 1);
@@ -128,7 +120,7 @@ async fn a_command_that_takes_too_long_is_ended_and_the_model_told() {
     assert_eq!(task["result"]["text"], "too slow", "{task:#}");
     let (ok, text) = result(&fixture, &task, 0).await;
     assert!(!ok && text.contains("before"), "what it printed is kept: {text}");
-    dead(&mark, Duration::from_secs(1)).await;
+    dead(&mark).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,10 @@
 //! Stopping, retrying, losing, and what comes too late.
 
-use std::time::Duration;
-
 use board_tests::{
     Engine, Fixture,
     fake_daemon::{accepted, completed, started, stopped, text},
     tasks::id,
+    wait::EVENT_TIMEOUT,
 };
 use protocol::{Command, ErrorCode, EventBody, Running, TaskError};
 use serde_json::{Value, json};
@@ -119,10 +118,8 @@ async fn a_silent_viber_loses_its_task_and_brings_the_result_back(engine: Engine
     let submit = viber.submitted().await;
     viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
     viber.cut();
-    let lost = fixture
-        .operator
-        .task_within(Duration::from_secs(60), task_id, "lost", |task| task["error"]["code"] == "lost")
-        .await;
+    let lost =
+        fixture.operator.task_within(EVENT_TIMEOUT * 2, task_id, "lost", |task| task["error"]["code"] == "lost").await;
     assert_eq!((&lost["state"], &lost["contact"]["state"]), (&json!("error"), &json!("disconnected")));
 
     viber.outbox =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use board_tests::{Board, Engine, FakeDaemon, Fixture, board::HOME, fake_daemon::Heard, within};
+use board_tests::{Board, Engine, FakeDaemon, Fixture, board::HOME, eventually, fake_daemon::Heard};
 use protocol::{FromDaemon, ToDaemon, limits::close};
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ async fn a_viber_dials_in_and_is_seen(engine: Engine) {
 
     daemon.cut();
     let viewer = board.token(HOME, "viewer").await;
-    within(Duration::from_secs(5), "the Board notices the cut line", || async {
+    eventually("the Board notices the cut line", || async {
         let list = viewer.get("/api/v1/vibers").await.expect(200).json();
         (list["items"][0]["contact"]["state"] == "disconnected").then_some(())
     })

@@ -5,7 +5,7 @@ mod import;
 mod page;
 mod tasks;
 
-use board_tests::{Board, Engine, Fixture, Machine, wait::eventually};
+use board_tests::{Board, Engine, FakeMachine, Fixture, wait::eventually};
 use protocol::{SessionId, TaskId};
 use serde_json::{Value, json};
 use server::db::Db;
@@ -50,11 +50,11 @@ async fn come_back(board: &mut Board) {
 
 /// The session of the machine's one log.
 fn session() -> SessionId {
-    SessionId::new(1)
+    "ses_01900000000070008000000000000001".parse().expect("an id")
 }
 
 /// A machine with one long log.
-async fn logged(engine: Engine, lines: &[Value]) -> Fixture<Machine> {
+async fn logged(engine: Engine, lines: &[Value]) -> Fixture<FakeMachine> {
     let fixture = Fixture::on(engine).with_machine().await;
     fixture.viber.inside().at_once = 500;
     fixture.viber.log("default", &session(), lines);
@@ -68,7 +68,7 @@ trait LongLog {
     async fn take_over(&self);
 }
 
-impl LongLog for Fixture<Machine> {
+impl LongLog for Fixture<FakeMachine> {
     fn import_path(&self) -> String {
         format!("/api/v1/vibers/{}/sessions/{}/import", self.viber_id, session())
     }

@@ -9,9 +9,7 @@ mod full;
 mod output;
 mod spool;
 
-use std::time::Duration;
-
-use board_tests::{Fixture, Spawns, Viber, llm::Piece, tasks::id};
+use board_tests::{Fixture, Spawns, Viber, llm::Piece, tasks::id, wait::EVENT_TIMEOUT};
 use serde_json::Value;
 
 /// What a viber is given to do, and what came of it.
@@ -39,7 +37,7 @@ impl Spawning for Fixture<Viber> {
 
     async fn over(&self, task: &str) -> Value {
         let end = |task: &Value| ["completed", "error", "stopped"].iter().any(|state| task["state"] == *state);
-        self.operator.task_within(Duration::from_secs(60), task, "ended", end).await
+        self.operator.task_within(EVENT_TIMEOUT * 2, task, "ended", end).await
     }
 
     async fn sound(&self) {

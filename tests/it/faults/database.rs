@@ -1,12 +1,12 @@
 //! Faults of the database and of what lies below it (F43–F56, F82–F87): locks, full disks, damage, restarts, backups.
 
 mod backup;
-mod cluster;
 mod full;
+mod hard_links;
 mod locks;
-mod names;
 mod owner;
-mod races;
+mod postgres_faults;
+mod postgres_restarts;
 mod restore;
 mod restoring;
 mod stalled;
@@ -100,7 +100,7 @@ impl Asking for Fixture<FakeDaemon> {
         for (task, goal) in tasks(&self.board.database_url).await {
             found.entry(goal).or_default().push(task);
         }
-        found.retain(|goal, _| !goal.starts_with(talker::GOAL));
+        found.retain(|goal, _| !goal.starts_with(talker::TALK_GOAL));
         let kept: BTreeMap<String, Vec<String>> =
             kept.iter().map(|(goal, task)| (goal.clone(), vec![task.clone()])).collect();
         assert_eq!(found, kept, "what was acknowledged is there, once, and nothing else");
@@ -115,7 +115,7 @@ async fn tasks(url: &str) -> Vec<(String, String)> {
     let rows = db.reader().await.expect("a reader").rows(sql, &[]).await.expect("rows");
     db.close().await;
     let texts = |row: &db::Row| Ok((row.text("task_id")?, row.text("goal")?));
-    rows.iter().map(texts).collect::<Result<Vec<_>, db::Error>>().expect("texts")
+    rows.iter().map(texts).collect::<Result<Vec<_>, db::DbError>>().expect("texts")
 }
 
 /// One number that a query answers, read beside the product.

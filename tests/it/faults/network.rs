@@ -4,31 +4,30 @@
 //! time; a lost *frame* is more than TCP ever loses, and is played where a case says so.
 
 mod disorder;
-mod holes;
 mod idle;
-mod many;
-mod races;
+mod lost_connections;
+mod many_connections;
 mod resets;
 mod slow;
+mod stop_races;
 mod viewers;
 
 use std::time::Duration;
 
 use board_tests::{
-    Engine, Fixture, Person, Proxy, Viber,
-    dice::Dice,
-    eventually,
+    Engine, Fixture, Person, Proxy, Viber, eventually,
     llm::{Piece, Reply},
+    seed::SeededRandom,
     tasks::{id, said},
 };
 use serde_json::Value;
 
 /// The rules are the link's, whatever the database.
-const ANY: Engine = Engine::Sqlite;
+const ANY_ENGINE: Engine = Engine::Sqlite;
 
 /// The seed of a proxy.
 fn seed() -> u64 {
-    Dice::new().draw()
+    SeededRandom::new().draw()
 }
 
 /// Words `from` to `to`, each a delta of its own, `pause` apart.
@@ -44,7 +43,7 @@ fn text(to: u32) -> String {
 
 /// A viber that dials the Board through a network; `faults` are set before it dials for the first time.
 async fn over_a_network(script: Vec<Reply>, faults: impl FnOnce(&Proxy)) -> Fixture<Viber> {
-    let fixture = Fixture::on(ANY).thinking(script).over_a_network(seed()).with_enrolled_viber().await;
+    let fixture = Fixture::on(ANY_ENGINE).thinking(script).over_a_network(seed()).with_enrolled_viber().await;
     faults(fixture.proxy());
     fixture.running().await
 }

@@ -7,7 +7,8 @@ use board_tests::{
     board::HOME,
     eventually,
     programs::free_port,
-    proxy::{Hole, Kind},
+    proxy::{FrameKind, Hole},
+    wait::{EVENT_TIMEOUT, SLACK},
 };
 use futures_util::{SinkExt, StreamExt};
 use tokio::{net::TcpStream, time::Instant};
@@ -60,13 +61,15 @@ async fn hear_within(socket: &mut Socket, limit: Duration) -> String {
 async fn hear(socket: &mut Socket, many: usize) -> Vec<String> {
     let mut heard = Vec::new();
     while heard.len() < many {
-        heard.push(hear_within(socket, Duration::from_secs(10)).await);
+        heard.push(hear_within(socket, EVENT_TIMEOUT).await);
     }
     heard
 }
 
+/// Between two words on a connection that is closed when it is idle for [`SLACK`] times as long.
+const IDLE_PAUSE: Duration = Duration::from_millis(200);
 /// Long enough to say that nothing comes.
-const QUIET: Duration = Duration::from_millis(300);
+const QUIET_TIME: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn frames_are_passed_lost_repeated_and_reversed() {
@@ -78,7 +81,7 @@ async fn frames_are_passed_lost_repeated_and_reversed() {
     let counts = proxy.counts();
     assert_eq!((counts.connections, counts.up, counts.down, counts.dropped, counts.copied), (1, 4, 4, 0, 0));
 
-    proxy.up(|up| up.drop = Some(Arc::new(|frame| frame.kind == Kind::Data && frame.says("b"))));
+    proxy.up(|up| up.drop = Some(Arc::new(|frame| frame.kind == FrameKind::Data && frame.says("b"))));
     say(&mut socket, &words).await;
     assert_eq!(hear(&mut socket, 3).await, ["a", "c", "d"]);
     assert_eq!(proxy.counts().dropped, 1);
@@ -131,7 +134,7 @@ async fn time_passes_as_told() {
     }
     assert!(lost() > 0 && began.elapsed() >= Duration::from_millis(200), "{:?}", proxy.counts());
     proxy.heal();
-    assert!(round(&proxy, 1).await < Duration::from_secs(5));
+    assert!(round(&proxy, 1).await < Duration::from_secs(5) * SLACK);
 }
 
 #[tokio::test]
@@ -140,25 +143,25 @@ async fn a_hole_tells_nobody_and_a_stall_loses_nothing() {
     let mut socket = dial(&proxy).await;
     proxy.down(|down| down.hole = Hole::All);
     say(&mut socket, &["gone"]).await;
-    assert_eq!(hear_within(&mut socket, QUIET).await, "-");
+    assert_eq!(hear_within(&mut socket, QUIET_TIME).await, "-");
     proxy.heal();
     say(&mut socket, &["back"]).await;
     assert_eq!(hear(&mut socket, 1).await, ["back"]);
 
     proxy.up(|up| up.stall = true);
     say(&mut socket, &["later"]).await;
-    assert_eq!(hear_within(&mut socket, QUIET).await, "-");
+    assert_eq!(hear_within(&mut socket, QUIET_TIME).await, "-");
     proxy.heal();
     assert_eq!(hear(&mut socket, 1).await, ["later"]);
 
     proxy.forsake();
     say(&mut socket, &["never"]).await;
-    assert_eq!(hear_within(&mut socket, QUIET).await, "-", "neither an answer nor an end");
+    assert_eq!(hear_within(&mut socket, QUIET_TIME).await, "-", "neither an answer nor an end");
     let mut other = dial(&proxy).await;
     say(&mut other, &["new"]).await;
     assert_eq!(hear(&mut other, 1).await, ["new"]);
     proxy.heal();
-    assert_eq!(hear_within(&mut socket, QUIET).await, "-", "lost for good");
+    assert_eq!(hear_within(&mut socket, QUIET_TIME).await, "-", "lost for good");
 }
 
 #[tokio::test]
@@ -181,10 +184,10 @@ async fn connections_end_as_told() {
     assert_eq!(hear(&mut socket, 1).await, [""], "cut in the middle of a frame");
     proxy.heal();
 
-    proxy.close_idle(Duration::from_millis(300));
+    proxy.close_idle(IDLE_PAUSE * SLACK);
     let mut socket = dial(&proxy).await;
     for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        tokio::time::sleep(IDLE_PAUSE).await;
         say(&mut socket, &["still here"]).await;
         assert_eq!(hear(&mut socket, 1).await, ["still here"]);
     }

@@ -1,6 +1,6 @@
 //! A log may hold anything: what is no log is refused or harmless, and no id reaches beyond its team.
 
-use board_tests::{Fixture, Engine, Machine, board::HOME, eventually};
+use board_tests::{Engine, FakeMachine, Fixture, board::HOME, eventually};
 use protocol::{SessionId, TaskId};
 use serde_json::{Value, json};
 
@@ -37,8 +37,8 @@ async fn an_id_of_others_is_as_unknown_as_any(engine: Engine) {
     let fixture = Fixture::on(engine).with_machine().await;
     // Another team has a session and a task; a viber beside ours has one too.
     fixture.board.make_operator("elsewhere", "far@example.org", "owner").await;
-    let far = Machine::connected_in(&fixture.board, "elsewhere", "far").await;
-    let beside = Machine::connected(&fixture.board, "beside").await;
+    let far = FakeMachine::connected_in(&fixture.board, "elsewhere", "far").await;
+    let beside = FakeMachine::connected(&fixture.board, "beside").await;
     let stranger = fixture.board.token("elsewhere", "operator").await;
     let theirs = stranger.submit(far.id.as_str(), "secret").await;
     let neighbours = fixture.operator.submit(beside.id.as_str(), "ours, but not here").await;
@@ -87,7 +87,8 @@ async fn a_viber_that_lies_about_its_log_is_refused(engine: Engine) {
         assert_eq!((answer.status, answer.code()), (422, "viber_refused".to_owned()), "{lie}");
     }
     // Lines of which nothing is told, however large they are said to be.
-    fixture.viber
+    fixture
+        .viber
         .inside()
         .lies
         .insert("session.log".to_owned(), piece(json!([told(1, 100_000_000, 100_000_000)]), Value::Null));

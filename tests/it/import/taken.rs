@@ -1,6 +1,6 @@
 //! A log is taken over once, whoever asks how often, and what comes later is added.
 
-use board_tests::{Fixture, Engine, board::HOME, fake_daemon};
+use board_tests::{Engine, Fixture, board::HOME, fake_daemon};
 use protocol::{Running, SessionId, TaskId};
 use serde_json::json;
 

@@ -1,13 +1,13 @@
 //! The Board's side of memory: proposals about `MEMORY.md`, what went with a request, search.
 
 mod browser;
-mod found;
 mod proposals;
 mod real;
+mod search;
 mod sent;
 
 use board_tests::{
-    Engine, Fixture, Machine, Person,
+    Engine, FakeMachine, Fixture, Person,
     board::HOME,
     eventually,
     fake_daemon::{accepted, completed, progress, started, text},
@@ -21,7 +21,7 @@ const BEFORE: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retr
 const AFTER: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retries.\n- The team ships on Thursdays.\n";
 
 /// A machine with a `MEMORY.md`.
-async fn with_memory(engine: Engine) -> Fixture<Machine> {
+async fn with_memory(engine: Engine) -> Fixture<FakeMachine> {
     let fixture = Fixture::on(engine).with_machine().await;
     fixture.viber.inside().files.insert("MEMORY.md".to_owned(), BEFORE.to_owned());
     fixture
@@ -45,7 +45,7 @@ trait Proposing {
     async fn tab(&self, reader: &Person, submit: &TaskSubmit, wanted: &str) -> String;
 }
 
-impl Proposing for Fixture<Machine> {
+impl Proposing for Fixture<FakeMachine> {
     async fn begin(&self, goal: &str) -> TaskSubmit {
         self.submit(goal).await;
         let submit = self.viber.submitted().await;
@@ -56,7 +56,7 @@ impl Proposing for Fixture<Machine> {
     async fn propose(&self, base: Option<&str>, wanted: &str) -> TaskSubmit {
         let submit = self.begin("remember it").await;
         let memory =
-            json!({ "proposal": wanted, "base": base.map(board_tests::machine::hash), "note": "You said so." });
+            json!({ "proposal": wanted, "base": base.map(board_tests::fake_machine::hash), "note": "You said so." });
         let events = vec![text("I would keep that."), remembers(&memory), completed("Kept in mind.")];
         self.viber.report(&submit.task_id, submit.attempt, 3, events).await;
         self.operator.task_in(submit.task_id.as_str(), "completed").await;

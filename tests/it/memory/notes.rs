@@ -1,6 +1,6 @@
 //! What an agent wants to be remembered: by its tool and in its answers, made or proposed as the session's policy has it.
 
-use board_tests::{Viber, Fixture, Engine, llm::Reply};
+use board_tests::{Engine, Fixture, Viber, llm::Reply, wait::EVENT_TIMEOUT};
 use serde_json::{Value, json};
 
 use super::{curated, log_with, remembering};
@@ -77,7 +77,7 @@ async fn an_editor_in_between_loses_nothing(engine: Engine) {
         let path = fixture.viber.home().join("workspace/MEMORY.md");
         tokio::task::spawn_blocking(move || {
             // An editor that writes whenever there is something, by reading and replacing, as editors do.
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            let end = std::time::Instant::now() + EVENT_TIMEOUT;
             while std::time::Instant::now() < end {
                 if let Ok(text) = std::fs::read_to_string(&path) {
                     let draft = path.with_extension("draft");

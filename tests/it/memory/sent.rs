@@ -1,6 +1,6 @@
 //! What of the memory goes with a request: seen by the model, within bounds, and told.
 
-use board_tests::{Viber, Fixture, Engine, llm::Reply};
+use board_tests::{Engine, Fixture, Viber, llm::Reply};
 use serde_json::{Value, json};
 
 use super::{log_with, remembering};
@@ -81,7 +81,11 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
     log_with(&fixture.viber, "Completed: Fed.").await;
     let next = fixture.play("Anything new?").await;
     assert_eq!(next["state"], "completed");
-    assert!(words(&fixture).contains("Feed the walrus") && words(&fixture).contains("Completed: Fed."), "{}", words(&fixture));
+    assert!(
+        words(&fixture).contains("Feed the walrus") && words(&fixture).contains("Completed: Fed."),
+        "{}",
+        words(&fixture)
+    );
     fixture.board.sound().await;
 }
 

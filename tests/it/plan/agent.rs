@@ -70,11 +70,14 @@ async fn what_is_proposed_is_not_written(engine: Engine) {
 
 async fn a_file_changed_by_hand_is_what_the_next_task_sees(engine: Engine) {
     let fixture =
-        planning(engine, vec![Reply::call("update_plan", two_steps()), Reply::text("One."), Reply::text("Two.")])
-            .await;
+        planning(engine, vec![Reply::call("update_plan", two_steps()), Reply::text("One."), Reply::text("Two.")]).await;
     let task = fixture.play("ship").await;
-    let path =
-        fixture.viber.home().join("workspace/sessions").join(task["sessionId"].as_str().expect("an id")).join("task.md");
+    let path = fixture
+        .viber
+        .home()
+        .join("workspace/sessions")
+        .join(task["sessionId"].as_str().expect("an id"))
+        .join("task.md");
     std::fs::write(&path, "# Ship it\n\n- [ ] By hand\n").expect("written");
     let next = fixture.operator.follow_up(&task, "go on").await;
     fixture.ended(&next).await;

@@ -79,7 +79,8 @@ async fn a_stop_ends_the_waiting(engine: Engine) {
     let gone = fixture.operator.get(&format!("/api/v1/approvals/{}", asked["id"].as_str().expect("an id"))).await;
     assert_eq!(gone.expect(200).json()["state"], "expired");
     assert_eq!(fixture.word(&asked, "allow", "").await.expect(409).code(), "not_pending");
-    fixture.operator
+    fixture
+        .operator
         .task_that(task["id"].as_str().expect("an id"), "the stop is confirmed", |task| {
             task["stopConfirmedAt"].is_string()
         })

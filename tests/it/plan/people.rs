@@ -1,6 +1,6 @@
 //! People change the plan on the Board: it is an edit of the file, and never overwrites what somebody else wrote.
 
-use board_tests::{Viber, Fixture, Engine, eventually, llm::Reply};
+use board_tests::{Engine, Fixture, Viber, eventually, llm::Reply};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -10,12 +10,18 @@ const PLAN: &str = "# Ship it\n\n- [ ] Build\n- [ ] Test\n";
 
 /// A session without a task, and the path of its plan.
 async fn session(fixture: &Fixture<Viber>) -> (Value, String) {
-    let session = fixture.operator.post("/api/v1/sessions", &json!({ "viberId": fixture.viber_id })).await.expect(201).json();
+    let session =
+        fixture.operator.post("/api/v1/sessions", &json!({ "viberId": fixture.viber_id })).await.expect(201).json();
     let path = format!("/api/v1/sessions/{}/plan", session["id"].as_str().expect("an id"));
     (json!({ "sessionId": session["id"] }), path)
 }
 
-pub(super) async fn put(fixture: &Fixture<Viber>, path: &str, base: Option<&str>, body: &Value) -> board_tests::person::Answer {
+pub(super) async fn put(
+    fixture: &Fixture<Viber>,
+    path: &str,
+    base: Option<&str>,
+    body: &Value,
+) -> board_tests::person::Answer {
     let request = fixture.operator.request(Method::PUT, path).json(body);
     let request = match base {
         Some(hash) => request.header("if-match", format!("\"{hash}\"")),
@@ -66,8 +72,12 @@ async fn what_an_editor_writes_is_a_revision(engine: Engine) {
     let fixture = planning(engine, vec![Reply::text("ok")]).await;
     let (session, path) = session(&fixture).await;
     put(&fixture, &path, None, &json!({ "markdown": PLAN })).await.expect(200);
-    let file =
-        fixture.viber.home().join("workspace/sessions").join(session["sessionId"].as_str().expect("an id")).join("task.md");
+    let file = fixture
+        .viber
+        .home()
+        .join("workspace/sessions")
+        .join(session["sessionId"].as_str().expect("an id"))
+        .join("task.md");
     std::fs::write(&file, PLAN.replace("[ ] Build", "[x] Build")).expect("written");
     let owner = fixture.board.owner().await;
     let page = format!("/t/home/sessions/{}?pane=plan", session["sessionId"].as_str().expect("an id"));

@@ -141,7 +141,8 @@ pub fn configurations() -> Vec<Attack> {
             b"[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n",
         )
         .and(|repository| {
-            let made = std::process::Command::new("mkfifo").arg(repository.space().join(".git/config.worktree")).status();
+            let made =
+                std::process::Command::new("mkfifo").arg(repository.space().join(".git/config.worktree")).status();
             assert!(made.expect("mkfifo").success());
         }),
         odd("an include in a circle", b"[include]\n\tpath = config\n"),

@@ -1,6 +1,6 @@
 //! Comments on lines: one's own until they are sent, then one message, once.
 
-use board_tests::{Viber, Fixture, Engine, Person, board::HOME, tasks};
+use board_tests::{Engine, Fixture, Person, Viber, board::HOME, tasks};
 use serde_json::Value;
 
 use super::{Space, with_space};
@@ -19,7 +19,13 @@ fn path(session: &str, verb: &str) -> String {
     format!("/t/{HOME}/sessions/{session}/comments{verb}")
 }
 
-async fn comment(fixture: &Fixture<Viber>, person: &Person, session: &str, (side, line): (&str, &str), remark: &str) -> u16 {
+async fn comment(
+    fixture: &Fixture<Viber>,
+    person: &Person,
+    session: &str,
+    (side, line): (&str, &str),
+    remark: &str,
+) -> u16 {
     let space = fixture.space();
     let fields = [
         ("space", space.as_str()),

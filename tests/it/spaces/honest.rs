@@ -56,7 +56,9 @@ async fn what_is_checked_out_is_shown_whatever_it_is() {
     fixture.write("a.txt", "main\n");
     let head = fixture.commit("main");
     let mut merge = std::process::Command::new("git");
-    merge.args(["-c", "user.name=Mia", "-c", "user.email=a@b", "merge", "-q", "side"]).current_dir(fixture.viber.space());
+    merge
+        .args(["-c", "user.name=Mia", "-c", "user.email=a@b", "merge", "-q", "side"])
+        .current_dir(fixture.viber.space());
     assert!(!merge.output().expect("git runs").status.success(), "it is in conflict");
     let status = fixture.ask("status").await.expect(200).json();
     assert_eq!((changes(&status), &status["head"]), (named(&[("a.txt", "conflict")]), &json!(head)));

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, collections::BTreeMap, fs, process::Command, time::Duration};
 
-use board_tests::{Viber, Fixture, Engine, eventually, viber::processes_with};
+use board_tests::{Engine, Fixture, Viber, eventually, viber::processes_with};
 use nix::libc;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
@@ -71,7 +71,7 @@ fn peak(fixture: &Fixture<Viber>) -> u64 {
 }
 
 /// Between two looks at the processes of the machine.
-const INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[tokio::test]
 async fn a106_a_look_takes_no_more_memory_than_it_may() {
@@ -100,7 +100,7 @@ async fn a106_a_look_takes_no_more_memory_than_it_may() {
     let watched = async {
         loop {
             most.set(most.get().max(peak(&fixture)));
-            tokio::time::sleep(INTERVAL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::select! { () = asked => (), () = watched => () }
@@ -137,7 +137,7 @@ async fn a107_many_looks_at_once_wait_in_a_line_that_has_an_end() {
     let watched = async {
         loop {
             most = most.max(gits(&fixture).len());
-            tokio::time::sleep(INTERVAL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     let answers = tokio::select! { answers = asked => answers, () = watched => Vec::new() };

@@ -1,6 +1,6 @@
 //! What lies in a space, what changed there and since when, as git on the machine tells it.
 
-use board_tests::{Fixture, Engine, board::HOME, llm::Reply, tasks::id};
+use board_tests::{Engine, Fixture, board::HOME, llm::Reply, tasks::id};
 use serde_json::json;
 
 use super::{Space, changes, code, named, with_space};
@@ -180,7 +180,8 @@ async fn the_sessions_work_is_what_changed_since_its_first_task_began() {
 #[tokio::test]
 async fn the_pages_read_without_scripts() {
     let fixture = with_space(Engine::Sqlite).await;
-    fixture.repository(&[("src/<b>main</b>.rs", "fn main() {}\n"), ("notes.md", "# Notes\n<script>alert(1)</script>\n")]);
+    fixture
+        .repository(&[("src/<b>main</b>.rs", "fn main() {}\n"), ("notes.md", "# Notes\n<script>alert(1)</script>\n")]);
     fixture.write("src/<b>main</b>.rs", "fn main() {\n    // <i>\n}\n");
     let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     let page = |what: String| {

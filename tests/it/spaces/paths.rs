@@ -97,7 +97,9 @@ async fn a61_only_what_an_agent_declares_is_a_space() {
     // A space that is taken out of the agent's file is none any more.
     fixture.operator.get(&path(&fixture.space())).await.expect(200);
     let agent = fixture.viber.agent("mode: always_execute\n");
-    fixture.viber.write("agents/default.yaml", &agent.replace(&space.display().to_string(), &evil.display().to_string()));
+    fixture
+        .viber
+        .write("agents/default.yaml", &agent.replace(&space.display().to_string(), &evil.display().to_string()));
     board_tests::eventually("the new space is known", || async {
         let listed = fixture.operator.get(&path(&id(&evil.display().to_string()))).await;
         (listed.status == 200).then_some(())
@@ -160,7 +162,9 @@ async fn a57_what_a_machine_calls_its_files_never_becomes_a_header() {
         assert!(matches!(answer.status, 200 | 422) && answer.header("set-cookie").is_empty(), "{answer:#?}");
         assert!(!answer.body.contains("alert(1)"), "{answer:#?}");
     }
-    for raw in [fixture.ask("file?path=page.html").await, person.page(&fixture.page("/files?path=page.html&raw=1")).await] {
+    for raw in
+        [fixture.ask("file?path=page.html").await, person.page(&fixture.page("/files?path=page.html&raw=1")).await]
+    {
         assert_eq!(raw.header("content-type"), "application/octet-stream");
         assert!(raw.header("content-disposition").starts_with("attachment"), "{raw:#?}");
         assert_eq!(raw.header("x-content-type-options"), "nosniff");

@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use board_tests::{Viber, Fixture, Answer, Engine, canary::Canary, programs::program};
+use board_tests::{Answer, Engine, Fixture, Viber, canary::Canary, programs::program};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::{Space, changes, code, with_space};
 
 /// What a program of the repository writes when it runs after all.
-const RAN: &str = "a program of the repository ran";
+const RAN_MESSAGE: &str = "a program of the repository ran";
 
 /// One line of a table.
 pub struct Attack {
@@ -132,7 +132,7 @@ impl HostileRepository {
         fs::create_dir_all(self.space().join("evil")).expect("made");
         let program = self.space().join("evil/run");
         let mark = self.root.join("marks/ran");
-        fs::write(&program, format!("#!/bin/sh\ntouch '{}'\necho {RAN}\n", mark.display())).expect("written");
+        fs::write(&program, format!("#!/bin/sh\ntouch '{}'\necho {RAN_MESSAGE}\n", mark.display())).expect("written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("runnable");
     }
 
@@ -170,7 +170,7 @@ impl HostileRepository {
 
     /// Nothing was started, and nothing private is in the answer.
     pub fn check(&self, name: &str, answer: &Answer) {
-        assert!(!self.sprung() && !answer.body.contains(RAN), "{name}: a program ran: {answer:#?}");
+        assert!(!self.sprung() && !answer.body.contains(RAN_MESSAGE), "{name}: a program ran: {answer:#?}");
         self.secrets.iter().for_each(|secret| secret.not_in(name, &answer.body));
     }
 
@@ -203,7 +203,7 @@ impl HostileRepository {
             look.env("HOME", &self.root).env("PAGER", space.join("evil/run"));
             let said = look.stdin(std::process::Stdio::null()).output().expect("it runs");
             let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-            assert!(!self.sprung() && !out.contains(RAN), "{name}, {words:?}: a program ran: {out}{err}");
+            assert!(!self.sprung() && !out.contains(RAN_MESSAGE), "{name}, {words:?}: a program ran: {out}{err}");
             self.secrets.iter().for_each(|secret| secret.not_in(name, &format!("{out}{err}")));
             // Or it gave up at a place that it was not let at.
             let looked = out.contains("first") || err.contains("Permission denied");

@@ -1,6 +1,6 @@
 //! In a browser: from the session to what changed, two lines commented on, one message arrives at the agent.
 
-use board_tests::{Fixture, Browser, Engine, browser::Scripts, llm::Reply, tasks::id};
+use board_tests::{Browser, Engine, Fixture, browser::Scripts, llm::Reply, tasks::id};
 use serde_json::json;
 
 use super::Space;
@@ -9,7 +9,10 @@ use super::Space;
 async fn two_lines_are_commented_on_and_one_message_arrives() {
     let write =
         Reply::call("write_file", json!({ "path": "greet.py", "content": "def greet():\n    print('helo')\n" }));
-    let fixture = Fixture::on(Engine::Sqlite).thinking(vec![write, Reply::text("Written."), Reply::text("Mended.")]).with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite)
+        .thinking(vec![write, Reply::text("Written."), Reply::text("Mended.")])
+        .with_viber()
+        .await;
     fixture.repository(&[("readme.md", "# Read me\n")]);
     let task = fixture.play("greet").await;
     let session = format!("{}/t/home/sessions/{}", fixture.board.url, id(&task, "sessionId"));

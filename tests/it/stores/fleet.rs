@@ -2,8 +2,8 @@
 
 use protocol::{AgentInfo, BootId, EditId, Hello, Instant, JoinTokenId, ProviderInfo, ViberState, WriteOp};
 use server::{
-    db::{Error, Tx, commands, edits, files, join_tokens, vibers},
-    domain::{By, ContactState, Edit, EditState, Heard, JoinToken},
+    db::{DbError, Tx, commands, edits, files, join_tokens, vibers},
+    domain::{By, ContactState, Edit, EditState, FileReport, JoinToken},
 };
 
 use super::{NOW, after, session, stories, task, team, viber};
@@ -24,7 +24,7 @@ async fn change(
     viber: &protocol::ViberId,
     (path, at): (&str, Instant),
     state: EditState,
-) -> Result<EditId, Error> {
+) -> Result<EditId, DbError> {
     let text = "text".to_owned();
     let edit = Edit {
         id: EditId::new(at.0),
@@ -58,7 +58,7 @@ async fn change(
     Ok(edit.id)
 }
 
-async fn old_changes_of_files_are_forgotten(tx: &mut Tx) -> Result<(), Error> {
+async fn old_changes_of_files_are_forgotten(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let (one, theirs) = (viber(tx, &home, "one").await?, viber(tx, &far, "theirs").await?);
     let old = change(tx, &home, &one, ("a.md", after(0)), EditState::Applied).await?;
@@ -82,34 +82,38 @@ async fn old_changes_of_files_are_forgotten(tx: &mut Tx) -> Result<(), Error> {
         edits::forget(&mut tx.of(&home), id).await?;
     }
     assert!(
-        edits::load(&mut tx.of(&home), &old).await?.is_none() && edits::stale(&mut tx.of(&home), after(500), 3, 9).await?.is_empty()
+        edits::load(&mut tx.of(&home), &old).await?.is_none()
+            && edits::stale(&mut tx.of(&home), after(500), 3, 9).await?.is_empty()
     );
     assert!(edits::load(&mut tx.of(&home), &waits).await?.is_some(), "what waits stays");
     assert!(edits::load(&mut tx.of(&far), &foreign).await?.is_some());
     Ok(())
 }
 
-async fn a_folder_leaves_with_what_is_in_it(tx: &mut Tx) -> Result<(), Error> {
+async fn a_folder_leaves_with_what_is_in_it(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let (one, theirs) = (viber(tx, &home, "one").await?, viber(tx, &far, "theirs").await?);
     let heard =
-        |path: &str| Heard { path: path.into(), hash: Some("h".into()), size: 1, mtime: None, by: "file".into() };
+        |path: &str| FileReport { path: path.into(), hash: Some("h".into()), size: 1, mtime: None, by: "file".into() };
     for path in ["no%es/a.md", "no%es/deep/b.md", "no%esx/c.md", "notes/d.md"] {
-        files::hear(&mut tx.change(&home, &By::board(), NOW), &one, &heard(path)).await?;
-        files::hear(&mut tx.change(&far, &By::board(), NOW), &theirs, &heard(path)).await?;
+        files::record_report(&mut tx.change(&home, &By::board(), NOW), &one, &heard(path)).await?;
+        files::record_report(&mut tx.change(&far, &By::board(), NOW), &theirs, &heard(path)).await?;
     }
-    files::leave(&mut tx.change(&home, &By::board(), after(1)), &one, "no%es", 10).await?;
+    files::mark_folder_gone(&mut tx.change(&home, &By::board(), after(1)), &one, "no%es", 10).await?;
     for (path, there) in
         [("no%es/a.md", false), ("no%es/deep/b.md", false), ("no%esx/c.md", true), ("notes/d.md", true)]
     {
         let ours = files::load(&mut tx.of(&home), &one, path).await?.expect("known");
         assert_eq!(ours.hash.is_some(), there, "{path}");
-        assert!(files::load(&mut tx.of(&far), &theirs, path).await?.expect("known").hash.is_some(), "{path} of another team");
+        assert!(
+            files::load(&mut tx.of(&far), &theirs, path).await?.expect("known").hash.is_some(),
+            "{path} of another team"
+        );
     }
     Ok(())
 }
 
-async fn vibers_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn vibers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let (one, two) = (viber(tx, &home, "one").await?, viber(tx, &home, "two").await?);
     let theirs = viber(tx, &far, "theirs").await?;
@@ -184,7 +188,7 @@ fn hello(id: &protocol::ViberId) -> Hello {
     }
 }
 
-async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error> {
+async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbError> {
     let home = team(tx, "home").await?.id;
     let id = viber(tx, &home, "lab").await?;
     let before = vibers::counters(&mut tx.of(&home), &id).await?.expect("there");
@@ -209,7 +213,10 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error>
     assert!(vibers::boot(&counters.boot_id).is_some());
 
     assert_eq!(vibers::reach(&mut tx.of(&home)).await?, (1, 1));
-    assert!(!vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?, "an old connection's end is no news");
+    assert!(
+        !vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?,
+        "an old connection's end is no news"
+    );
     assert!(vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 2).await?);
     let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((found.contact.state, found.contact.since), (ContactState::Disconnected, after(10)));
@@ -235,7 +242,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), Error>
     Ok(())
 }
 
-async fn join_tokens_work_once(tx: &mut Tx) -> Result<(), Error> {
+async fn join_tokens_work_once(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let id = viber(tx, &home, "lab").await?;
     let token = |n: i64| JoinToken {
@@ -268,18 +275,22 @@ async fn join_tokens_work_once(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
+async fn commands_are_numbered(tx: &mut Tx) -> Result<(), DbError> {
     let home = team(tx, "home").await?.id;
     let id = viber(tx, &home, "lab").await?;
     let other = viber(tx, &home, "other").await?;
     let session = session(tx, &home, &id, "s", NOW).await?;
     let task = task(tx, &home, &session, "goal", NOW).await?;
-    let submit = commands::New { kind: "task:submit", attempt: Some((&task.id, 1)), body: "{}".into() };
+    let submit = commands::NewCommand { kind: "task:submit", attempt: Some((&task.id, 1)), body: "{}".into() };
     assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, submit).await?, Some(1));
     server::db::attempts::set_cmd_seq(&mut tx.of(&home), &task.id, 1, 1).await?;
-    let drain = || commands::New { kind: "viber:drain", attempt: None, body: r#"{"drained":true}"#.into() };
+    let drain = || commands::NewCommand { kind: "viber:drain", attempt: None, body: r#"{"drained":true}"#.into() };
     assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(2));
-    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &other, drain()).await?, Some(1), "each viber counts by itself");
+    assert_eq!(
+        commands::give(&mut tx.change(&home, &By::board(), NOW), &other, drain()).await?,
+        Some(1),
+        "each viber counts by itself"
+    );
 
     let all = commands::after(&mut tx.of(&home), &id, 0, 10).await?;
     assert_eq!(
@@ -299,8 +310,11 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), Error> {
 
     assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(3));
     commands::ack_over(&mut tx.change(&home, &By::board(), after(3)), &id, 1, 3).await?;
-    let acked = |all: Vec<commands::Stored>| all.iter().all(|command| command.acked);
-    assert!(!acked(commands::after(&mut tx.of(&home), &id, 2, 10).await?), "said by a connection that is not the viber's");
+    let acked = |all: Vec<commands::StoredCommand>| all.iter().all(|command| command.acked);
+    assert!(
+        !acked(commands::after(&mut tx.of(&home), &id, 2, 10).await?),
+        "said by a connection that is not the viber's"
+    );
     commands::ack_over(&mut tx.change(&home, &By::board(), after(3)), &id, 0, 3).await?;
     assert!(acked(commands::after(&mut tx.of(&home), &id, 2, 10).await?));
     vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &id).await?;

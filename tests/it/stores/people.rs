@@ -3,15 +3,15 @@
 use protocol::{Instant, InvitationId, LoginId, OperatorId, TokenId};
 use server::{
     db::{
-        Error, Tx,
+        DbError, Tx,
         audit::{self, ChainFault, ChainReport},
         idempotency, invitations, logins, members, operators, purge, settings, teams, tokens,
     },
     domain::{
         By, CookieState, Invitation, Login, Operator, Role, Token,
-        idempotency::{Earlier, KEPT_FOR, Kept, Once},
+        idempotency::{ANSWER_LIFETIME_MS, EarlierCall, IdempotentCall, KeptAnswer},
     },
-    secret::mac::AuditKeys,
+    secret::audit_keys::AuditKeys,
 };
 
 use super::{NOW, after, audit_keys, session, stories, task, team, viber};
@@ -25,7 +25,7 @@ stories!(
     facts_and_answers_are_kept,
 );
 
-async fn operator(tx: &mut Tx, email: &str) -> Result<Operator, Error> {
+async fn operator(tx: &mut Tx, email: &str) -> Result<Operator, DbError> {
     let operator = Operator {
         id: OperatorId::new(NOW.0),
         email: email.into(),
@@ -38,7 +38,7 @@ async fn operator(tx: &mut Tx, email: &str) -> Result<Operator, Error> {
     Ok(operator)
 }
 
-async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
     let ada = operator(tx, "ada@example.org").await?;
     assert_eq!(teams::load(tx, &home.id).await?.as_ref(), Some(&home));
@@ -76,7 +76,11 @@ async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(teams::load(tx, &home.id).await?.expect("there").claimed_at, Some(after(4)), "the first stays");
     teams::suspend(&mut tx.of(&home.id), Some(after(6))).await?;
     assert_eq!(teams::load(tx, &home.id).await?.expect("there").suspended_at, Some(after(6)));
-    teams::update(&mut tx.of(&home.id), &server::domain::Team { slug: "den".into(), retention_days: 7, ..home.clone() }).await?;
+    teams::update(
+        &mut tx.of(&home.id),
+        &server::domain::Team { slug: "den".into(), retention_days: 7, ..home.clone() },
+    )
+    .await?;
     assert_eq!(teams::by_slug(tx, "den").await?.expect("there").retention_days, 7);
     assert!(teams::lock(&mut tx.of(&home.id)).await?);
 
@@ -100,7 +104,7 @@ async fn teams_and_members_are_kept(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
+async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), DbError> {
     let (ada, bob) = (operator(tx, "ada@example.org").await?, operator(tx, "bob@example.org").await?);
     let login = |operator: &Operator| Login {
         id: LoginId::new(NOW.0),
@@ -150,7 +154,7 @@ async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn cookies_are_counted(tx: &mut Tx, login: &Login) -> Result<(), Error> {
+async fn cookies_are_counted(tx: &mut Tx, login: &Login) -> Result<(), DbError> {
     let id = &login.id;
     assert_eq!(logins::rotate(tx, id, 0, after(1)).await?, Some(1));
     assert_eq!(logins::rotate(tx, id, 0, after(2)).await?, Some(1), "of two at once there is one");
@@ -189,7 +193,7 @@ async fn cookies_are_counted(tx: &mut Tx, login: &Login) -> Result<(), Error> {
     tx.execute("DELETE FROM logins WHERE end_reason = 'reused'", &[]).await.map(drop)
 }
 
-async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), Error> {
+async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
     let ada = operator(tx, "ada@example.org").await?;
     let invitation = |n| Invitation {
@@ -212,7 +216,10 @@ async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), Error> {
     let (of, found) = invitations::by_hash(tx, "h1").await?.expect("there");
     assert_eq!((of, found), (home.clone(), one.clone()));
     assert!(invitations::by_hash(tx, "h3").await?.is_none());
-    assert!(!invitations::take(&mut tx.change(&home.id, &By::board(), after(100)), &one.id, &ada.id).await?, "too late");
+    assert!(
+        !invitations::take(&mut tx.change(&home.id, &By::board(), after(100)), &one.id, &ada.id).await?,
+        "too late"
+    );
     assert!(invitations::take(&mut tx.change(&home.id, &By::board(), after(5)), &one.id, &ada.id).await?);
     assert!(!invitations::take(&mut tx.change(&home.id, &By::board(), after(6)), &one.id, &ada.id).await?, "once");
     assert!(!invitations::revoke(&mut tx.change(&far.id, &By::board(), after(7)), &two.id).await?);
@@ -222,7 +229,7 @@ async fn invitations_are_taken_once(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn tokens_are_found_by_their_hash(tx: &mut Tx) -> Result<(), Error> {
+async fn tokens_are_found_by_their_hash(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
     let token = Token {
         id: TokenId::new(NOW.0),
@@ -240,7 +247,11 @@ async fn tokens_are_found_by_their_hash(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(tokens::by_hash(tx, "h1").await?, Some((home.clone(), token.clone())));
     tokens::seen(&mut tx.change(&home.id, &By::board(), after(60)), &token.id, after(0)).await?;
     tokens::seen(&mut tx.change(&home.id, &By::board(), after(61)), &token.id, after(1)).await?;
-    assert_eq!(tokens::load(&mut tx.of(&home.id), &token.id).await?.expect("there").seen_at, Some(after(60)), "once a minute");
+    assert_eq!(
+        tokens::load(&mut tx.of(&home.id), &token.id).await?.expect("there").seen_at,
+        Some(after(60)),
+        "once a minute"
+    );
     assert!(!tokens::revoke(&mut tx.change(&far.id, &By::board(), NOW), &token.id).await?);
     assert!(tokens::revoke(&mut tx.change(&home.id, &By::board(), NOW), &token.id).await?);
     assert!(!tokens::revoke(&mut tx.change(&home.id, &By::board(), NOW), &token.id).await?);
@@ -249,16 +260,22 @@ async fn tokens_are_found_by_their_hash(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
+async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
     let by = By::console();
     for n in 0..3 {
         let detail = format!("n={n}\nwith a line");
-        audit::append(&mut tx.change(&home.id, &by, after(n)), audit::Entry::new("viber.revoke", "vib_1").detail(&detail).before(Some("before"))).await?;
+        audit::append(
+            &mut tx.change(&home.id, &by, after(n)),
+            audit::Entry::new("viber.revoke", "vib_1").detail(&detail).before(Some("before")),
+        )
+        .await?;
     }
     audit::append(&mut tx.change(&far.id, &by, NOW), audit::Entry::new("team.add", "far").after(Some("after"))).await?;
     // PostgreSQL has a clock of its own; SQLite knows what was written.
-    assert!(server::db::settings::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2)));
+    assert!(
+        server::db::settings::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2))
+    );
     let page = audit::page(&mut tx.of(&home.id), None, 2).await?;
     assert_eq!(page.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [3, 2], "the newest first");
     assert_eq!(audit::page(&mut tx.of(&home.id), Some(2), 10).await?.len(), 1);
@@ -272,7 +289,11 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
     let other = AuditKeys::new(&[8; 32], &[]);
     let elsewhere = audit::verify(&mut tx.of(&home.id), Some(&other), None).await?;
     assert!(matches!(elsewhere.fault, Some(ChainFault::NeverSealed { key: Some(_) })), "{elsewhere:?}");
-    assert_eq!(audit::verify(&mut tx.of(&home.id), None, None).await?.fault, None, "what can be said without keys is good");
+    assert_eq!(
+        audit::verify(&mut tx.of(&home.id), None, None).await?.fault,
+        None,
+        "what can be said without keys is good"
+    );
     let replaced = audit::verify(&mut tx.of(&home.id), Some(&keys), Some((2, &head))).await?;
     assert_eq!(replaced.fault, Some(ChainFault::Replaced { seq: 2 }));
     let cut = audit::verify(&mut tx.of(&home.id), Some(&keys), Some((5, &head))).await?;
@@ -291,12 +312,14 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), Error> {
     purge::team_row(&mut tx.of(&far.id)).await?;
     assert!(!audit::is_buried(&mut tx.of(&far.id), &keys).await?);
     audit::bury(&mut tx.change(&far.id, &By::board(), after(9))).await?;
-    assert!(audit::is_buried(&mut tx.of(&far.id), &keys).await? && !audit::is_buried(&mut tx.of(&home.id), &keys).await?);
+    assert!(
+        audit::is_buried(&mut tx.of(&far.id), &keys).await? && !audit::is_buried(&mut tx.of(&home.id), &keys).await?
+    );
     assert!(!audit::is_buried(&mut tx.of(&far.id), &other).await?);
     Ok(())
 }
 
-async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!(settings::fact(tx, "k").await?, None);
     settings::set_fact(tx, "k", "one").await?;
     settings::set_fact(tx, "k", "two").await?;
@@ -311,15 +334,15 @@ async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(settings::check(tx).await?, None, "a sound database");
 
     let home = team(tx, "home").await?.id;
-    let once = |asks: &str| Once { key: "k1".into(), asks: asks.into() };
-    let kept = Kept { status: 201, answer: "{}".into(), at: NOW };
-    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), NOW).await?, Earlier::No);
+    let once = |asks: &str| IdempotentCall { key: "k1".into(), asks: asks.into() };
+    let kept = KeptAnswer { status: 201, answer: "{}".into(), at: NOW };
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), NOW).await?, EarlierCall::No);
     idempotency::keep(&mut tx.of(&home), "op", &once("a"), &kept).await?;
-    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), NOW).await?, Earlier::Same(kept));
-    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("b"), NOW).await?, Earlier::Other);
-    assert_eq!(idempotency::find(&mut tx.of(&home), "else", &once("a"), NOW).await?, Earlier::No);
-    let tomorrow = Instant(NOW.0 + KEPT_FOR);
-    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), tomorrow).await?, Earlier::No);
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), NOW).await?, EarlierCall::Same(kept));
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("b"), NOW).await?, EarlierCall::Other);
+    assert_eq!(idempotency::find(&mut tx.of(&home), "else", &once("a"), NOW).await?, EarlierCall::No);
+    let tomorrow = Instant(NOW.0 + ANSWER_LIFETIME_MS);
+    assert_eq!(idempotency::find(&mut tx.of(&home), "op", &once("a"), tomorrow).await?, EarlierCall::No);
     assert_eq!(idempotency::forget(tx, tomorrow, 10).await?, 1);
     Ok(())
 }

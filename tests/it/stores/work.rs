@@ -2,15 +2,17 @@
 
 use protocol::{ErrorCode, MessageId, OperatorId, TaskError, TaskResult, Usage};
 use server::{
-    db::{Error, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks},
-    domain::{By, Author, Committed, Delivery, Message, Operator, Part, TaskState, Waiting, WaitingFor, committed::Item},
+    db::{DbError, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks},
+    domain::{
+        By, Committed, Delivery, Message, MessageRole, Operator, Part, TaskState, Waiting, WaitingFor, committed::Item,
+    },
 };
 
 use super::{NOW, after, session, stories, task, team, viber};
 
 stories!(sessions_are_kept, messages_are_kept, tasks_move_by_compare_and_set, attempts_are_kept, events_are_kept);
 
-async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let (lab, den) = (viber(tx, &home, "lab").await?, viber(tx, &home, "den").await?);
     let old = session(tx, &home, &lab, "Fix the 100% CPU_bug", NOW).await?;
@@ -20,7 +22,7 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!((found.last_seq, found.active_at, found.title.as_str()), (0, NOW, "Fix the 100% CPU_bug"));
 
     let operator = OperatorId::new(NOW.0);
-    let any = sessions::Filter::default();
+    let any = sessions::SessionFilter::default();
     let all = sessions::list(&mut tx.of(&home), Some(&operator), &any, None, 10).await?;
     assert_eq!(all.iter().map(|line| line.session.id.clone()).collect::<Vec<_>>(), [new.clone(), old.clone()]);
     assert!(all.iter().all(|line| line.unread && line.task.is_none()));
@@ -33,10 +35,10 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
     for (title, count) in
         [("cpu_", 1), ("100%", 1), ("%", 1), ("_", 1), ("grüße", 1), ("äöü", 1), ("nothing", 0), ("", 2)]
     {
-        let filter = sessions::Filter { title: Some(title.into()), ..Default::default() };
+        let filter = sessions::SessionFilter { title: Some(title.into()), ..Default::default() };
         assert_eq!(sessions::list(&mut tx.of(&home), None, &filter, None, 10).await?.len(), count, "{title}");
     }
-    let filter = sessions::Filter { viber: Some(lab.clone()), ..Default::default() };
+    let filter = sessions::SessionFilter { viber: Some(lab.clone()), ..Default::default() };
     assert_eq!(sessions::list(&mut tx.of(&home), None, &filter, None, 10).await?.len(), 1);
 
     let work = task(tx, &home, &old, "look", after(20)).await?;
@@ -63,13 +65,16 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
         (found.title.as_str(), found.renamed_at, found.pinned_at, found.archived_at),
         ("Another", Some(after(31)), Some(after(32)), Some(after(33)))
     );
-    let away = sessions::Filter { archived: true, ..Default::default() };
+    let away = sessions::SessionFilter { archived: true, ..Default::default() };
     assert_eq!(sessions::list(&mut tx.of(&home), None, &away, None, 10).await?.len(), 1);
     assert_eq!(sessions::list(&mut tx.of(&home), None, &any, None, 10).await?.len(), 1);
 
     let operator = reader(tx).await?;
     read_marks::set(&mut tx.change(&home, &By::board(), after(5)), &operator, &new, 0).await?;
-    assert!(sessions::list(&mut tx.of(&home), Some(&operator), &any, None, 1).await?[0].unread, "seen before the last news");
+    assert!(
+        sessions::list(&mut tx.of(&home), Some(&operator), &any, None, 1).await?[0].unread,
+        "seen before the last news"
+    );
     read_marks::set(&mut tx.change(&home, &By::board(), after(40)), &operator, &new, 0).await?;
     assert!(!sessions::list(&mut tx.of(&home), Some(&operator), &any, None, 1).await?[0].unread);
 
@@ -79,7 +84,10 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert!(sessions::load(&mut tx.of(&home), &old).await?.is_none());
     assert_eq!(sessions::give_seqs(&mut tx.change(&home, &By::board(), NOW), &old, 1).await?, None);
     assert_eq!(sessions::list(&mut tx.of(&home), None, &away, None, 10).await?.len(), 0);
-    assert!(purge::is_session_going(&mut tx.of(&home), &old).await? && !purge::is_session_going(&mut tx.of(&far), &old).await?);
+    assert!(
+        purge::is_session_going(&mut tx.of(&home), &old).await?
+            && !purge::is_session_going(&mut tx.of(&far), &old).await?
+    );
     assert_eq!(purge::sessions(tx, 10).await?, [(home.clone(), old.clone())]);
     while !purge::session(&mut tx.of(&home), &old).await? {}
     assert!(!purge::is_session_going(&mut tx.of(&home), &old).await? && purge::sessions(tx, 10).await?.is_empty());
@@ -87,7 +95,7 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn reader(tx: &mut Tx) -> Result<OperatorId, Error> {
+async fn reader(tx: &mut Tx) -> Result<OperatorId, DbError> {
     let operator = Operator {
         id: OperatorId::new(NOW.0),
         email: "reader@example.org".into(),
@@ -100,7 +108,7 @@ async fn reader(tx: &mut Tx) -> Result<OperatorId, Error> {
     Ok(operator.id)
 }
 
-async fn messages_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn messages_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let lab = viber(tx, &home, "lab").await?;
     let talk = session(tx, &home, &lab, "talk", NOW).await?;
@@ -109,7 +117,7 @@ async fn messages_are_kept(tx: &mut Tx) -> Result<(), Error> {
         id: MessageId::new(NOW.0),
         session_id: talk.clone(),
         seq: first.message_seq + 1,
-        role: Author::Assistant,
+        role: MessageRole::Assistant,
         author: "default".into(),
         task_id: first.id.clone(),
         attempt: 1,
@@ -136,13 +144,19 @@ async fn messages_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(page.iter().map(|message| message.seq).collect::<Vec<_>>(), [2, 3], "the newest, ascending");
     assert_eq!(page[0].parts.len(), 4);
     let page = messages::page(&mut tx.of(&home), &talk, Some(2), 10).await?;
-    assert_eq!((page.len(), page[0].role), (1, Author::User));
+    assert_eq!((page.len(), page[0].role), (1, MessageRole::User));
     assert!(messages::page(&mut tx.of(&far), &talk, None, 10).await?.is_empty());
 
     let history = messages::history(&mut tx.of(&home), &talk, second.message_seq, after(10), 10).await?;
     assert_eq!(
         history.iter().map(|part| part.role).collect::<Vec<_>>(),
-        [Author::User, Author::Assistant, Author::Assistant, Author::Assistant, Author::Assistant]
+        [
+            MessageRole::User,
+            MessageRole::Assistant,
+            MessageRole::Assistant,
+            MessageRole::Assistant,
+            MessageRole::Assistant
+        ]
     );
     assert!(history.iter().all(|part| part.task_id == first.id && part.place == first.message_seq));
     let earlier = messages::history(&mut tx.of(&home), &talk, second.message_seq, after(2), 10).await?;
@@ -150,7 +164,7 @@ async fn messages_are_kept(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), Error> {
+async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let lab = viber(tx, &home, "lab").await?;
     let talk = session(tx, &home, &lab, "talk", NOW).await?;
@@ -188,18 +202,24 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), Error> {
     assert_eq!(tasks::newest_of_session(&mut tx.of(&home), &talk).await?.map(|task| task.id), Some(two.id.clone()));
     assert_eq!(tasks::of_messages(&mut tx.of(&home), &talk, 1, 2).await?.len(), 1);
     let running =
-        tasks::Filter { state: Some(TaskState::Running), session: Some(talk.clone()), viber: Some(lab.clone()) };
+        tasks::TaskFilter { state: Some(TaskState::Running), session: Some(talk.clone()), viber: Some(lab.clone()) };
     assert_eq!(tasks::list(&mut tx.of(&home), &running, None, 10).await?.len(), 1);
-    let newest = tasks::list(&mut tx.of(&home), &tasks::Filter::default(), None, 1).await?.remove(0);
-    assert_eq!(tasks::list(&mut tx.of(&home), &tasks::Filter::default(), Some(&newest.id), 10).await?.len(), 1);
-    assert!(tasks::list(&mut tx.of(&far), &tasks::Filter::default(), None, 10).await?.is_empty());
+    let newest = tasks::list(&mut tx.of(&home), &tasks::TaskFilter::default(), None, 1).await?.remove(0);
+    assert_eq!(tasks::list(&mut tx.of(&home), &tasks::TaskFilter::default(), Some(&newest.id), 10).await?.len(), 1);
+    assert!(tasks::list(&mut tx.of(&far), &tasks::TaskFilter::default(), None, 10).await?.is_empty());
 
     let error =
         TaskError { code: ErrorCode::Lost, message: "silent".into(), retryable: true, suggestion: None, details: None };
     assert!(tasks::fail(&mut tx.change(&home, &By::board(), after(4)), &one.id, 1, &error, false).await?);
     let result = TaskResult { text: "late".into(), ..Default::default() };
-    assert!(!tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, &result, false).await?, "final");
-    assert!(tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, &result, true).await?, "adopted");
+    assert!(
+        !tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, &result, false).await?,
+        "final"
+    );
+    assert!(
+        tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, &result, true).await?,
+        "adopted"
+    );
     let found = tasks::load(&mut tx.of(&home), &one.id).await?.expect("there");
     assert_eq!(
         (found.state, found.error, found.result.map(|result| result.text)),
@@ -207,12 +227,15 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), Error> {
     );
     assert_eq!((found.usage.input_tokens, found.model.as_deref()), (7, Some("lab/model")));
 
-    let stop = |confirmed| tasks::Stop { by: "op", reason: "asked", confirmed };
+    let stop = |confirmed| tasks::TaskStop { by: "op", reason: "asked", confirmed };
     assert!(!tasks::stop(&mut tx.change(&home, &By::board(), after(6)), &one.id, 1, stop(false)).await?, "final");
     assert!(tasks::stop(&mut tx.change(&home, &By::board(), after(6)), &two.id, 1, stop(false)).await?);
     assert!(tasks::confirm_stop(&mut tx.change(&home, &By::board(), after(7)), &two.id, 1, None).await?);
     assert!(!tasks::confirm_stop(&mut tx.change(&home, &By::board(), after(8)), &two.id, 1, None).await?, "once");
-    assert!(!tasks::again(&mut tx.change(&home, &By::board(), after(9)), &one.id, 1, true).await?, "completed is completed");
+    assert!(
+        !tasks::again(&mut tx.change(&home, &By::board(), after(9)), &one.id, 1, true).await?,
+        "completed is completed"
+    );
     assert!(tasks::again(&mut tx.change(&home, &By::board(), after(9)), &two.id, 1, false).await?);
     let found = tasks::load(&mut tx.of(&home), &two.id).await?.expect("there");
     assert_eq!(
@@ -223,14 +246,14 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn attempts_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let lab = viber(tx, &home, "lab").await?;
     let talk = session(tx, &home, &lab, "talk", NOW).await?;
     let work = task(tx, &home, &talk, "work", NOW).await?;
     assert!(attempts::load(&mut tx.of(&far), &work.id, 1).await?.is_none());
     assert!(attempts::open_of_viber(&mut tx.of(&home), &lab).await?.is_empty(), "not offered yet");
-    let submit = commands::New { kind: "task:submit", attempt: Some((&work.id, 1)), body: "{}".into() };
+    let submit = commands::NewCommand { kind: "task:submit", attempt: Some((&work.id, 1)), body: "{}".into() };
     let cmd = commands::give(&mut tx.change(&home, &By::board(), NOW), &lab, submit).await?.expect("a number");
     attempts::set_cmd_seq(&mut tx.of(&home), &work.id, 1, cmd).await?;
     let open = attempts::open_of_viber(&mut tx.of(&home), &lab).await?.remove(0);
@@ -248,14 +271,17 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), Error> {
     assert!(!attempts::advance(&mut tx.of(&home), &work.id, 1, &step(1, 3)).await?, "a duplicate");
     assert!(!attempts::advance(&mut tx.of(&home), &work.id, 1, &step(5, 6)).await?, "a gap");
     assert!(attempts::advance(&mut tx.of(&home), &work.id, 1, &step(4, 4)).await?);
-    let held = attempts::held(&mut tx.of(&home), &work.id, 1).await?.expect("there");
+    let held = attempts::load_with_task(&mut tx.of(&home), &work.id, 1).await?.expect("there");
     assert_eq!((held.last_seq, held.parts_seq, held.newest, held.viber_id), (4, 3, 1, lab.clone()));
-    assert!(attempts::held(&mut tx.of(&far), &work.id, 1).await?.is_none());
+    assert!(attempts::load_with_task(&mut tx.of(&far), &work.id, 1).await?.is_none());
     assert!(attempts::open_of_viber(&mut tx.of(&home), &lab).await?[0].delivered);
 
-    let end = |outcome| attempts::End { outcome, superseded: false, report: None };
+    let end = |outcome| attempts::AttemptEnd { outcome, superseded: false, report: None };
     assert!(attempts::end(&mut tx.change(&home, &By::board(), after(3)), &work.id, 1, end("lost")).await?);
-    assert!(attempts::end(&mut tx.change(&home, &By::board(), after(4)), &work.id, 1, end("completed")).await?, "adopted");
+    assert!(
+        attempts::end(&mut tx.change(&home, &By::board(), after(4)), &work.id, 1, end("completed")).await?,
+        "adopted"
+    );
     assert!(!attempts::end(&mut tx.change(&home, &By::board(), after(5)), &work.id, 1, end("error")).await?, "final");
     attempts::insert(&mut tx.change(&home, &By::board(), after(6)), (&work.id, 2), &lab, 9).await?;
     let all = attempts::list(&mut tx.of(&home), &work.id).await?;
@@ -267,7 +293,7 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), Error> {
     Ok(())
 }
 
-async fn events_are_kept(tx: &mut Tx) -> Result<(), Error> {
+async fn events_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
     let lab = viber(tx, &home, "lab").await?;
     let talk = session(tx, &home, &lab, "talk", NOW).await?;

@@ -1,6 +1,6 @@
 //! The machine is away: what was seen last, with its age, and changes that wait.
 
-use board_tests::{Fixture, Engine, eventually};
+use board_tests::{Engine, Fixture, eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 
@@ -56,7 +56,8 @@ async fn changes_wait_and_are_made_when_it_is_back(engine: Engine) {
     assert_eq!(fixture.on_disk("a.md").as_deref(), Some("1"));
     fixture.viber.run();
     eventually("both are made", || async {
-        (fixture.on_disk("a.md").as_deref() == Some("3") && fixture.on_disk("b.md").as_deref() == Some("new")).then_some(())
+        (fixture.on_disk("a.md").as_deref() == Some("3") && fixture.on_disk("b.md").as_deref() == Some("new"))
+            .then_some(())
     })
     .await;
     fixture.seen("a.md", "3").await;

@@ -1,6 +1,6 @@
 //! Reading and changing while the machine is there: the version that was seen, or nothing.
 
-use board_tests::{Fixture, Engine};
+use board_tests::{Engine, Fixture};
 use reqwest::{Method, header};
 use serde_json::json;
 
@@ -70,7 +70,7 @@ async fn a_stale_version_is_told_and_nothing_is_lost(engine: Engine) {
 }
 
 async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
-    const LINES: usize = 25;
+    const LINE_COUNT: usize = 25;
     let fixture = Fixture::on(engine).with_viber().await;
     fixture.put("log.md", Some(""), "").await.expect(200);
     let file = fixture.viber.home().join("workspace/log.md");
@@ -79,7 +79,7 @@ async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
     let mut editor = tokio::process::Command::new("sh");
     let mut editor = editor.args(["-c", script, "sh"]).arg(&file).kill_on_drop(true).spawn().expect("a shell");
     let mut kept = Vec::new();
-    for n in 0..LINES {
+    for n in 0..LINE_COUNT {
         let line = format!("board {n}\n");
         // Again with what is there now, until it fits.
         let done = board_tests::eventually("the line is taken", || async {
@@ -93,7 +93,7 @@ async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
     }
     assert!(editor.wait().await.expect("it ran").success());
     let text = fixture.on_disk("log.md").expect("there");
-    for line in kept.into_iter().chain((1..=LINES).map(|n| format!("editor {n}\n"))) {
+    for line in kept.into_iter().chain((1..=LINE_COUNT).map(|n| format!("editor {n}\n"))) {
         assert_eq!(text.matches(&line).count(), 1, "{line:?} in {text}");
     }
     fixture.board.sound().await;
@@ -110,7 +110,8 @@ async fn a_large_text_travels_beside_the_socket(engine: Engine) {
     std::fs::write(fixture.viber.home().join("workspace/huge.log"), "0123456789".repeat(300_000)).expect("written");
     let part = fixture.read("huge.log").await.expect(206);
     assert!(part.header("content-range").starts_with("bytes 0-") && part.header("content-range").ends_with("/3000000"));
-    let request = fixture.operator.request(Method::GET, &fixture.api("huge.log")).header(header::RANGE, "bytes=2999995-");
+    let request =
+        fixture.operator.request(Method::GET, &fixture.api("huge.log")).header(header::RANGE, "bytes=2999995-");
     assert_eq!(fixture.operator.send(request).await.expect(206).body, "56789");
     fixture.board.sound().await;
 }

@@ -1,6 +1,6 @@
 //! Folders as a whole, other names, and looking for something in all of it.
 
-use board_tests::{Fixture, Engine, board::HOME, eventually};
+use board_tests::{Engine, Fixture, board::HOME, eventually};
 use reqwest::{Method, header};
 use serde_json::json;
 

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use board_tests::{Fixture, Engine, board::HOME};
+use board_tests::{
+    Engine, Fixture,
+    board::HOME,
+    wait::{EVENT_TIMEOUT, SLACK},
+};
 use tokio::time::{Instant, timeout};
 
 use super::Workspace;
@@ -12,8 +16,12 @@ crate::on_both_databases!(an_edit_on_disk_is_in_an_open_page);
 #[tokio::test]
 async fn the_open_tab_of_a_session_shows_any_file_that_changed() {
     let fixture = Fixture::on(Engine::Sqlite).with_viber().await;
-    let session =
-        fixture.operator.post("/api/v1/sessions", &serde_json::json!({ "viberId": fixture.viber_id })).await.expect(201).json();
+    let session = fixture
+        .operator
+        .post("/api/v1/sessions", &serde_json::json!({ "viberId": fixture.viber_id }))
+        .await
+        .expect(201)
+        .json();
     let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     let path = format!("/t/{HOME}/sessions/{}?pane=files", session["id"].as_str().expect("an id"));
     let page = person.page(&path).await.expect(200).body;
@@ -28,10 +36,10 @@ async fn the_open_tab_of_a_session_shows_any_file_that_changed() {
             }
         }
     };
-    timeout(Duration::from_secs(10), shows("pane-body")).await.expect("the tab as it is");
+    timeout(EVENT_TIMEOUT, shows("pane-body")).await.expect("the tab as it is");
     for path in ["somewhere/else.md", "in the root.md"] {
         fixture.editor(path, "x").await;
-        timeout(Duration::from_secs(10), shows(path)).await.expect("shown");
+        timeout(EVENT_TIMEOUT, shows(path)).await.expect("shown");
     }
     fixture.board.sound().await;
 }
@@ -58,12 +66,12 @@ async fn an_edit_on_disk_is_in_an_open_page(engine: Engine) {
         let word = format!("word-{n}");
         fixture.editor("notes/live.md", &word).await;
         let began = Instant::now();
-        timeout(Duration::from_secs(10), shows(&word)).await.expect("shown");
+        timeout(EVENT_TIMEOUT, shows(&word)).await.expect("shown");
         slowest = slowest.max(began.elapsed());
     }
     // The figure is held by `make bench`; a loaded machine may be slower here.
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(5) * SLACK, "{slowest:?}");
     fixture.editor("notes/beside.md", "x").await;
-    timeout(Duration::from_secs(10), shows("beside.md")).await.expect("listed");
+    timeout(EVENT_TIMEOUT, shows("beside.md")).await.expect("listed");
     fixture.board.sound().await;
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use board_tests::{Fixture, Engine, canary::Canary};
+use board_tests::{Engine, Fixture, canary::Canary};
 
 use super::Workspace;
 
@@ -102,7 +102,10 @@ async fn another_team_finds_no_workspace_and_a_viewer_changes_nothing() {
     viewer.send(write(&viewer)).await.expect(403);
     let person = fixture.board.operator(board_tests::board::HOME, "vera@example.org", "viewer").await;
     assert!(!person.page(&fixture.page("task.md")).await.expect(200).body.contains("?edit=1"));
-    person.post_form(&fixture.page("task.md"), &[("verb", "delete"), ("base", base.trim_matches('"'))]).await.expect(403);
+    person
+        .post_form(&fixture.page("task.md"), &[("verb", "delete"), ("base", base.trim_matches('"'))])
+        .await
+        .expect(403);
     assert_eq!(fixture.on_disk("task.md").as_deref(), Some("ours"));
     fixture.board.sound().await;
 }

@@ -1,8 +1,7 @@
 //! The editor in a browser: with scripts and an editor on the machine at the same time, and without scripts.
 
 use board_tests::{
-    Fixture,
-    Browser, Engine,
+    Browser, Engine, Fixture,
     browser::{Screen, Scripts},
     eventually,
 };

@@ -21,12 +21,12 @@ use super::{
 };
 use crate::fake_daemon::{FakeDaemon, Heard, accepted, progress, started};
 
-const LARGE: usize = 1 << 30;
+const LARGE_BYTES: usize = 1 << 30;
 /// Each of the hundred, bytes.
-const EACH: usize = 8 << 20;
-const MANY: usize = 100;
+const EACH_BYTES: usize = 8 << 20;
+const MANY_ARTIFACTS: usize = 100;
 /// Bytes that the viber hands over at a time.
-const PIECE: usize = 256 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// Something that the viber has: the same piece again and again, the first one apart.
 #[derive(Clone)]
@@ -49,9 +49,9 @@ impl Blob {
 
     fn pieces(&self) -> impl Iterator<Item = axum::body::Bytes> + Send + 'static {
         let (first, size) = (self.first, self.size);
-        let plain = axum::body::Bytes::from(vec![7; PIECE]);
-        (0..size.div_ceil(PIECE)).map(move |n| {
-            let length = PIECE.min(size - n * PIECE);
+        let plain = axum::body::Bytes::from(vec![7; PIECE_BYTES]);
+        (0..size.div_ceil(PIECE_BYTES)).map(move |n| {
+            let length = PIECE_BYTES.min(size - n * PIECE_BYTES);
             match n {
                 0 => axum::body::Bytes::from(vec![first; length]),
                 _ => plain.slice(..length),
@@ -61,17 +61,17 @@ impl Blob {
 }
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
-    let large = scale.count(LARGE, 16 << 20);
-    let many = scale.count(MANY, 4);
+    let large = scale.count(LARGE_BYTES, 16 << 20);
+    let many = scale.count(MANY_ARTIFACTS, 4);
     let one = run("artifact, one at a time", vec![Blob::new(0, large)]).await;
-    let all = run("artifacts, all at once", (0..many).map(|n| Blob::new(n, EACH)).collect()).await;
+    let all = run("artifacts, all at once", (0..many).map(|n| Blob::new(n, EACH_BYTES)).collect()).await;
     let rate = |held: &Held| held.bytes as f64 / 1e6 / held.seconds;
     vec![
         Measured::new(format!("one artifact of {} MiB", large >> 20), "MB", large / 1_000_000, one.spent)
             .figure("rate", rate(&one), "MB/s", Due::Least(200.0))
             .figure("again, from the store", one.bytes as f64 / 1e6 / one.again, "MB/s", None)
             .figure("RSS more at most", one.most - one.before, "MiB", Due::Most(32.0)),
-        Measured::new(format!("{many} artifacts of {} MiB at once", EACH >> 20), "artifacts", many, all.spent)
+        Measured::new(format!("{many} artifacts of {} MiB at once", EACH_BYTES >> 20), "artifacts", many, all.spent)
             .figure("rate", rate(&all), "MB/s", None)
             .figure("RSS more at most", all.most - all.before, "MiB", Due::Most(128.0)),
     ]

@@ -12,7 +12,7 @@ use super::{
 use crate::board::{Board, Engine};
 
 /// Between two tries, much less than what is measured.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Waits until a Board that was just started is ready.
 pub async fn ready(board: &Board) -> Duration {
@@ -24,7 +24,7 @@ pub async fn ready(board: &Board) -> Duration {
             return began.elapsed();
         }
         assert!(began.elapsed() < Duration::from_secs(30), "the Board is not ready:\n{}", board.log());
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -11,26 +11,26 @@ use super::{
     http::Http,
     link,
     load::{Latencies, Sent},
-    machine::{Habit, Machine},
+    machine::{BenchViber, Habit},
     report::{Due, Measured},
     stage::Stage,
 };
 
 const VIBERS: usize = 10;
 const TASKS: usize = 50;
-const A_SECOND: u64 = 100;
+const EVENTS_EACH_SECOND: u64 = 100;
 /// A daemon's outbox lets events wait for so long for one fsync: they come together.
-const TOGETHER: Duration = Duration::from_millis(20);
-const IN_A_FRAME: u64 = 2;
+const OUTBOX_PAUSE: Duration = Duration::from_millis(20);
+const FRAME_EVENTS: u64 = 2;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(VIBERS, 4).await;
     let mut machines = Vec::new();
     for seat in &stage.vibers {
-        machines.push(Machine::connect(&stage, seat, Habit::Begins).await);
+        machines.push(BenchViber::connect(&stage, seat, Habit::Begins).await);
     }
-    let frames = scale.seconds(15).as_secs() * A_SECOND / IN_A_FRAME;
-    let last = 3 + frames * IN_A_FRAME;
+    let frames = scale.seconds(15).as_secs() * EVENTS_EACH_SECOND / FRAME_EVENTS;
+    let last = 3 + frames * FRAME_EVENTS;
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let mut plays = Vec::new();
     let mut viewers: Vec<(Viewer, Arc<Sent>)> = Vec::new();
@@ -50,7 +50,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let mut playing = Vec::new();
     for (n, (task, attempt, sent, voice)) in plays.into_iter().enumerate() {
         // Not all at the same instant.
-        let start = began + TOGETHER / 50 * u32::try_from(n).unwrap_or(0);
+        let start = began + OUTBOX_PAUSE / 50 * u32::try_from(n).unwrap_or(0);
         playing.push(tokio::spawn(play((task, attempt), sent, voice, start, frames)));
     }
     for play in playing {
@@ -87,15 +87,15 @@ async fn play(
     start: tokio::time::Instant,
     frames: u64,
 ) {
-    let mut tick = tokio::time::interval_at(start, TOGETHER);
+    let mut tick = tokio::time::interval_at(start, OUTBOX_PAUSE);
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut seq = 3;
     for _ in 0..frames {
         tick.tick().await;
-        let items: Vec<String> = (seq..seq + IN_A_FRAME).map(|seq| link::text(seq, "a few words more ")).collect();
-        sent.sending(seq, seq + IN_A_FRAME - 1);
+        let items: Vec<String> = (seq..seq + FRAME_EVENTS).map(|seq| link::text(seq, "a few words more ")).collect();
+        sent.sending(seq, seq + FRAME_EVENTS - 1);
         voice.send(link::events(&task, attempt, seq, &items)).await.expect("the viber is connected");
-        seq += IN_A_FRAME;
+        seq += FRAME_EVENTS;
     }
     sent.sending(seq, seq);
     voice

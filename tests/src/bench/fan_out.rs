@@ -9,20 +9,20 @@ use super::{
     http::Http,
     link,
     load::{Latencies, Sent},
-    machine::{Habit, Machine},
+    machine::{BenchViber, Habit},
     report::{Due, Measured},
     stage::Stage,
 };
 
 const VIEWERS: usize = 200;
-const A_SECOND: u64 = 200;
+const EVENTS_EACH_SECOND: u64 = 200;
 /// Viewers a token may have is 50.
 const TOKENS: usize = 8;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(1, TOKENS).await;
-    let mut machine = Machine::connect(&stage, &stage.vibers[0], Habit::Begins).await;
-    let deltas = scale.seconds(20).as_secs() * A_SECOND;
+    let mut machine = BenchViber::connect(&stage, &stage.vibers[0], Habit::Begins).await;
+    let deltas = scale.seconds(20).as_secs() * EVENTS_EACH_SECOND;
     let sent = Arc::new(Sent::new(deltas + 3));
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let (task, _) = client::submit(&mut http, &machine.id, None, "Count aloud.").await.expect("a task");
@@ -31,7 +31,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let viewers = client::look(&stage, VIEWERS, &task, &sent).await;
 
     let watch = stage.watch().await;
-    let mut tick = tokio::time::interval(Duration::from_millis(1000 / A_SECOND));
+    let mut tick = tokio::time::interval(Duration::from_millis(1000 / EVENTS_EACH_SECOND));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let last = deltas + 3;
     for seq in 3..=last {

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 /// No answer takes longer; one that does means that the Board hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What went wrong on the connection; after it the connection is of no use.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Http {
             self.body(head, |piece| body.extend_from_slice(piece)).await?;
             Ok((head.status, body))
         };
-        tokio::time::timeout(PATIENCE, asked).await.map_err(|_| Broken("no answer".into()))?
+        tokio::time::timeout(EVENT_TIMEOUT, asked).await.map_err(|_| Broken("no answer".into()))?
     }
 
     /// Sends a request.
@@ -92,7 +92,7 @@ impl Http {
     /// Opens an event stream; what follows is read with [`Http::body`].
     pub async fn open(&mut self, path: &str) -> Result<Head, Broken> {
         self.send("GET", path, "text/event-stream", "").await?;
-        let head = tokio::time::timeout(PATIENCE, self.head()).await.map_err(|_| Broken("no answer".into()))??;
+        let head = tokio::time::timeout(EVENT_TIMEOUT, self.head()).await.map_err(|_| Broken("no answer".into()))??;
         if head.status == 200 { Ok(head) } else { Err(Broken(format!("{path}: {}", head.status))) }
     }
 

@@ -25,7 +25,7 @@ use super::{
 
 const VIBERS: usize = 5000;
 /// That dial in at the same time.
-const AT_ONCE: usize = 64;
+const CONCURRENT_DIALS: usize = 64;
 const HEARTBEAT: &str = r#"{"type":"heartbeat","running":[]}"#;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(count, 1).await;
     let (before, _) = proc::memory(stage.board.pid());
     let answers = Arc::new(Answers::default());
-    let gate = Arc::new(Semaphore::new(AT_ONCE));
+    let gate = Arc::new(Semaphore::new(CONCURRENT_DIALS));
     let (began, every) = (Instant::now(), Duration::from_secs(HEARTBEAT_SECONDS));
     let joining = proc::processor(stage.board.pid());
     let mut dialling = Vec::with_capacity(count);

@@ -177,7 +177,7 @@ async fn look_up(stage: &Stage, ledger: &Ledger) -> (u64, u64) {
             }
             looked += last;
         }
-        Ok::<_, db::Error>((lost, looked))
+        Ok::<_, db::DbError>((lost, looked))
     };
     let found = found.await;
     db.close().await;

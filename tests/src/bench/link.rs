@@ -14,7 +14,7 @@ use tokio_tungstenite::{
 use super::{http::Broken, stage::Seat};
 
 /// Bytes read at a time.
-const READ: usize = 4 * 1024;
+const READ_BYTES: usize = 4 * 1024;
 
 /// An open connection.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Link {
         request.headers_mut().insert("authorization", bearer);
         request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
         let mut config = WebSocketConfig::default();
-        config.read_buffer_size = READ;
+        config.read_buffer_size = READ_BYTES;
         config.write_buffer_size = 0;
         let (socket, _) = client_async_with_config(request, stream, Some(config)).await.map_err(broken)?;
         let mut link = Self { socket };

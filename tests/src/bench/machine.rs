@@ -14,14 +14,14 @@ use super::{
 };
 
 /// Frames that wait for the socket; a player waits when there are more.
-const ORDERS: usize = 1024;
+const QUEUED_FRAMES: usize = 1024;
 
 /// What a task that nobody plays says.
-pub const ANSWER: &str = "done, and nothing else was to be said";
+pub const ANSWER_TEXT: &str = "done, and nothing else was to be said";
 
 /// A connected viber. Its connection ends when it is dropped.
 #[derive(Debug)]
-pub struct Machine {
+pub struct BenchViber {
     pub id: String,
     orders: mpsc::Sender<String>,
     /// Tasks that were begun, when they are played by hand.
@@ -35,16 +35,16 @@ pub struct Machine {
 pub enum Habit {
     /// The machine: accepted and started in one frame, text and result in a second one.
     Completes,
-    /// The machine says accepted and started; the rest is told to [`Machine::say`].
+    /// The machine says accepted and started; the rest is told to [`BenchViber::say`].
     Begins,
 }
 
-impl Machine {
+impl BenchViber {
     /// Connects with a seat of the stage.
     pub async fn connect(stage: &Stage, seat: &Seat, habit: Habit) -> Self {
         let (link, _) = Link::dial(&stage.host, seat, r#""lastCmdSeq":0"#).await.expect("a welcome");
-        let (orders, ordered) = mpsc::channel(ORDERS);
-        let (begin, begun) = mpsc::channel(ORDERS);
+        let (orders, ordered) = mpsc::channel(QUEUED_FRAMES);
+        let (begin, begun) = mpsc::channel(QUEUED_FRAMES);
         let sent: Arc<Mutex<HashMap<String, Arc<Sent>>>> = Arc::default();
         let talk = tokio::spawn(converse(link, ordered, begin, sent.clone(), habit));
         Self { id: seat.id.clone(), orders, begun, sent, talk }
@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for BenchViber {
     fn drop(&mut self) {
         self.talk.abort();
     }
@@ -106,7 +106,12 @@ fn answer(seen: &Seen, sent: &Mutex<HashMap<String, Arc<Sent>>>, habit: Habit) -
                 link::events(task, attempt, 1, &[link::accepted(1), link::started(2)]),
             ];
             if habit == Habit::Completes {
-                frames.push(link::events(task, attempt, 3, &[link::text(3, ANSWER), link::completed(4, ANSWER)]));
+                frames.push(link::events(
+                    task,
+                    attempt,
+                    3,
+                    &[link::text(3, ANSWER_TEXT), link::completed(4, ANSWER_TEXT)],
+                ));
             }
             frames
         }

@@ -10,7 +10,7 @@ use super::{
     http::{Broken, Http},
     link,
     load::{Latencies, Sent},
-    machine::{Habit, Machine},
+    machine::{BenchViber, Habit},
     report::{Due, Measured},
     stage::Stage,
 };
@@ -18,7 +18,7 @@ use super::{
 const TURNS: usize = 500;
 const CONNECTIONS: usize = 8;
 /// Markdown with a list, inline code and a block of code, as agents answer.
-const SAID: &str = "I changed **two files** and ran the tests:\\n\\n- `src/lib.rs` keeps the counter\\n- `src/main.rs` prints it\\n\\n```rust\\nfn main() {\\n    println!(\\\"{}\\\", counter::next());\\n}\\n```\\n\\nAll 12 tests pass.";
+const ANSWER_MARKDOWN: &str = "I changed **two files** and ran the tests:\\n\\n- `src/lib.rs` keeps the counter\\n- `src/main.rs` prints it\\n\\n```rust\\nfn main() {\\n    println!(\\\"{}\\\", counter::next());\\n}\\n```\\n\\nAll 12 tests pass.";
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Arc::new(Stage::set(1, 10).await);
@@ -57,7 +57,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
 
 /// Fills a session, turn by turn, as it would fill in life.
 async fn converse(stage: &Stage, turns: usize) -> String {
-    let mut machine = Machine::connect(stage, &stage.vibers[0], Habit::Begins).await;
+    let mut machine = BenchViber::connect(stage, &stage.vibers[0], Habit::Begins).await;
     let mut session: Option<String> = None;
     for turn in 0..turns {
         let mut http = Http::connect(&stage.host, stage.token(turn)).await.expect("the Board listens");
@@ -66,7 +66,14 @@ async fn converse(stage: &Stage, turns: usize) -> String {
         session = Some(asked.expect("a task").1);
         let sent = Arc::new(Sent::new(4));
         let (task, attempt) = machine.begun(&sent).await;
-        machine.say(link::events(&task, attempt, 3, &[link::text(3, SAID), link::completed(4, SAID)])).await;
+        machine
+            .say(link::events(
+                &task,
+                attempt,
+                3,
+                &[link::text(3, ANSWER_MARKDOWN), link::completed(4, ANSWER_MARKDOWN)],
+            ))
+            .await;
         while sent.last() < 4 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

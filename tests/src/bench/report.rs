@@ -11,7 +11,7 @@ use super::{
 
 /// The machine, and how busy it was before anything began.
 #[derive(Debug)]
-pub struct Machine {
+pub struct Hardware {
     model: String,
     cores: usize,
     load: String,
@@ -52,7 +52,7 @@ pub enum Due {
     Most(f64),
 }
 
-impl Machine {
+impl Hardware {
     /// Looks at this machine. `files` is how many may be open.
     pub fn look(files: u64) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Machine {
     }
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for Hardware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { model, cores, load, files, sync: (p50, p99) } = self;
         write!(f, "{cores} cores of {model}; load average before {load}; {files} open files; ")?;
@@ -183,7 +183,7 @@ fn number(value: f64) -> String {
 }
 
 /// The same for programs.
-pub fn json(machine: &Machine, scale: f64, measured: &[Measured]) -> Value {
+pub fn json(machine: &Hardware, scale: f64, measured: &[Measured]) -> Value {
     let one = |one: &Measured| {
         let figure = |figure: &Figure| {
             let (least, most) = match figure.due {

@@ -9,7 +9,7 @@ use super::{
     Scale, client,
     http::Http,
     load::Latencies,
-    machine::{Habit, Machine},
+    machine::{BenchViber, Habit},
     report::{Due, Measured},
     stage::Stage,
 };
@@ -23,7 +23,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Arc::new(Stage::set(VIBERS, CLIENTS * TOKENS).await);
     let mut machines = Vec::new();
     for seat in &stage.vibers {
-        machines.push(Machine::connect(&stage, seat, Habit::Completes).await);
+        machines.push(BenchViber::connect(&stage, seat, Habit::Completes).await);
     }
     let ids: Arc<[String]> = machines.iter().map(|machine| machine.id.clone()).collect();
     // Caches are filled and pages are touched before it counts.

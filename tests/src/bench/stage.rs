@@ -53,13 +53,13 @@ impl Stage {
     async fn write(&self, tokens: &[String]) {
         let db = Db::connect(&self.board.database_url).await.expect("the Board's database");
         let (seats, tokens) = (self.vibers.clone(), tokens.to_vec());
-        let written: Result<(), db::Error> = db
+        let written: Result<(), db::DbError> = db
             .write(move |tx| {
                 let (seats, tokens) = (seats.clone(), tokens.clone());
                 Box::pin(async move {
                     let team = db::teams::by_slug(tx, HOME).await?.expect("the first team").id;
                     for (n, seat) in seats.iter().enumerate() {
-                        let viber = db::vibers::Joining {
+                        let viber = db::vibers::NewViber {
                             id: &seat.id.parse().expect("an id"),
                             name: &format!("viber {n}"),
                             labels: &BTreeMap::new(),

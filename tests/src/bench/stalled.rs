@@ -13,18 +13,18 @@ use super::{
     http::Http,
     link,
     load::Sent,
-    machine::{Habit, Machine},
+    machine::{BenchViber, Habit},
     proc,
     report::{Due, Measured},
     stage::Stage,
 };
 
-const TOTAL: usize = 200_000_000;
+const TOTAL_BYTES: usize = 200_000_000;
 /// Streamed before it counts, so that caches of the database and of the allocator are full.
-const WARM_UP: usize = 24_000_000;
-const EVENT: usize = 60_000;
+const WARM_UP_BYTES: usize = 24_000_000;
+const EVENT_BYTES: usize = 60_000;
 /// Seqs that may wait for their acknowledgement: the protocol's window is 4 MiB.
-const UNDER_WAY: u64 = 32;
+const UNACKED_EVENTS: u64 = 32;
 
 /// What a Board's memory came to.
 struct Held {
@@ -38,7 +38,7 @@ struct Held {
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     // Side by side: the same load on the machine, and half the time.
     let (with, without) = tokio::join!(run(scale, true), run(scale, false));
-    let megabytes = scale.count(TOTAL / EVENT, 50) * EVENT / 1_000_000;
+    let megabytes = scale.count(TOTAL_BYTES / EVENT_BYTES, 50) * EVENT_BYTES / 1_000_000;
     let rise = |held: &Held| held.after - held.before;
     vec![
         Measured::new("viewer that never reads, 200 MB", "MB", megabytes, with.spent)
@@ -52,7 +52,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
                 "RSS before {:.1} MiB, {:.1} without a viewer, each after {} MB; a viber may send 4 MiB/s",
                 with.before,
                 without.before,
-                scale.count(WARM_UP / EVENT, 10) * EVENT / 1_000_000
+                scale.count(WARM_UP_BYTES / EVENT_BYTES, 10) * EVENT_BYTES / 1_000_000
             )),
     ]
 }
@@ -61,8 +61,8 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
 async fn run(scale: Scale, viewer: bool) -> Held {
     let stage = Stage::set(1, 1).await;
     let pid = stage.board.pid();
-    let mut machine = Machine::connect(&stage, &stage.vibers[0], Habit::Begins).await;
-    let (warm, total) = (scale.count(WARM_UP / EVENT, 10), scale.count(TOTAL / EVENT, 50));
+    let mut machine = BenchViber::connect(&stage, &stage.vibers[0], Habit::Begins).await;
+    let (warm, total) = (scale.count(WARM_UP_BYTES / EVENT_BYTES, 10), scale.count(TOTAL_BYTES / EVENT_BYTES, 50));
     let sent = Arc::new(Sent::new((warm + total + 10) as u64));
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let (task, _) = client::submit(&mut http, &machine.id, None, "Read it all out.").await.expect("a task");
@@ -101,11 +101,11 @@ async fn run(scale: Scale, viewer: bool) -> Held {
 }
 
 /// Streams `count` large events from seq `next` on; answers the seq after them.
-async fn stream(machine: &Machine, sent: &Sent, task: (&str, u32), next: u64, count: usize) -> u64 {
-    let content = "all work and no play ".repeat(EVENT / 21);
+async fn stream(machine: &BenchViber, sent: &Sent, task: (&str, u32), next: u64, count: usize) -> u64 {
+    let content = "all work and no play ".repeat(EVENT_BYTES / 21);
     let last = next + count as u64;
     for seq in next..last {
-        while seq.saturating_sub(sent.last()) > UNDER_WAY {
+        while seq.saturating_sub(sent.last()) > UNACKED_EVENTS {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         sent.sending(seq, seq);

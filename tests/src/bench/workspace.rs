@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     board::HOME,
-    fake_board::{FakeBoard, Manner},
+    fake_board::{Behaviour, FakeBoard},
     viber::Viber,
     wait::within,
 };
@@ -24,10 +24,10 @@ const LISTINGS: usize = 20;
 const EDITS: usize = 60;
 const ENTRIES: usize = 10_000;
 /// Entries of one day.
-const A_DAY: usize = 10;
+const ENTRIES_EACH_DAY: usize = 10;
 const SEARCHES: usize = 300;
 /// Longest that an index may take.
-const PATIENT: Duration = Duration::from_secs(120);
+const INDEX_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(0, 1).await;
@@ -136,10 +136,10 @@ const WORDS: &[&str] = &[
 
 /// Entries of daily logs, a file a day.
 fn logs(viber: &Viber, entries: usize) {
-    for day in 0..entries.div_ceil(A_DAY) {
+    for day in 0..entries.div_ceil(ENTRIES_EACH_DAY) {
         let date = format!("{:04}-{:02}-{:02}", 2000 + day / 336, day / 28 % 12 + 1, day % 28 + 1);
         let mut text = String::new();
-        for n in day * A_DAY..((day + 1) * A_DAY).min(entries) {
+        for n in day * ENTRIES_EACH_DAY..((day + 1) * ENTRIES_EACH_DAY).min(entries) {
             let word = |k: usize| WORDS[(n * 7 + k * k * 13 + n / (k + 1)) % WORDS.len()];
             let many = (0..40).map(word).collect::<Vec<_>>().join(" ");
             text.push_str(&format!(
@@ -158,7 +158,7 @@ pub(super) async fn remember(scale: Scale) -> Vec<Measured> {
     let mut viber = Viber::fresh("lab");
     viber.write("agents/default.yaml", "name: Default\ntools: [memory]\n");
     logs(&viber, entries);
-    let board = FakeBoard::start(Manner::Serve).await;
+    let board = FakeBoard::start(Behaviour::Serve).await;
     board.enrol(&viber);
     viber.run();
     let ask = async |query: &str| -> Value {
@@ -167,7 +167,7 @@ pub(super) async fn remember(scale: Scale) -> Vec<Measured> {
     };
     // The index is made while the daemon starts; the first question waits for it.
     let began = Instant::now();
-    let known = within(PATIENT, "an index", || async {
+    let known = within(INDEX_TIMEOUT, "an index", || async {
         (ask("number1").await["known"].as_u64() == Some(entries as u64)).then_some(())
     });
     known.await;
@@ -191,7 +191,8 @@ pub(super) async fn remember(scale: Scale) -> Vec<Measured> {
             viber.write(&format!("workspace/memory/fresh-{n}.md"), &format!("A new thing: fresh{n}.\n"));
             let asked = Instant::now();
             let word = format!("fresh{n}");
-            within(PATIENT, "what is new", || async { (ask(&word).await["items"] != json!([])).then_some(()) }).await;
+            within(INDEX_TIMEOUT, "what is new", || async { (ask(&word).await["items"] != json!([])).then_some(()) })
+                .await;
             fresh.push(asked.elapsed());
         }
     }

@@ -8,19 +8,21 @@ use std::{
 use crate::{
     Board,
     ledger::{Attempt, Book},
-    wait::PATIENCE,
+    wait::{EVENT_TIMEOUT, SLACK},
 };
 
 /// What a viber's test build noted in its root folder, one line each: a word, a task, an attempt, and more.
-pub const NOTES: &str = "notes";
+pub const NOTES_FILE: &str = "notes";
+/// A Board that is well answers in this time.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Children of an attempt are gone this long after its end.
-const GRACE: Duration = Duration::from_secs(15);
+const CHILDREN_TIMEOUT: Duration = EVENT_TIMEOUT;
 
 /// Lines of kind `word` of all vibers: the attempt, and what else it says.
 pub fn notes(book: &Book, word: &str) -> Vec<(Attempt, String)> {
     let mut found = Vec::new();
     for root in &book.vibers {
-        for line in std::fs::read_to_string(root.join(NOTES)).unwrap_or_default().lines() {
+        for line in std::fs::read_to_string(root.join(NOTES_FILE)).unwrap_or_default().lines() {
             let mut words = line.splitn(4, ' ');
             if words.next() != Some(word) {
                 continue;
@@ -40,7 +42,7 @@ pub async fn children(book: &Book, ended: impl Fn(&Attempt) -> bool, wrong: &mut
     if folders.is_empty() {
         return;
     }
-    let end = Instant::now() + GRACE;
+    let end = Instant::now() + CHILDREN_TIMEOUT;
     loop {
         let left = living(&folders);
         if left.is_empty() {
@@ -82,12 +84,12 @@ pub async fn lives(board: &Board, book: &Book, wrong: &mut Vec<String>) {
     if board.running() {
         let mut best = Duration::MAX;
         let client = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true);
-        let client = client.timeout(Duration::from_secs(3)).build().expect("a client");
+        let client = client.timeout(HEALTH_TIMEOUT * SLACK).build().expect("a client");
         // A machine with two cores and many tests beside this one is slow at times; a Board that hangs always is.
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + EVENT_TIMEOUT;
         while Instant::now() < end {
             best = best.min(health(&client, &board.url).await);
-            if best <= Duration::from_secs(1) {
+            if best <= HEALTH_TIMEOUT * SLACK {
                 return;
             }
         }
@@ -105,7 +107,7 @@ async fn health(client: &reqwest::Client, url: &str) -> Duration {
 
 /// I11: what a Board process holds, to be compared with what it held before.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch {
+pub struct ProcessWatch {
     pid: u32,
     pub files: usize,
     pub threads: usize,
@@ -113,7 +115,7 @@ pub struct Watch {
     pub memory: u64,
 }
 
-impl Watch {
+impl ProcessWatch {
     /// What the Board holds now.
     pub fn start(board: &Board) -> Self {
         let pid = board.pid();
@@ -128,7 +130,7 @@ impl Watch {
     /// Waits until the Board is back there: at most 10 files more, no more threads than its pools have, memory within 15 %
     /// (of at least 64 MiB: a page that was drawn for the first time stays in caches). Panics when it does not come.
     pub async fn back(&self, board: &Board) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + EVENT_TIMEOUT;
         loop {
             let now = Self::start(board);
             if now.fits(self) {
@@ -142,11 +144,11 @@ impl Watch {
     /// Whether this is no more than `before`.
     pub fn fits(&self, before: &Self) -> bool {
         /// Threads that block (files, hashes, SQLite) come with work and go by themselves.
-        const POOL: usize = 24;
+        const POOL_THREADS: usize = 24;
         let memory = before.memory + before.memory.max(64 * 1024) * 15 / 100;
         self.pid == before.pid
             && self.files <= before.files + 10
-            && self.threads <= before.threads + POOL
+            && self.threads <= before.threads + POOL_THREADS
             && self.memory <= memory
     }
 }

@@ -8,9 +8,9 @@ use super::dump::{Dump, Row, is_null, number, text};
 
 /// A row points to a row: the table, its columns, the table it points into, the columns there. A NULL or empty column
 /// points nowhere.
-type Points = (&'static str, &'static [&'static str], &'static str, &'static [&'static str]);
+type Reference = (&'static str, &'static [&'static str], &'static str, &'static [&'static str]);
 
-const POINTS: &[Points] = &[
+const REFERENCES: &[Reference] = &[
     ("members", &["operator_id"], "operators", &["operator_id"]),
     ("logins", &["operator_id"], "operators", &["operator_id"]),
     ("sessions", &["team_id", "viber_id"], "vibers", &["team_id", "viber_id"]),
@@ -54,7 +54,7 @@ pub fn consistent(dump: &Dump, wrong: &mut Vec<String>) {
             }
         }
     }
-    for (table, columns, into, theirs) in POINTS {
+    for (table, columns, into, theirs) in REFERENCES {
         let there: HashSet<Vec<String>> = dump.rows(into).iter().map(|row| key(row, theirs)).collect();
         for row in dump.rows(table) {
             let nowhere =

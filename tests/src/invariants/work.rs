@@ -33,9 +33,9 @@ struct Stored {
 }
 
 /// The stored events of every attempt.
-pub struct Events(BTreeMap<Attempt, Vec<Stored>>);
+pub struct StoredEvents(BTreeMap<Attempt, Vec<Stored>>);
 
-impl Events {
+impl StoredEvents {
     /// Reads them; rows that are not events are reported.
     pub fn read(dump: &Dump, wrong: &mut Vec<String>) -> Self {
         let mut rows: Vec<&Row> = dump.rows("events").iter().collect();
@@ -124,7 +124,7 @@ pub fn starts(book: &Book, starts: &[(Attempt, String)], wrong: &mut Vec<String>
 }
 
 /// I3: events are contiguous, and what was acknowledged is stored byte for byte.
-pub fn events(dump: &Dump, book: &Book, events: &Events, wrong: &mut Vec<String>) {
+pub fn events(dump: &Dump, book: &Book, events: &StoredEvents, wrong: &mut Vec<String>) {
     let mut last: BTreeMap<Attempt, u64> = BTreeMap::new();
     for row in dump.rows("attempts") {
         let at = attempt(row);
@@ -154,7 +154,7 @@ pub fn events(dump: &Dump, book: &Book, events: &Events, wrong: &mut Vec<String>
     }
 }
 
-fn bytes(at: &Attempt, acked: u64, book: &Book, events: &Events, wrong: &mut Vec<String>) {
+fn bytes(at: &Attempt, acked: u64, book: &Book, events: &StoredEvents, wrong: &mut Vec<String>) {
     let Some(sent) = book.sent.get(at) else { return };
     // A stored gap stands for what it covers.
     for event in events.of(at).iter().filter(|event| event.first == event.seq && event.seq <= acked) {
@@ -165,7 +165,12 @@ fn bytes(at: &Attempt, acked: u64, book: &Book, events: &Events, wrong: &mut Vec
 }
 
 /// I4: an attempt ends once, with its last event, and an end does not change.
-pub fn ends(dump: &Dump, book: &Book, events: &Events, wrong: &mut Vec<String>) -> BTreeMap<Attempt, (String, String)> {
+pub fn ends(
+    dump: &Dump,
+    book: &Book,
+    events: &StoredEvents,
+    wrong: &mut Vec<String>,
+) -> BTreeMap<Attempt, (String, String)> {
     let mut endings = BTreeMap::new();
     for row in dump.rows("attempts") {
         let (at, outcome) = (attempt(row), text(row, "outcome"));
@@ -213,7 +218,7 @@ pub fn ends(dump: &Dump, book: &Book, events: &Events, wrong: &mut Vec<String>) 
 /// I5: no open task of a viber that is silent for longer than its team waits. `up_ms`: for how long the Board has run.
 pub fn leases(dump: &Dump, now_ms: i64, up_ms: i64, wrong: &mut Vec<String>) {
     /// A sweep or two of a busy Board.
-    const SLACK: i64 = 60_000;
+    const LEASE_SLACK_MS: i64 = 60_000;
     for task in dump.rows("tasks").iter().filter(|row| ["pending", "running"].contains(&text(row, "state"))) {
         let same = |row: &&Row, column: &str| text(row, column) == text(task, column);
         let at = attempt(task);
@@ -226,12 +231,12 @@ pub fn leases(dump: &Dump, now_ms: i64, up_ms: i64, wrong: &mut Vec<String>) {
         let silent = now_ms - number(viber, "contact_since");
         let limit = team.map_or(0, |team| number(team, "lost_after_ms"));
         let connected = text(viber, "contact") == "connected";
-        if !connected && limit > 0 && silent.min(up_ms) > limit + SLACK {
+        if !connected && limit > 0 && silent.min(up_ms) > limit + LEASE_SLACK_MS {
             wrong.push(format!("I5 {at:?} is open; its viber is silent for {silent} ms, its team waits {limit} ms"));
         }
         let heard = number(viber, "contact_since").max(number(viber, "seen_at"));
         // Silence is noticed after 30 s; when a viber was heard is written down once a minute.
-        if connected && (now_ms - heard).min(up_ms) > 90_000 + SLACK {
+        if connected && (now_ms - heard).min(up_ms) > 90_000 + LEASE_SLACK_MS {
             wrong.push(format!(
                 "I5 {at:?} is open; its viber counts as connected and was heard {} ms ago",
                 now_ms - heard
@@ -241,7 +246,7 @@ pub fn leases(dump: &Dump, now_ms: i64, up_ms: i64, wrong: &mut Vec<String>) {
 }
 
 /// I6: what each viewer saw is what the database has, in its order, from the viewer's cursor on.
-pub fn views(dump: &Dump, views: &[View], events: &Events, wrong: &mut Vec<String>) {
+pub fn views(dump: &Dump, views: &[View], events: &StoredEvents, wrong: &mut Vec<String>) {
     for view in views {
         let mut order: Vec<(u32, &Stored)> = Vec::new();
         for (at, stored) in events.0.range((view.task.clone(), 0)..=(view.task.clone(), u32::MAX)) {

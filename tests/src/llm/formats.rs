@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::{Piece, Step};
 
 /// Tokens that every answer claims to have cost.
-const IN: u64 = 120;
-const OUT: u64 = 30;
+const INPUT_TOKENS: u64 = 120;
+const OUTPUT_TOKENS: u64 = 30;
 
 /// A wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Format {
                 "message_start",
                 &json!({"type": "message_start", "message": {
                     "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "scripted",
-                    "stop_reason": null, "usage": {"input_tokens": IN, "output_tokens": 1, "cache_read_input_tokens": 0},
+                    "stop_reason": null, "usage": {"input_tokens": INPUT_TOKENS, "output_tokens": 1, "cache_read_input_tokens": 0},
                 }}),
             )],
             Self::Ollama => Vec::new(),
@@ -129,7 +129,7 @@ impl Format {
             Self::OpenAi => {
                 let usage = json!({
                     "id": "c1", "object": "chat.completion.chunk", "model": "scripted", "choices": [],
-                    "usage": {"prompt_tokens": IN, "completion_tokens": OUT, "total_tokens": IN + OUT},
+                    "usage": {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS},
                 });
                 let reason = if calls { "tool_calls" } else { "stop" };
                 vec![chunk(&json!({}), Some(reason)), format!("data: {usage}\n\n"), "data: [DONE]\n\n".into()]
@@ -138,7 +138,7 @@ impl Format {
                 let reason = if calls { "tool_use" } else { "end_turn" };
                 let delta = json!({
                     "type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
-                    "usage": {"output_tokens": OUT},
+                    "usage": {"output_tokens": OUTPUT_TOKENS},
                 });
                 vec![event("message_delta", &delta), event("message_stop", &json!({"type": "message_stop"}))]
             }
@@ -146,7 +146,7 @@ impl Format {
                 "{}\n",
                 json!({
                     "model": "scripted", "message": {"role": "assistant", "content": ""}, "done": true,
-                    "done_reason": "stop", "prompt_eval_count": IN, "eval_count": OUT,
+                    "done_reason": "stop", "prompt_eval_count": INPUT_TOKENS, "eval_count": OUTPUT_TOKENS,
                 })
             )],
         }

@@ -20,19 +20,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Faults, RESEND, Shared, WINDOW_WAIT,
-    units::{self, Frame, Kind},
+    LineFaults, RESEND_DELAY, Shared, WINDOW_TIMEOUT,
+    units::{self, FrameKind, WebSocketFrame},
 };
-use crate::dice::Dice;
+use crate::seed::SeededRandom;
 
 /// Units between reader and writer: beyond it the reader rests, and the sender feels it.
-const UNDER_WAY: usize = 256;
+const QUEUED_UNITS: usize = 256;
 /// Bytes read at once; small, so that a stalled direction holds little.
-const READ: usize = 16 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 /// Bytes written at once when the rate is limited: a slow line trickles.
-const PIECE: usize = 1024;
+const WRITE_BYTES: usize = 1024;
 /// What an upgraded connection begins with.
-const UPGRADED: &[u8] = b"HTTP/1.1 101";
+const UPGRADED_HEAD: &[u8] = b"HTTP/1.1 101";
 
 /// What both directions of a connection know.
 struct Both {
@@ -111,17 +111,17 @@ struct Unit {
 }
 
 impl<'a> Way<'a> {
-    fn faults(&self) -> watch::Receiver<Faults> {
+    fn faults(&self) -> watch::Receiver<LineFaults> {
         if self.up { self.shared.up.subscribe() } else { self.shared.down.subscribe() }
     }
 
     async fn pass(&self, from: ReadHalf<'_>, to: WriteHalf<'_>) {
-        let (units, coming) = mpsc::channel(UNDER_WAY);
-        let dice = Dice::of(self.shared.seed ^ (self.number << 1) ^ u64::from(self.up));
+        let (units, coming) = mpsc::channel(QUEUED_UNITS);
+        let seeded = SeededRandom::of(self.shared.seed ^ (self.number << 1) ^ u64::from(self.up));
         let reader = Reader {
             way: self,
             faults: self.faults(),
-            dice,
+            seeded,
             units,
             bytes: Vec::new(),
             begun: false,
@@ -140,7 +140,7 @@ impl<'a> Way<'a> {
         while let Some(unit) = coming.recv().await {
             sleep_until(unit.due).await;
             let rate = faults.borrow().rate;
-            for piece in unit.bytes.chunks(if rate.is_some() { PIECE } else { usize::MAX }) {
+            for piece in unit.bytes.chunks(if rate.is_some() { WRITE_BYTES } else { usize::MAX }) {
                 let (cut, lost) = (faults.borrow().cut_at, faults.borrow().hole.takes(self.number));
                 if lost {
                     continue;
@@ -169,8 +169,8 @@ impl<'a> Way<'a> {
 /// The reading half of a direction, and what it has gathered.
 struct Reader<'a> {
     way: &'a Way<'a>,
-    faults: watch::Receiver<Faults>,
-    dice: Dice,
+    faults: watch::Receiver<LineFaults>,
+    seeded: SeededRandom,
     units: mpsc::Sender<Unit>,
     /// Read, and not a whole unit yet.
     bytes: Vec<u8>,
@@ -186,7 +186,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     async fn run(mut self, mut from: ReadHalf<'_>) {
-        let mut chunk = vec![0; READ];
+        let mut chunk = vec![0; READ_BYTES];
         loop {
             while self.faults.borrow_and_update().stall {
                 let _ = self.faults.changed().await;
@@ -205,7 +205,7 @@ impl Reader<'_> {
                 Ok(0) => break,
                 Ok(read) => {
                     let up = self.way.up;
-                    let count = |counts: &mut super::Counts| {
+                    let count = |counts: &mut super::ProxyCounts| {
                         *(if up { &mut counts.bytes.0 } else { &mut counts.bytes.1 }) += read as u64;
                     };
                     self.way.shared.count(count);
@@ -237,7 +237,7 @@ impl Reader<'_> {
     /// HTTP: goes on as it is, under the other's name. `false` when the answer of an upgrade ends here.
     async fn plain(&mut self) -> bool {
         let end = self.bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
-        let upgrades = !self.begun && !self.way.up && self.bytes.starts_with(UPGRADED);
+        let upgrades = !self.begun && !self.way.up && self.bytes.starts_with(UPGRADED_HEAD);
         let rest = match end {
             // As a whole, so that no name in it is torn.
             None if !self.begun => return true,
@@ -260,11 +260,11 @@ impl Reader<'_> {
     }
 
     /// A whole frame: its fate.
-    async fn frame(&mut self, frame: &Frame, bytes: Vec<u8>) {
+    async fn frame(&mut self, frame: &WebSocketFrame, bytes: Vec<u8>) {
         let faults = self.faults.borrow().clone();
         let up = self.way.up;
-        let drops = faults.drop.as_ref().is_some_and(|pick| pick(frame)) || self.dice.chance() < faults.drop_chance;
-        let copies = if drops || frame.kind == Kind::Close { 0 } else { faults.copies };
+        let drops = faults.drop.as_ref().is_some_and(|pick| pick(frame)) || self.seeded.chance() < faults.drop_chance;
+        let copies = if drops || frame.kind == FrameKind::Close { 0 } else { faults.copies };
         self.way.shared.count(|counts| {
             *(if up { &mut counts.up } else { &mut counts.down }) += 1;
             counts.dropped += u64::from(drops);
@@ -280,10 +280,10 @@ impl Reader<'_> {
                 continue;
             }
             if self.window.is_empty() {
-                self.filled = Instant::now() + WINDOW_WAIT;
+                self.filled = Instant::now() + WINDOW_TIMEOUT;
             }
             self.window.push(bytes);
-            if self.window.len() >= faults.reversed || frame.kind == Kind::Close {
+            if self.window.len() >= faults.reversed || frame.kind == FrameKind::Close {
                 self.turn().await;
             }
         }
@@ -302,9 +302,9 @@ impl Reader<'_> {
             return;
         }
         let faults = self.faults.borrow().clone();
-        let mut due = Instant::now() + faults.delay + faults.jitter.mul_f64(self.dice.chance());
-        let mut resend = RESEND;
-        while self.dice.chance() < faults.loss {
+        let mut due = Instant::now() + faults.delay + faults.jitter.mul_f64(self.seeded.chance());
+        let mut resend = RESEND_DELAY;
+        while self.seeded.chance() < faults.loss {
             due += resend;
             resend *= 2;
             self.way.shared.count(|counts| counts.lost += 1);

@@ -2,7 +2,7 @@
 
 /// What a WebSocket frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// Text, binary, or a continuation of one.
     Data,
     Close,
@@ -12,15 +12,15 @@ pub enum Kind {
 
 /// One frame as a predicate sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    pub kind: Kind,
+pub struct WebSocketFrame {
+    pub kind: FrameKind,
     /// Its payload, unmasked.
     pub payload: Vec<u8>,
     /// Counted per connection and direction, from 1.
     pub number: u64,
 }
 
-impl Frame {
+impl WebSocketFrame {
     /// Whether its text contains `words`.
     pub fn says(&self, words: &str) -> bool {
         self.payload.windows(words.len()).any(|window| window == words.as_bytes())
@@ -28,7 +28,7 @@ impl Frame {
 }
 
 /// The frame at the start of `bytes` and its length on the wire, when it is there as a whole.
-pub(crate) fn frame(bytes: &[u8], number: u64) -> Option<(Frame, usize)> {
+pub(crate) fn frame(bytes: &[u8], number: u64) -> Option<(WebSocketFrame, usize)> {
     let (&first, &second) = (bytes.first()?, bytes.get(1)?);
     let (length, mut at) = match second & 0x7f {
         126 => (usize::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?)), 4),
@@ -45,12 +45,12 @@ pub(crate) fn frame(bytes: &[u8], number: u64) -> Option<(Frame, usize)> {
     let end = at.checked_add(length)?;
     let payload = bytes.get(at..end)?.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
     let kind = match first & 0x0f {
-        8 => Kind::Close,
-        9 => Kind::Ping,
-        10 => Kind::Pong,
-        _ => Kind::Data,
+        8 => FrameKind::Close,
+        9 => FrameKind::Ping,
+        10 => FrameKind::Pong,
+        _ => FrameKind::Data,
     };
-    Some((Frame { kind, payload, number }, end))
+    Some((WebSocketFrame { kind, payload, number }, end))
 }
 
 /// Puts `own` where `foreign` stands; both are of one length, so that no length around it changes.
@@ -73,8 +73,8 @@ mod tests {
     fn frames_are_found_whole_and_unmasked() {
         let masked = [0x81, 0x85, 1, 2, 3, 4, b'h' ^ 1, b'e' ^ 2, b'l' ^ 3, b'l' ^ 4, b'o' ^ 1, 0x8a, 0];
         let (first, end) = frame(&masked, 1).expect("a frame");
-        assert_eq!((first.kind, first.payload.as_slice(), end), (Kind::Data, &b"hello"[..], 11));
-        assert_eq!(frame(&masked[end..], 2).map(|(frame, end)| (frame.kind, end)), Some((Kind::Pong, 2)));
+        assert_eq!((first.kind, first.payload.as_slice(), end), (FrameKind::Data, &b"hello"[..], 11));
+        assert_eq!(frame(&masked[end..], 2).map(|(frame, end)| (frame.kind, end)), Some((FrameKind::Pong, 2)));
         assert!((0..11).all(|n| frame(&masked[..n], 1).is_none()));
         let mut long = vec![0x82, 126, 1, 0];
         long.extend([7; 256]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use protocol::limits::{MAX_FRAME, SUBPROTOCOL};
+use protocol::limits::{MAX_FRAME_BYTES, SUBPROTOCOL};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async_with_config,
@@ -41,8 +41,8 @@ pub async fn dial(credential: &Credential) -> Result<BoardSocket, ConnectionEnd>
         .read_buffer_size(8 * 1024)
         .write_buffer_size(16 * 1024)
         .max_write_buffer_size(1024 * 1024)
-        .max_message_size(Some(MAX_FRAME))
-        .max_frame_size(Some(MAX_FRAME));
+        .max_message_size(Some(MAX_FRAME_BYTES))
+        .max_frame_size(Some(MAX_FRAME_BYTES));
     match timeout(DIAL_TIMEOUT, connect_async_with_config(request, Some(config), true)).await {
         Ok(Ok((socket, _))) => Ok(socket),
         Ok(Err(Error::Http(answer))) => Err(ConnectionEnd::Refused { status: answer.status().as_u16() }),

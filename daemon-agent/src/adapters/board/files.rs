@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::limits::{MAX_ENTRIES, MAX_PIECE};
+use protocol::limits::{MAX_ENTRIES, MAX_PIECE_BYTES};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn look(workspace: &Workspace, method: &str, params: &Value) -> Result<Value, St
     match method {
         "workspace.list" => shape(workspace.list(path, number("from").unwrap_or(0))),
         "workspace.read" => {
-            shape(workspace.read(path, number("offset").unwrap_or(0), number("limit").unwrap_or(MAX_PIECE)))
+            shape(workspace.read(path, number("offset").unwrap_or(0), number("limit").unwrap_or(MAX_PIECE_BYTES)))
         }
         "workspace.search" => shape(workspace.search(params["query"].as_str().unwrap_or_default())),
         _ => {

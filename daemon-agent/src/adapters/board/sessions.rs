@@ -13,7 +13,7 @@ use std::{
 
 use protocol::{
     Instant, LogPlace, LoggedLine, LoggedSession, Running, SessionId, SessionList, SessionPiece, TaskId,
-    sessions::{MAX_LINE, MAX_LINES, MAX_LINES_BYTES, MAX_SESSIONS},
+    sessions::{MAX_LINE_BYTES, MAX_LINES, MAX_LINES_BYTES, MAX_SESSIONS},
     text::{head_and_tail, title},
 };
 use rustix::{
@@ -247,7 +247,7 @@ fn told(text: &[u8]) -> Option<Value> {
     if text.len() > MAX_TEXT_BYTES {
         shorten(&mut line);
     }
-    (line.to_string().len() <= MAX_LINE).then_some(line)
+    (line.to_string().len() <= MAX_LINE_BYTES).then_some(line)
 }
 
 fn shorten(value: &mut Value) {
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(piece.lines[4].bytes, 3 * MAX_READ_LINE_BYTES as u64 + 1);
         let long = piece.lines[6].line.as_ref().and_then(|line| line["text"].as_str()).expect("a text");
         assert!(long.len() <= MAX_TEXT_BYTES && long.contains("bytes omitted"));
-        assert!(serde_json::to_string(&piece).expect("JSON").len() < protocol::limits::MAX_FRAME);
+        assert!(serde_json::to_string(&piece).expect("JSON").len() < protocol::limits::MAX_FRAME_BYTES);
     }
 
     #[test]

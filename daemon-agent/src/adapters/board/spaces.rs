@@ -2,7 +2,7 @@
 //! `space.status {space, session?}`, `space.diff {space, path, from?, session?, offset}` and `space.log {space, from,
 //! limit, session?}`.
 
-use protocol::{SessionId, limits::MAX_PIECE, space::MAX_COMMITS};
+use protocol::{SessionId, limits::MAX_PIECE_BYTES, space::MAX_COMMITS};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
             listed.await.map_err(|error| error.to_string())?
         }
         "space.read" => {
-            let (offset, limit) = (number("offset").unwrap_or(0), number("limit").unwrap_or(MAX_PIECE));
+            let (offset, limit) = (number("offset").unwrap_or(0), number("limit").unwrap_or(MAX_PIECE_BYTES));
             let read = tokio::task::spawn_blocking(move || files::shape(space.read(&path, offset, limit)));
             read.await.map_err(|error| error.to_string())?
         }

@@ -136,7 +136,7 @@ impl AgentLoop {
             "(The agent answered with no plan.)".clone_into(&mut text);
         }
         text.push('\n');
-        let markdown = head(&text, plan::MAX_PLAN).to_owned();
+        let markdown = head(&text, plan::MAX_PLAN_BYTES).to_owned();
         let written = self.plan.write_beside(IMPLEMENTATION_PLAN_FILE, &markdown).await;
         let hash = written.map_err(|why| Halt::Failed(not_written(&why)))?;
         Ok(PlanText { markdown, hash: Some(hash) })

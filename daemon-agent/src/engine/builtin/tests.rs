@@ -276,7 +276,7 @@ async fn whatever_a_provider_makes_up_stays_within_bounds() {
     assert!(result.text == "é".repeat(200_000) && result.usage.cost_usd.is_none());
     // The reporter shortens the text and keeps the rest in a file.
     let told = EventFitter::new(fixture.home.clone(), TaskId::new(1)).result(result.clone(), protocol::Instant(1));
-    assert!(told.text.len() <= protocol::limits::MAX_RESULT_TEXT);
+    assert!(told.text.len() <= protocol::limits::MAX_RESULT_TEXT_BYTES);
     let whole = told.artifact_refs[0].reference.as_ref().expect("a file");
     assert_eq!(std::fs::read_to_string(fixture.home.root().join(whole)).expect("kept"), result.text);
     for event in fixture.events() {

@@ -1,7 +1,7 @@
 //! Performs the tool calls of an answer: read-only ones in parallel, everything else in order, each with its result.
 
 use futures_util::future::join_all;
-use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_TOOL_TEXT, text::head_and_tail};
+use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_TOOL_TEXT_BYTES, text::head_and_tail};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -86,7 +86,7 @@ impl AgentLoop {
         self.log.part("tool-result", line).await;
         let content = outcome.text();
         // One result takes at most a quarter of the window (a token is about four bytes).
-        let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT);
+        let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT_BYTES);
         let content = head_and_tail(&content, bound);
         self.request.messages.push(Message::Tool {
             call_id: call.id.clone(),

@@ -6,7 +6,7 @@ use protocol::text;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{super::retry_after, regex};
+use super::{regex, retry_after};
 
 /// Longest part of a provider's message that is passed on, bytes.
 const MAX_MESSAGE_BYTES: usize = 600;

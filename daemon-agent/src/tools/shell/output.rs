@@ -180,7 +180,7 @@ mod tests {
         let text = result["output"].as_str().expect("text");
         assert!(text.starts_with("line 000000\n") && text.ends_with("line 019999\n"));
         assert!(text.contains(&format!("[… {} bytes omitted …]", result["omitted"])));
-        assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT);
+        assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT_BYTES);
         let kept = std::fs::read(result["file"].as_str().expect("a path")).expect("the file");
         assert_eq!(kept, lines.concat());
     }
@@ -189,7 +189,7 @@ mod tests {
     async fn binary_output_fits_and_is_kept_byte_for_byte() {
         let bytes: Vec<u8> = (0..30_000u32).map(|n| (n % 256) as u8).collect();
         let (result, _folder) = printed(&[&bytes]).await;
-        assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT);
+        assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT_BYTES);
         let kept = std::fs::read(result["file"].as_str().expect("a path")).expect("the file");
         assert_eq!(kept, bytes);
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs::File, io::Read};
 
-use protocol::limits::MAX_TEXT_FILE;
+use protocol::limits::MAX_TEXT_FILE_BYTES;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::{
@@ -115,12 +115,12 @@ impl Workspace {
 
 /// The content of a file, unless it is larger than a text or than `room`.
 pub fn bytes(file: &mut File, stamp: &FileStamp, room: usize) -> Result<Option<Vec<u8>>, WorkspaceError> {
-    if stamp.size > MAX_TEXT_FILE.min(room as u64) {
+    if stamp.size > MAX_TEXT_FILE_BYTES.min(room as u64) {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT_FILE + 1).read_to_end(&mut bytes).map_err(told_io)?;
-    Ok((bytes.len() as u64 <= MAX_TEXT_FILE).then_some(bytes))
+    file.take(MAX_TEXT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(told_io)?;
+    Ok((bytes.len() as u64 <= MAX_TEXT_FILE_BYTES).then_some(bytes))
 }
 
 /// The mode of a file that was examined.

@@ -1,4 +1,4 @@
-//! Artifacts: opening one (the viber puts it, the reader has it meanwhile), taking what a viber puts, and attaching files.
+//! Artifacts: opening one (its viber uploads it while the reader already receives it), receiving uploads, attaching files.
 
 mod attach;
 mod fetch;
@@ -10,37 +10,37 @@ use std::ops::Range;
 use protocol::{ArtifactId, Instant, TeamId};
 
 pub(in crate::actions) use attach::with_task;
-pub use attach::{Upload, address, attach, attach_uploaded, withdraw};
+pub use attach::{NewAttachment, address, attach, attach_uploaded, withdraw};
 pub(in crate::actions) use fetch::is_sha256;
-pub use receive::{Incoming, Received, receive};
+pub use receive::{BlobReceipt, IncomingBlob, receive};
 pub use sweep::sweep;
 
 use crate::{
     artifacts::Bytestream,
     db,
-    domain::{Artifact, By, Origin},
+    domain::{Artifact, ArtifactOrigin, By},
     error::{Error, Result},
     state::Board,
 };
 
-/// That a blob was used is written down at most once in so long, milliseconds.
-const USED_MS: i64 = 60 * 60 * 1000;
+/// The use of a blob is recorded at most this often, milliseconds.
+const USE_NOTE_INTERVAL_MS: i64 = 60 * 60 * 1000;
 
-/// Which bytes of something a reader wants.
+/// Which bytes of an artifact a reader asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequestedRange {
     #[default]
     All,
     /// From here on.
     From(u64),
-    /// From here up to and with there.
+    /// From the first to the second, both included.
     Span(u64, u64),
-    /// So many at the end.
+    /// This many at the end.
     Last(u64),
 }
 
-impl Wanted {
-    /// The bytes of something of `size`; `None` when it has none of them.
+impl RequestedRange {
+    /// The range within `size` bytes; `None` when it is empty.
     pub fn of(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::All => return Some(0..size),
@@ -52,23 +52,23 @@ impl Wanted {
     }
 }
 
-/// What a reader gets.
-pub struct Opened {
+/// An artifact that is being read.
+pub struct OpenedArtifact {
     pub artifact: Artifact,
     pub size: u64,
     pub range: Range<u64>,
-    /// Of the range. It ends with an error when the rest cannot be had, or turns out to be something else.
+    /// The bytes of `range`. The stream fails when the rest cannot be fetched, or does not match its hash.
     pub bytes: Bytestream,
 }
 
-/// One artifact's facts.
+/// The metadata of one artifact.
 pub async fn load(board: &Board, team: &TeamId, id: &ArtifactId) -> Result<Artifact> {
     let found = db::artifacts::load(&mut board.db.reader_of(team).await?, id).await?;
     found.ok_or(Error::NotFound)
 }
 
-/// Opens an artifact: from the store, or from its viber, through the store.
-pub async fn open(board: &Board, team: &TeamId, id: &ArtifactId, wanted: Wanted) -> Result<Opened> {
+/// Opens an artifact: from the store, else from its viber by way of the store.
+pub async fn open(board: &Board, team: &TeamId, id: &ArtifactId, wanted: RequestedRange) -> Result<OpenedArtifact> {
     let artifact = load(board, team, id).await?;
     if artifact.is_link() {
         return Err(Error::unacceptable("link", "this artifact is an address; nothing of it is kept here"));
@@ -78,7 +78,7 @@ pub async fn open(board: &Board, team: &TeamId, id: &ArtifactId, wanted: Wanted)
         match board.store.read(team, sha256, range.clone()).await {
             Ok(Some(bytes)) => {
                 used(board, team, sha256);
-                return Ok(Opened { artifact, size, range, bytes });
+                return Ok(OpenedArtifact { artifact, size, range, bytes });
             }
             Ok(None) => vanished(board, team, sha256).await?,
             Err(error) => {
@@ -87,14 +87,14 @@ pub async fn open(board: &Board, team: &TeamId, id: &ArtifactId, wanted: Wanted)
             }
         }
     }
-    if artifact.gone_at.is_some() || artifact.origin == Origin::Operator {
+    if artifact.gone_at.is_some() || artifact.origin == ArtifactOrigin::Operator {
         return Err(Error::Gone("neither the viber nor the Board has it any more"));
     }
     fetch::open(board, team, artifact, wanted).await
 }
 
-/// The store's own address of an artifact that it has, for some minutes; `None` when it has no such addresses, or the
-/// bytes come through the Board first.
+/// A signed address of an artifact in the store, valid for some minutes; `None` when the store signs none, or does not
+/// have the bytes yet.
 pub async fn direct(
     board: &Board,
     team: &TeamId,
@@ -106,14 +106,16 @@ pub async fn direct(
     board.store.signed(team, sha256, answers).await.map_err(|error| Error::Internal(error.to_string()))
 }
 
-/// Notes that a blob is of use, without making its reader wait.
+/// Records that a blob was used, without making its reader wait.
 fn used(board: &Board, team: &TeamId, sha256: &str) {
     let (team, sha256, now) = (team.clone(), sha256.to_owned(), board.clock.now());
     let db = board.db.clone();
     board.shutdown.spawn(async move {
         let noting = db.change(&team, &By::board(), now, move |tx| {
             let sha256 = sha256.clone();
-            Box::pin(async move { Ok::<_, Error>(db::blobs::used(tx, &sha256, Instant(now.0 - USED_MS)).await?) })
+            Box::pin(async move {
+                Ok::<_, Error>(db::blobs::used(tx, &sha256, Instant(now.0 - USE_NOTE_INTERVAL_MS)).await?)
+            })
         });
         if let Err(error) = noting.await {
             tracing::debug!(%error, "the use of a blob was not noted");
@@ -121,7 +123,7 @@ fn used(board: &Board, team: &TeamId, sha256: &str) {
     });
 }
 
-/// The store has lost it.
+/// Forgets a blob that the store no longer has.
 async fn vanished(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     tracing::warn!("a blob is not in the object store any more");
     let sha256 = sha256.to_owned();
@@ -132,7 +134,7 @@ async fn vanished(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     Ok(deleting.await.map(drop)?)
 }
 
-/// The blob is in the store: from now on everybody who may see the artifact is served from there.
+/// Records that the store has the blob: from now on everybody who may see the artifact is served from there.
 async fn stored(board: &Board, team: &TeamId, sha256: &str, size: u64) -> Result<()> {
     let sha256 = sha256.to_owned();
     let inserting = board.change(team, &By::board(), move |tx| {
@@ -148,14 +150,17 @@ mod tests {
 
     #[test]
     fn a_range_lies_in_what_is_there() {
-        assert_eq!(Wanted::All.of(0), Some(0..0));
-        assert_eq!(Wanted::From(3).of(10), Some(3..10));
-        assert_eq!(Wanted::Span(3, 3).of(10), Some(3..4));
-        assert_eq!(Wanted::Span(3, u64::MAX).of(10), Some(3..10));
-        assert_eq!(Wanted::Last(20).of(10), Some(0..10));
-        for (wanted, size) in
-            [(Wanted::From(10), 10), (Wanted::Span(5, 4), 10), (Wanted::Last(0), 10), (Wanted::Last(5), 0)]
-        {
+        assert_eq!(RequestedRange::All.of(0), Some(0..0));
+        assert_eq!(RequestedRange::From(3).of(10), Some(3..10));
+        assert_eq!(RequestedRange::Span(3, 3).of(10), Some(3..4));
+        assert_eq!(RequestedRange::Span(3, u64::MAX).of(10), Some(3..10));
+        assert_eq!(RequestedRange::Last(20).of(10), Some(0..10));
+        for (wanted, size) in [
+            (RequestedRange::From(10), 10),
+            (RequestedRange::Span(5, 4), 10),
+            (RequestedRange::Last(0), 10),
+            (RequestedRange::Last(5), 0),
+        ] {
             assert_eq!(wanted.of(size), None, "{wanted:?}");
         }
     }

@@ -1,22 +1,20 @@
-//! Files of a viber's workspace: changes that people make here, what became of them, and what is heard from the machine.
+//! Files of a viber's workspace: reading them, and the changes that people make to them here.
 //!
-//! The machine's files are the truth. A change is a durable command to the version that its author saw; whether it was
-//! made the viber says.
+//! The files on the machine are the truth. A change is a durable command against the version that its author saw; the
+//! viber reports whether it was applied.
 
 mod edit;
-mod look;
-mod reported;
+mod read;
 
 use sha2::{Digest, Sha256};
 
 use crate::secret;
 
 pub use edit::{FileChange, FileOp, edit, settle};
-pub use look::{AWAY, Folder, Shown, catch_up, list, read, search};
-pub(in crate::actions) use look::{fetch, refusal};
-pub use reported::{heard, written};
+pub use read::{FileContents, VIBER_AWAY, list, read, search};
+pub(in crate::actions) use read::{ViberAnswer, ask, fetch, refusal};
 
-/// The name of a version.
+/// The hash that names a version of a file.
 fn hash(content: &[u8]) -> String {
     secret::hex(&Sha256::digest(content))
 }

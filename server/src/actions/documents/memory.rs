@@ -1,6 +1,6 @@
-//! What a viber remembers: `MEMORY.md`, which agents propose changes of, and what is found in all of its memory.
+//! The memory of a viber: `MEMORY.md`, which agents propose changes to, and search in everything it remembers.
 //!
-//! The file is the machine's. A change of it is an edit to the version that its author saw.
+//! The file on the machine is the truth. A change to it is an edit of the version that its author saw.
 
 use std::time::Duration;
 
@@ -9,55 +9,55 @@ use serde_json::json;
 
 use crate::{
     actions::{
-        After,
+        AfterCommit,
         files::{self, FileChange, FileOp},
     },
     db,
-    domain::{By, Connection, Edit, EditState, memory::MEMORY},
+    domain::{By, Connection, Edit, EditState, memory::MEMORY_FILE},
     error::{Error, Result},
     hub::RequestError,
     state::Board,
 };
 
 /// How long a viber may take to search.
-const ANSWER: Duration = Duration::from_secs(8);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest query, bytes.
-pub const MAX_QUERY: usize = 1000;
-/// What is found at once unless more is asked for, and at most.
-pub const USUAL: u32 = 20;
-pub const MOST: u32 = 100;
-/// Longest excerpt and longest title that is shown, bytes.
-const MAX_EXCERPT: usize = 4 * 1024;
-const MAX_TITLE: usize = 500;
+pub const MAX_QUERY_BYTES: usize = 1000;
+/// Search results when no limit is given, and the highest limit.
+pub const DEFAULT_RESULTS: u32 = 20;
+pub const MAX_RESULTS: u32 = 100;
+/// Longest excerpt and longest title shown, bytes.
+const MAX_EXCERPT_BYTES: usize = 4 * 1024;
+const MAX_TITLE_BYTES: usize = 500;
 
-/// Proposals that get the text they were made for in one change: each holds all of it.
-const BASES: u64 = 4;
+/// Proposals that get their base text in one change: each holds all of it.
+const PROPOSALS_PER_CHANGE: u64 = 4;
 
-/// A file as it stands.
+/// The current state of `MEMORY.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Its version and its text; `None`: there is no file.
+pub enum MemoryState {
+    /// Its hash and its text; `None`: there is no file.
     Known(Option<(String, String)>),
-    /// Its viber is away, and nobody has looked at it before.
+    /// The viber is away, and the Board has never read the file.
     Unknown,
 }
 
-/// `MEMORY.md` as it is on the machine, else as it was seen last.
-pub async fn now(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Standing> {
-    match files::read(board, team, viber, MEMORY, None).await {
+/// `MEMORY.md` as it is on the machine, else as it was read last.
+pub async fn current(board: &Board, team: &TeamId, viber: &ViberId) -> Result<MemoryState> {
+    match files::read(board, team, viber, MEMORY_FILE, None).await {
         Ok(shown) => match shown.text() {
-            Some(text) => Ok(Standing::Known(Some((shown.hash.clone(), text.to_owned())))),
+            Some(text) => Ok(MemoryState::Known(Some((shown.hash.clone(), text.to_owned())))),
             None => Err(Error::unacceptable("not_text", "MEMORY.md is no text, or larger than 1 MiB")),
         },
-        Err(Error::NotFound) => Ok(Standing::Known(None)),
-        Err(Error::Conflict { code: files::AWAY, .. }) => Ok(Standing::Unknown),
+        Err(Error::NotFound) => Ok(MemoryState::Known(None)),
+        Err(Error::Conflict { code: files::VIBER_AWAY, .. }) => Ok(MemoryState::Unknown),
         Err(error) => Err(error),
     }
 }
 
-/// What somebody wants it to say.
+/// A new text for `MEMORY.md`.
 #[derive(Clone, Debug)]
-pub struct Rewrite {
+pub struct MemoryDraft {
     /// The version that they saw; `None`: there was none.
     pub base: Option<String>,
     /// What it said, when that is known.
@@ -65,10 +65,10 @@ pub struct Rewrite {
     pub text: String,
 }
 
-/// Writes it.
-pub async fn put(board: &Board, team: &TeamId, by: &By, viber: &ViberId, rewrite: Rewrite) -> Result<Edit> {
-    let Rewrite { base: base_hash, seen, text: content } = rewrite;
-    let change = FileChange { path: MEMORY.to_owned(), base_hash, op: FileOp::Put { content, seen } };
+/// Writes `MEMORY.md`.
+pub async fn put(board: &Board, team: &TeamId, by: &By, viber: &ViberId, rewrite: MemoryDraft) -> Result<Edit> {
+    let MemoryDraft { base: base_hash, seen, text: content } = rewrite;
+    let change = FileChange { path: MEMORY_FILE.to_owned(), base_hash, op: FileOp::Put { content, seen } };
     let edit = files::edit(board, team, by, viber, change).await?;
     if edit.state == EditState::Refused {
         return Err(Error::unacceptable("viber_refused", edit.reason.clone().unwrap_or_default()));
@@ -76,7 +76,7 @@ pub async fn put(board: &Board, team: &TeamId, by: &By, viber: &ViberId, rewrite
     Ok(edit)
 }
 
-/// `MEMORY.md` is another one, or a change of it was proposed: what it says is fetched, as far as somebody has to decide.
+/// Reads `MEMORY.md` after it changed, or after a change was proposed, if somebody has to decide about a proposal.
 pub async fn follow(board: Board, connection: Connection) {
     if let Err(error) = look(&board, &connection).await {
         tracing::warn!(viber.id = %connection.viber, %error, "a viber's memory was not read");
@@ -89,28 +89,28 @@ async fn look(board: &Board, connection: &Connection) -> Result<()> {
     if waiting.is_empty() {
         return Ok(());
     }
-    // What is remembered of it may be what an agent saw, and is gone when the new text has come.
+    // The remembered text may be the one an agent saw; reading the new text replaces it.
     keep_base(board, connection).await?;
-    now(board, &connection.team, &connection.viber).await?;
+    current(board, &connection.team, &connection.viber).await?;
     keep_base(board, connection).await?;
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     waiting.iter().for_each(|session| after.session(session));
-    after.tell(board, &connection.team);
+    after.publish(board, &connection.team);
     Ok(())
 }
 
-/// Keeps what is known of the text with the proposals that were made for it.
+/// Stores the remembered text with the proposals that were made for that version.
 async fn keep_base(board: &Board, connection: &Connection) -> Result<()> {
     loop {
         let viber = connection.viber.clone();
         let keeping = board.piece(&connection.team, &connection.by(), move |tx| {
             let viber = viber.clone();
             Box::pin(async move {
-                let text = db::files::load(tx, &viber, MEMORY).await?.and_then(|file| file.text);
+                let text = db::files::load(tx, &viber, MEMORY_FILE).await?.and_then(|file| file.text);
                 let Some(text) = text else { return Ok(true) };
                 let base = (text.hash.as_str(), text.content.as_str());
-                let kept = db::proposals::keep_base(tx, &viber, base, BASES).await?;
-                Ok::<_, Error>(kept < BASES)
+                let kept = db::proposals::keep_base(tx, &viber, base, PROPOSALS_PER_CHANGE).await?;
+                Ok::<_, Error>(kept < PROPOSALS_PER_CHANGE)
             })
         });
         if keeping.await? || board.shutdown.soft.is_cancelled() {
@@ -119,23 +119,23 @@ async fn keep_base(board: &Board, connection: &Connection) -> Result<()> {
     }
 }
 
-/// Looks through the memory of an agent on its viber.
+/// Searches the memory of an agent on its viber.
 pub async fn search(board: &Board, team: &TeamId, viber: &ViberId, asked: MemorySearch) -> Result<MemoryFound> {
     let found = db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?;
     found.ok_or(Error::NotFound)?;
-    if asked.query.len() > MAX_QUERY || asked.query.contains('\0') {
+    if asked.query.len() > MAX_QUERY_BYTES || asked.query.contains('\0') {
         return Err(Error::unacceptable("bad_query", "a query has at most 1,000 bytes, without U+0000"));
     }
-    let limit = asked.limit.unwrap_or(USUAL).clamp(1, MOST);
+    let limit = asked.limit.unwrap_or(DEFAULT_RESULTS).clamp(1, MAX_RESULTS);
     let asked = MemorySearch { limit: Some(limit), ..asked };
-    let answer = board.hub.request(viber, "memory.search", json!(asked), ANSWER).await.map_err(refused)?;
+    let answer = board.hub.request(viber, "memory.search", json!(asked), ANSWER_TIMEOUT).await.map_err(refused)?;
     let strange = |_| Error::unacceptable("viber_refused", "the viber's answer is not understood");
     let mut found: MemoryFound = serde_json::from_value(answer).map_err(strange)?;
     found.items.truncate(limit as usize);
     for item in &mut found.items {
-        item.excerpt = head(&item.excerpt, MAX_EXCERPT).to_owned();
-        item.title = head(&item.title, MAX_TITLE).to_owned();
-        item.path = head(&item.path, protocol::limits::MAX_PATH).to_owned();
+        item.excerpt = head(&item.excerpt, MAX_EXCERPT_BYTES).to_owned();
+        item.title = head(&item.title, MAX_TITLE_BYTES).to_owned();
+        item.path = head(&item.path, protocol::limits::MAX_PATH_BYTES).to_owned();
     }
     Ok(found)
 }
@@ -143,7 +143,7 @@ pub async fn search(board: &Board, team: &TeamId, viber: &ViberId, asked: Memory
 /// Why a viber did not answer.
 pub(in crate::actions) fn refused(error: RequestError) -> Error {
     match error {
-        RequestError::Disconnected => Error::conflict(files::AWAY, "the viber is away; only it can tell"),
+        RequestError::Disconnected => Error::conflict(files::VIBER_AWAY, "the viber is away; only it can tell"),
         RequestError::TimedOut => Error::conflict("viber_silent", "the viber did not answer in time"),
         RequestError::Busy => Error::conflict("viber_busy", "the viber has too much to answer right now"),
         RequestError::Refused(told) if told.starts_with("not_found") => Error::NotFound,

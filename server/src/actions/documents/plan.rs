@@ -1,6 +1,6 @@
-//! A session's plan: a file on its viber, and every version of it that was seen here.
+//! A session's plan: a file on its viber, and every revision of it that the Board saw.
 //!
-//! A change is an edit of the file, to the version that its author saw.
+//! A change is an edit of the file version that its author saw.
 
 use protocol::{
     Instant, SessionId, TeamId, ViberId,
@@ -9,57 +9,57 @@ use protocol::{
 
 use crate::{
     actions::{
-        After,
+        AfterCommit,
         files::{self, FileChange, FileOp},
     },
-    db::{self, Change},
-    domain::{By, Connection, Edit, EditState, Revision, Session, Source},
+    db::{self, Change, DbError},
+    domain::{By, Connection, Edit, EditState, PlanSource, Revision, Session},
     error::{Error, Result},
     state::Board,
 };
 
-/// A change of a step is made anew on what somebody else wrote meanwhile, so often.
-const TRIES: usize = 3;
-/// Changes of a plan made here that are looked through for whose version it is.
-const EDITS: u64 = 20;
-/// The plan of sessions that began on the machine, as long as they have none of their own.
-pub const OWN: &str = "task.md";
-/// Sessions that are told when that one changed.
-const TOLD: u64 = 50;
-/// Files of a session that stand beside its plan and are shown with it.
-pub const BESIDE: [&str; 2] = ["implementation_plan.md", "walkthrough.md"];
+/// How often a change of a step is repeated on what somebody else wrote meanwhile.
+const MAX_EDIT_ATTEMPTS: usize = 3;
+/// Recent edits searched for the author of a version.
+const MAX_EXAMINED_EDITS: u64 = 20;
+/// The plan of sessions that began on the machine, until they have one of their own.
+pub const MACHINE_PLAN: &str = "task.md";
+/// Sessions notified when the machine's plan changed.
+const MAX_NOTIFIED_SESSIONS: u64 = 50;
+/// Files of a session that are shown with its plan.
+pub const COMPANION_FILES: [&str; 2] = ["implementation_plan.md", "walkthrough.md"];
 
-/// A plan as it stands.
+/// The current plan of a session.
 #[derive(Clone, Debug)]
-pub struct Now {
+pub struct CurrentPlan {
     pub markdown: String,
     pub hash: String,
-    pub source: Source,
+    pub source: PlanSource,
     pub at: Instant,
-    /// Since when this may be old; `None`: it is so on the machine now.
+    /// Since when this may be outdated; `None`: it is current.
     pub as_of: Option<Instant>,
-    /// It is not on the machine yet.
+    /// It waits for the viber and is not on the machine yet.
     pub queued: bool,
 }
 
-/// What somebody wants the plan to say.
+/// A new text for the plan.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct PlanDraft {
     /// The version that they saw; `None`: there was none.
     pub base: Option<String>,
     pub text: String,
 }
 
-/// A step, and what somebody does to it.
+/// A step and the change to it.
 #[derive(Clone, Debug)]
-pub struct StepDeed {
+pub struct StepEdit {
     pub step: String,
-    pub deed: Deed,
+    pub action: StepAction,
 }
 
-/// What somebody does to a step.
+/// A change to a step.
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum StepAction {
     Status(Status),
     Title(String),
     Up,
@@ -69,7 +69,7 @@ pub enum Deed {
     Add(String),
 }
 
-/// The session of which `path` is the plan.
+/// The session whose plan lies at `path`.
 pub fn session_of(path: &str) -> Option<SessionId> {
     path.strip_prefix("sessions/")?.strip_suffix("/task.md")?.parse().ok()
 }
@@ -84,46 +84,53 @@ async fn load(board: &Board, team: &TeamId, id: &SessionId) -> Result<Session> {
     found.ok_or(Error::NotFound)
 }
 
-/// Whether a session began on its machine: without a plan of its own it goes by the machine's.
+/// Whether a session began on its machine: without a plan of its own it uses the machine's.
 pub fn borrows(session: &Session) -> bool {
     session.created_by == session.viber_id.as_str()
 }
 
 /// The machine's own plan, for a session that began there.
-async fn borrowed(board: &Board, team: &TeamId, session: &Session) -> Result<Option<Now>> {
+async fn borrowed(board: &Board, team: &TeamId, session: &Session) -> Result<Option<CurrentPlan>> {
     if !borrows(session) {
         return Ok(None);
     }
-    let shown = match files::read(board, team, &session.viber_id, OWN, None).await {
+    let shown = match files::read(board, team, &session.viber_id, MACHINE_PLAN, None).await {
         Ok(shown) => shown,
-        Err(Error::NotFound | Error::Conflict { code: files::AWAY, .. }) => return Ok(None),
+        Err(Error::NotFound | Error::Conflict { code: files::VIBER_AWAY, .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let Some(markdown) = shown.text().map(str::to_owned) else { return Ok(None) };
     let at = shown.mtime.unwrap_or_else(|| board.clock.now());
-    let source = if shown.by.as_deref() == Some("agent") { Source::Agent } else { Source::File };
-    Ok(Some(Now { markdown, hash: shown.hash, source, at, as_of: shown.as_of, queued: shown.pending.is_some() }))
+    let source = if shown.by.as_deref() == Some("agent") { PlanSource::Agent } else { PlanSource::File };
+    Ok(Some(CurrentPlan {
+        markdown,
+        hash: shown.hash,
+        source,
+        at,
+        as_of: shown.as_of,
+        queued: shown.pending.is_some(),
+    }))
 }
 
-/// A session began on the machine: what its plan says is fetched, to be shown.
+/// Reads the plan of a session that began on the machine, so that it can be shown.
 pub async fn adopt(board: &Board, team: &TeamId, session: &Session) {
-    match now(board, team, &session.id).await {
+    match current(board, team, &session.id).await {
         Ok(_) => {
-            let mut after = After::default();
+            let mut after = AfterCommit::default();
             after.session(&session.id);
-            after.tell(board, team);
+            after.publish(board, team);
         }
         Err(error) => tracing::debug!(session.id = %session.id, %error, "the plan of a session is not known"),
     }
 }
 
-/// The plan as it is on the machine, else as it was heard of last. `None`: there is none.
-pub async fn now(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<Now>> {
+/// The plan as it is on the machine, else its last known revision. `None`: there is none.
+pub async fn current(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<CurrentPlan>> {
     let session = load(board, team, id).await?;
     let shown = match files::read(board, team, &session.viber_id, &path(id), None).await {
         Ok(shown) => shown,
         Err(Error::NotFound) => return borrowed(board, team, &session).await,
-        Err(Error::Conflict { code: files::AWAY, .. }) if borrows(&session) => {
+        Err(Error::Conflict { code: files::VIBER_AWAY, .. }) if borrows(&session) => {
             return borrowed(board, team, &session).await;
         }
         Err(Error::Unavailable { .. }) => return Ok(newest(board, team, id).await?.map(of_revision)),
@@ -135,24 +142,31 @@ pub async fn now(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<
     let text = text.to_owned();
     if let Some(edit) = &shown.pending {
         let (markdown, hash, at) = (text, shown.hash.clone(), edit.created_at);
-        return Ok(Some(Now { markdown, hash, source: Source::Operator, at, as_of: shown.as_of, queued: true }));
+        return Ok(Some(CurrentPlan {
+            markdown,
+            hash,
+            source: PlanSource::Operator,
+            at,
+            as_of: shown.as_of,
+            queued: true,
+        }));
     }
     let by = shown.by.as_deref().unwrap_or("file");
-    let revision = see(board, team, &session, (&text, &shown.hash), by).await?;
-    Ok(Some(Now { as_of: shown.as_of, ..of_revision(revision) }))
+    let revision = record_version(board, team, &session, (&text, &shown.hash), by).await?;
+    Ok(Some(CurrentPlan { as_of: shown.as_of, ..of_revision(revision) }))
 }
 
-fn of_revision(revision: Revision) -> Now {
+fn of_revision(revision: Revision) -> CurrentPlan {
     let Revision { markdown, hash, source, created_at: at, .. } = revision;
-    Now { markdown, hash, source, at, as_of: Some(at), queued: false }
+    CurrentPlan { markdown, hash, source, at, as_of: Some(at), queued: false }
 }
 
 async fn newest(board: &Board, team: &TeamId, id: &SessionId) -> Result<Option<Revision>> {
     Ok(db::plans::newest(&mut board.db.reader_of(team).await?, id).await?)
 }
 
-/// Notes a version that was read from the machine, and answers its revision.
-async fn see(
+/// Records a version that was read from the machine; returns its revision.
+async fn record_version(
     board: &Board,
     team: &TeamId,
     session: &Session,
@@ -164,8 +178,8 @@ async fn see(
         return Ok(known);
     }
     let (source, author) = match by {
-        "agent" => (Source::Agent, session.agent_id.clone()),
-        _ => (Source::File, "the machine".to_owned()),
+        "agent" => (PlanSource::Agent, session.agent_id.clone()),
+        _ => (PlanSource::File, "the machine".to_owned()),
     };
     let (id, viber) = (session.id.clone(), session.viber_id.clone());
     let (text, hash) = (text.to_owned(), hash.to_owned());
@@ -174,14 +188,14 @@ async fn see(
         let (text, hash, author) = (text.clone(), hash.clone(), author.clone());
         Box::pin(async move {
             db::sessions::lock(tx, &id).await?;
-            // A change from here may be heard of before its viber says that it made it.
-            let edits = db::edits::of_file(tx, &viber, &path(&id), None, EDITS).await?;
+            // A change made here may be read before its viber reports that it was applied.
+            let edits = db::edits::of_file(tx, &viber, &path(&id), None, MAX_EXAMINED_EDITS).await?;
             let ours = edits.into_iter().find(|edit| edit.hash.as_ref() == Some(&hash));
             let (source, author) = match ours {
-                Some(edit) if source != Source::Agent => (Source::Operator, edit.author),
+                Some(edit) if source != PlanSource::Agent => (PlanSource::Operator, edit.author),
                 _ => (source, author),
             };
-            let fresh = db::plans::Fresh { hash: &hash, markdown: &text, source, author: &author, task: None };
+            let fresh = db::plans::NewRevision { hash: &hash, markdown: &text, source, author: &author, task: None };
             let added = db::plans::add(tx, &id, &fresh).await?;
             let newest = db::plans::newest(tx, &id).await?.ok_or(Error::NotFound)?;
             Ok::<_, Error>((newest, added.is_some()))
@@ -189,15 +203,19 @@ async fn see(
     });
     let (revision, fresh) = noting.await?;
     if fresh {
-        let mut after = After::default();
+        let mut after = AfterCommit::default();
         after.session(&session.id);
-        after.tell(board, team);
+        after.publish(board, team);
     }
     Ok(revision)
 }
 
-/// An edit of a file was made: when it is a session's plan, that is a revision.
-pub async fn made(tx: &mut Change<'_>, viber: &ViberId, edit: &Edit) -> Result<Option<SessionId>, db::Error> {
+/// Records an applied edit as a revision when the file is a session's plan.
+pub async fn record_applied_edit(
+    tx: &mut Change<'_>,
+    viber: &ViberId,
+    edit: &Edit,
+) -> Result<Option<SessionId>, DbError> {
     let Some(id) = session_of(&edit.path) else { return Ok(None) };
     let (Some(markdown), Some(hash)) = (&edit.content, &edit.hash) else { return Ok(None) };
     let session = db::sessions::load(tx, &id).await?;
@@ -205,26 +223,27 @@ pub async fn made(tx: &mut Change<'_>, viber: &ViberId, edit: &Edit) -> Result<O
         return Ok(None);
     }
     db::sessions::lock(tx, &id).await?;
-    let fresh = db::plans::Fresh { hash, markdown, source: Source::Operator, author: &edit.author, task: None };
+    let fresh =
+        db::plans::NewRevision { hash, markdown, source: PlanSource::Operator, author: &edit.author, task: None };
     db::plans::add(tx, &id, &fresh).await?;
     Ok(Some(id))
 }
 
-/// Whether a file is a session's plan, stands beside one, or is the machine's own.
+/// Whether a file is a session's plan, one of its companions, or the machine's own plan.
 pub fn belongs(path: &str) -> bool {
-    session_of(path).is_some() || beside(path).is_some() || path == OWN
+    session_of(path).is_some() || beside(path).is_some() || path == MACHINE_PLAN
 }
 
-/// The session of a file that stands beside a plan.
+/// The session whose plan has the file as a companion.
 fn beside(path: &str) -> Option<SessionId> {
     let (id, name) = path.strip_prefix("sessions/")?.split_once('/')?;
-    BESIDE.contains(&name).then(|| id.parse().ok()).flatten()
+    COMPANION_FILES.contains(&name).then(|| id.parse().ok()).flatten()
 }
 
-/// A file of a workspace is another one now: when it belongs to a session, what it says is fetched.
+/// Reads a file of a workspace again after it changed, if it belongs to a session's plan.
 pub async fn follow(board: Board, connection: Connection, path: String) {
     let team = &connection.team;
-    if path == OWN {
+    if path == MACHINE_PLAN {
         return follow_own(&board, &connection).await;
     }
     let beside = beside(&path);
@@ -238,7 +257,7 @@ pub async fn follow(board: Board, connection: Connection, path: String) {
         let by = shown.by.as_deref().unwrap_or("file");
         match shown.text() {
             Some(text) if beside.is_none() && shown.pending.is_none() => {
-                see(&board, team, &session, (text, &shown.hash), by).await.map(drop)
+                record_version(&board, team, &session, (text, &shown.hash), by).await.map(drop)
             }
             _ => Ok(()),
         }
@@ -247,34 +266,39 @@ pub async fn follow(board: Board, connection: Connection, path: String) {
         Ok(()) | Err(Error::NotFound) => {}
         Err(error) => tracing::warn!(session.id = %id, %error, "a plan was not read"),
     }
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.session(&id);
-    after.tell(&board, team);
+    after.publish(&board, team);
 }
 
-/// The same for the machine's own plan.
+/// Reads the machine's own plan again, and notifies the sessions that use it.
 async fn follow_own(board: &Board, connection: &Connection) {
     let sessions = async {
-        db::sessions::begun_on(&mut board.db.reader_of(&connection.team).await?, &connection.viber, TOLD).await
+        db::sessions::begun_on(
+            &mut board.db.reader_of(&connection.team).await?,
+            &connection.viber,
+            MAX_NOTIFIED_SESSIONS,
+        )
+        .await
     };
     let sessions = sessions.await.unwrap_or_default();
     if sessions.is_empty() {
         return;
     }
-    match files::read(board, &connection.team, &connection.viber, OWN, None).await {
+    match files::read(board, &connection.team, &connection.viber, MACHINE_PLAN, None).await {
         Ok(_) | Err(Error::NotFound) => {}
         Err(error) => tracing::warn!(viber.id = %connection.viber, %error, "a machine's plan was not read"),
     }
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     sessions.iter().for_each(|session| after.session(session));
-    after.tell(board, &connection.team);
+    after.publish(board, &connection.team);
 }
 
 /// Writes the plan.
-pub async fn put(board: &Board, team: &TeamId, by: &By, id: &SessionId, draft: Draft) -> Result<Edit> {
+pub async fn put(board: &Board, team: &TeamId, by: &By, id: &SessionId, draft: PlanDraft) -> Result<Edit> {
     let session = load(board, team, id).await?;
     let content = plan::fits(draft.text).map_err(|why| Error::unacceptable("plan_too_large", why.to_string()))?;
-    // What was shown is the machine's: the session begins a plan of its own.
+    // What was shown is the machine's plan: the session starts one of its own.
     let base = if borrows(&session) && !has_own(board, team, &session).await? { None } else { draft.base };
     let seen = match &base {
         Some(hash) => db::plans::of_hash(&mut board.db.reader_of(team).await?, id, hash).await?,
@@ -289,7 +313,7 @@ pub async fn put(board: &Board, team: &TeamId, by: &By, id: &SessionId, draft: D
     Ok(edit)
 }
 
-/// Whether a file of its own is known.
+/// Whether the session has a plan file of its own, or one is queued.
 async fn has_own(board: &Board, team: &TeamId, session: &Session) -> Result<bool> {
     let (viber, path) = (&session.viber_id, path(&session.id));
     let mut tx = board.db.reader_of(team).await?;
@@ -298,55 +322,55 @@ async fn has_own(board: &Board, team: &TeamId, session: &Session) -> Result<bool
     Ok(waits || file.is_some_and(|file| file.hash.is_some()))
 }
 
-/// Does something to a step of the plan as it stands; when it was changed meanwhile, to what it is then.
-pub async fn do_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, wanted: &StepDeed) -> Result<Edit> {
+/// Applies an action to a step of the current plan; repeats it when the plan changed meanwhile.
+pub async fn edit_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, wanted: &StepEdit) -> Result<Edit> {
     let mut last = None;
-    for _ in 0..TRIES {
-        let now = now(board, team, id).await?;
+    for _ in 0..MAX_EDIT_ATTEMPTS {
+        let now = current(board, team, id).await?;
         let text = now.as_ref().map_or("", |now| now.markdown.as_str());
-        let text = changed(text, &wanted.step, &wanted.deed)?;
-        let edit = put(board, team, by, id, Draft { base: now.map(|now| now.hash), text }).await?;
+        let text = changed(text, &wanted.step, &wanted.action)?;
+        let edit = put(board, team, by, id, PlanDraft { base: now.map(|now| now.hash), text }).await?;
         if edit.state != EditState::Conflict {
             return Ok(edit);
         }
-        // Nobody has to decide about this one: it is made anew.
+        // This conflict needs no decision: the change is repeated.
         files::settle(board, team, by, &edit, None).await?;
         last = Some(edit);
     }
     last.ok_or_else(|| Error::conflict("plan_changed", "the plan is being changed; try again"))
 }
 
-fn changed(text: &str, step: &str, deed: &Deed) -> Result<String> {
+fn changed(text: &str, step: &str, action: &StepAction) -> Result<String> {
     let mut steps = Steps::of(text);
     let unknown = || Error::conflict("no_such_step", "this step is not in the plan any more");
-    if let Deed::Add(title) = deed {
+    if let StepAction::Add(title) = action {
         if title.trim().is_empty() {
             return Err(Error::unacceptable("bad_step", "say what the step is"));
         }
         steps.steps.push(Step { title: title.clone(), ..Step::default() });
     } else {
         let at = steps.steps.iter().position(|known| known.id == step).ok_or_else(unknown)?;
-        match deed {
-            Deed::Status(status) => steps.steps[at].status = *status,
-            Deed::Title(title) if title.trim().is_empty() => {
+        match action {
+            StepAction::Status(status) => steps.steps[at].status = *status,
+            StepAction::Title(title) if title.trim().is_empty() => {
                 return Err(Error::unacceptable("bad_step", "say what the step is"));
             }
-            Deed::Title(title) => steps.steps[at].title.clone_from(title),
-            Deed::Up if at > 0 => steps.steps.swap(at, at - 1),
-            Deed::Down if at + 1 < steps.steps.len() => steps.steps.swap(at, at + 1),
-            Deed::Remove => drop(steps.steps.remove(at)),
-            Deed::Up | Deed::Down | Deed::Add(_) => {}
+            StepAction::Title(title) => steps.steps[at].title.clone_from(title),
+            StepAction::Up if at > 0 => steps.steps.swap(at, at - 1),
+            StepAction::Down if at + 1 < steps.steps.len() => steps.steps.swap(at, at + 1),
+            StepAction::Remove => drop(steps.steps.remove(at)),
+            StepAction::Up | StepAction::Down | StepAction::Add(_) => {}
         }
     }
     steps.onto(text).map_err(|why| Error::unacceptable("not_a_plan", why.to_string()))
 }
 
-/// Makes the plan what it was in the revision `n`.
+/// Makes the plan what it was in revision `n`.
 pub async fn restore(board: &Board, team: &TeamId, by: &By, id: &SessionId, n: u64) -> Result<Edit> {
     let wanted = db::plans::load(&mut board.db.reader_of(team).await?, id, n).await?;
     let text = wanted.ok_or(Error::NotFound)?.markdown;
-    let now = now(board, team, id).await?;
-    put(board, team, by, id, Draft { base: now.map(|now| now.hash), text }).await
+    let now = current(board, team, id).await?;
+    put(board, team, by, id, PlanDraft { base: now.map(|now| now.hash), text }).await
 }
 
 #[cfg(test)]
@@ -363,15 +387,15 @@ mod tests {
     }
 
     #[test]
-    fn a_deed_changes_one_step() {
+    fn an_action_changes_one_step() {
         let text = "# g\n- [ ] a\n- [ ] b\n";
-        let done = |step: &str, deed: Deed| changed(text, step, &deed).map_err(|error| error.to_string());
-        assert_eq!(done("s2", Deed::Status(Status::Done)).as_deref(), Ok("# g\n- [ ] a\n- [x] b\n"));
-        assert_eq!(done("s1", Deed::Up).as_deref(), Ok(text), "it is the first");
-        let up = done("s2", Deed::Up).expect("moved");
+        let done = |step: &str, action: StepAction| changed(text, step, &action).map_err(|error| error.to_string());
+        assert_eq!(done("s2", StepAction::Status(Status::Done)).as_deref(), Ok("# g\n- [ ] a\n- [x] b\n"));
+        assert_eq!(done("s1", StepAction::Up).as_deref(), Ok(text), "it is the first");
+        let up = done("s2", StepAction::Up).expect("moved");
         assert!(up.find("b <!--") < up.find("a <!--"), "{up}");
-        assert_eq!(done("s1", Deed::Title("c\nd".into())).as_deref(), Ok("# g\n- [ ] c d\n- [ ] b\n"));
-        assert_eq!(done("", Deed::Add("c".into())).as_deref(), Ok("# g\n- [ ] a\n- [ ] b\n- [ ] c\n"));
-        assert!(done("s9", Deed::Remove).is_err() && done("s1", Deed::Title(" ".into())).is_err());
+        assert_eq!(done("s1", StepAction::Title("c\nd".into())).as_deref(), Ok("# g\n- [ ] c d\n- [ ] b\n"));
+        assert_eq!(done("", StepAction::Add("c".into())).as_deref(), Ok("# g\n- [ ] a\n- [ ] b\n- [ ] c\n"));
+        assert!(done("s9", StepAction::Remove).is_err() && done("s1", StepAction::Title(" ".into())).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What agents would like to be changed, decided by a person: accepted, whole or in part or as they rewrote it, or rejected.
+//! Changes that agents propose: a person accepts them, whole, in part or rewritten, or rejects them.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use protocol::{ProposalId, SessionId, TeamId, ViberId};
 
 use crate::{
     actions::{
-        After, files,
-        memory::{self, Rewrite, Standing},
-        plan::{self, Draft},
+        AfterCommit, files,
+        memory::{self, MemoryDraft, MemoryState},
+        plan::{self, PlanDraft},
     },
     db::{self, audit::Entry},
     domain::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// Which proposal of a session is meant.
 #[derive(Clone, Copy, Debug)]
-pub struct Proposed<'a> {
+pub struct ProposalRef<'a> {
     pub kind: ProposalKind,
     pub session: &'a SessionId,
     pub id: &'a ProposalId,
@@ -29,15 +29,15 @@ pub struct Proposed<'a> {
 
 /// What a person decides.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum ProposalVerdict {
     /// All of it.
     Accept,
-    /// These pieces of the difference to the version `of`, by number.
+    /// These pieces, by number, of the difference from the version `of`.
     Take {
         pieces: BTreeSet<usize>,
         of: Option<String>,
     },
-    /// This text instead, written for the version `of`; `None`: for the one that is there.
+    /// This text instead, written against the version `of`; `None`: against the current one.
     Rewrite {
         text: String,
         of: Option<String>,
@@ -45,37 +45,37 @@ pub enum Verdict {
     Reject,
 }
 
-/// A proposal as it would be made now.
+/// What accepting a proposal would do now.
 #[derive(Clone, Debug)]
-pub struct Effect {
-    /// The whole text after it.
+pub struct ProposalEffect {
+    /// The whole text afterwards.
     pub text: String,
     /// The file was changed since the agent saw it.
     pub behind: bool,
-    /// Both changed the same lines, or what the agent saw is not known: it would undo what others wrote.
+    /// Both changed the same lines, or the agent's base is not known: accepting would undo what others wrote.
     pub clash: bool,
 }
 
-/// What a proposal means for the file as it is: what others changed since stays, as far as both can stand.
-pub fn effect(proposal: &Proposal, base: Option<&str>, now: Option<(&str, &str)>) -> Effect {
+/// Merges a proposal into the current file: what others changed since is kept where both changes fit.
+pub fn effect(proposal: &Proposal, base: Option<&str>, now: Option<(&str, &str)>) -> ProposalEffect {
     let (hash, text) = now.map_or((None, ""), |(hash, text)| (Some(hash), text));
     let behind = proposal.base_hash.as_deref() != hash;
     let merged = base.filter(|_| behind).map(|base| file::merge(base, text, &proposal.content));
     match merged {
-        Some((text, false)) => Effect { text, behind, clash: false },
-        _ => Effect { text: proposal.content.clone(), behind, clash: behind },
+        Some((text, false)) => ProposalEffect { text, behind, clash: false },
+        _ => ProposalEffect { text: proposal.content.clone(), behind, clash: behind },
     }
 }
 
-/// Decides a proposal that waits. With an acceptance comes the edit that it led to.
+/// Decides a pending proposal. An acceptance returns the edit that it led to.
 pub async fn decide(
     board: &Board,
     team: &TeamId,
     by: &By,
-    proposed: Proposed<'_>,
-    verdict: Verdict,
+    proposed: ProposalRef<'_>,
+    verdict: ProposalVerdict,
 ) -> Result<(Proposal, Option<Edit>)> {
-    let Proposed { kind, session, id } = proposed;
+    let ProposalRef { kind, session, id } = proposed;
     let (proposal, session, now, base) = {
         let mut tx = board.db.reader_of(team).await?;
         let whole = db::sessions::load(&mut tx, session).await?.ok_or(Error::NotFound)?;
@@ -93,13 +93,13 @@ pub async fn decide(
     }
     let deciding = Deciding { board, team, by };
     let edit = match (kind, verdict) {
-        (_, Verdict::Reject) => return Ok((deciding.close(&proposal, ProposalState::Rejected).await?, None)),
+        (_, ProposalVerdict::Reject) => return Ok((deciding.close(&proposal, ProposalState::Rejected).await?, None)),
         (ProposalKind::Plan, verdict) => {
             let now = now.map(|now| (now.hash, now.markdown));
             let text = wanted(&proposal, base.as_ref().map(|base| base.markdown.as_str()), now.as_ref(), verdict)?;
             if changes(&text, now.as_ref()) {
                 let base = now.map(|(hash, _)| hash);
-                Some(plan::put(board, team, by, &session.id, Draft { base, text }).await?)
+                Some(plan::put(board, team, by, &session.id, PlanDraft { base, text }).await?)
             } else {
                 None
             }
@@ -120,29 +120,31 @@ struct Deciding<'a> {
 }
 
 impl Deciding<'_> {
-    /// Makes a change of `MEMORY.md`. Nothing is written over what the person, or the agent, has not seen.
-    async fn remember(&self, viber: &ViberId, proposal: &Proposal, verdict: Verdict) -> Result<Option<Edit>> {
+    /// Changes `MEMORY.md`. Nothing is overwritten that the person, or the agent, has not seen.
+    async fn remember(&self, viber: &ViberId, proposal: &Proposal, verdict: ProposalVerdict) -> Result<Option<Edit>> {
         let Self { board, team, by } = *self;
-        let rewrite = match (verdict, memory::now(board, team, viber).await?) {
-            // What somebody wrote is kept in any case: a clash becomes a conflict that shows both.
-            (Verdict::Rewrite { text, of: Some(of) }, now) => {
+        let rewrite = match (verdict, memory::current(board, team, viber).await?) {
+            // What a person wrote is always kept: a clash becomes a conflict that shows both versions.
+            (ProposalVerdict::Rewrite { text, of: Some(of) }, now) => {
                 let seen = match now {
-                    Standing::Known(Some((hash, text))) if hash == of => Some(text),
+                    MemoryState::Known(Some((hash, text))) if hash == of => Some(text),
                     _ => None,
                 };
                 let base = Some(of).filter(|of| !of.is_empty());
-                return Ok(Some(memory::put(board, team, by, viber, Rewrite { base, seen, text }).await?));
+                return Ok(Some(memory::put(board, team, by, viber, MemoryDraft { base, seen, text }).await?));
             }
-            // The machine will say whether it is still what the agent saw.
-            (Verdict::Accept, Standing::Unknown) => Rewrite {
+            // The machine will report whether the file is still what the agent saw.
+            (ProposalVerdict::Accept, MemoryState::Unknown) => MemoryDraft {
                 base: proposal.base_hash.clone(),
                 seen: proposal.base.clone(),
                 text: proposal.content.clone(),
             },
-            (_, Standing::Unknown) => return Err(changed()),
-            (verdict, Standing::Known(now)) => {
+            (_, MemoryState::Unknown) => return Err(changed()),
+            (verdict, MemoryState::Known(now)) => {
                 let standing = now.as_ref().map(|(hash, text)| (hash.as_str(), text.as_str()));
-                if effect(proposal, proposal.base.as_deref(), standing).clash && matches!(verdict, Verdict::Accept) {
+                if effect(proposal, proposal.base.as_deref(), standing).clash
+                    && matches!(verdict, ProposalVerdict::Accept)
+                {
                     let message = "MEMORY.md was changed since the agent saw it, in the same lines: send the text \
                                    that should stand";
                     return Err(Error::conflict("memory_changed", message));
@@ -152,19 +154,19 @@ impl Deciding<'_> {
                     return Ok(None);
                 }
                 let (base, seen) = now.unzip();
-                Rewrite { base, seen, text }
+                MemoryDraft { base, seen, text }
             }
         };
         let edit = memory::put(board, team, by, viber, rewrite).await?;
         if edit.state == EditState::Conflict {
-            // Whoever decides is told, and sees the new difference: nobody else has to.
+            // The person who decides is told and sees the new difference; nobody else has to settle it.
             files::settle(board, team, by, &edit, None).await?;
             return Err(changed());
         }
         Ok(Some(edit))
     }
 
-    /// Notes what was decided.
+    /// Records the decision.
     async fn close(&self, proposal: &Proposal, state: ProposalState) -> Result<Proposal> {
         let (session, id) = (proposal.session_id.clone(), proposal.id.clone());
         let deciding = self.board.change(self.team, self.by, move |tx| {
@@ -179,9 +181,9 @@ impl Deciding<'_> {
             })
         });
         let decided = deciding.await?;
-        let mut after = After::default();
+        let mut after = AfterCommit::default();
         after.session(&decided.session_id);
-        after.tell(self.board, self.team);
+        after.publish(self.board, self.team);
         Ok(decided)
     }
 }
@@ -191,17 +193,22 @@ fn changed() -> Error {
 }
 
 /// The text that a verdict leads to.
-fn wanted(proposal: &Proposal, base: Option<&str>, now: Option<&(String, String)>, verdict: Verdict) -> Result<String> {
+fn wanted(
+    proposal: &Proposal,
+    base: Option<&str>,
+    now: Option<&(String, String)>,
+    verdict: ProposalVerdict,
+) -> Result<String> {
     let standing = now.map(|(hash, text)| (hash.as_str(), text.as_str()));
     let version = standing.map(|(hash, _)| hash);
     let effect = effect(proposal, base, standing);
     Ok(match verdict {
-        Verdict::Accept | Verdict::Reject => effect.text,
-        Verdict::Rewrite { of: Some(of), .. } if !of.is_empty() && Some(of.as_str()) != version => {
+        ProposalVerdict::Accept | ProposalVerdict::Reject => effect.text,
+        ProposalVerdict::Rewrite { of: Some(of), .. } if !of.is_empty() && Some(of.as_str()) != version => {
             return Err(outdated(proposal.kind));
         }
-        Verdict::Rewrite { text, .. } => text,
-        Verdict::Take { pieces, of } => {
+        ProposalVerdict::Rewrite { text, .. } => text,
+        ProposalVerdict::Take { pieces, of } => {
             if of.as_deref() != version {
                 return Err(outdated(proposal.kind));
             }
@@ -210,7 +217,7 @@ fn wanted(proposal: &Proposal, base: Option<&str>, now: Option<&(String, String)
     })
 }
 
-/// The version that a verdict was made for is not the one that is there.
+/// The error when a verdict was made for another version than the current one.
 fn outdated(kind: ProposalKind) -> Error {
     match kind {
         ProposalKind::Plan => {

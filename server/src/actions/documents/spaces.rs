@@ -1,18 +1,18 @@
-//! Looking at the spaces of a viber's agents. Nothing of them is remembered here: while the viber is away there is nothing
+//! Reading the spaces of a viber's agents. The Board remembers nothing of them: while the viber is away there is nothing
 //! to show.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use protocol::{
     DiffPiece, Listing, SessionId, SpaceLog, SpaceStatus, TeamId, ViberId,
-    limits::{MAX_ENTRIES, MAX_PIECE},
+    limits::{MAX_ENTRIES, MAX_PIECE_BYTES},
     path,
-    space::{MAX_CHANGES, MAX_COMMITS, MAX_DIFF},
+    space::{MAX_CHANGES, MAX_COMMITS, MAX_DIFF_BYTES},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    actions::files::{self, AWAY, Shown},
+    actions::files::{self, FileContents, VIBER_AWAY},
     db,
     domain::{Space, Viber},
     error::{Error, Result},
@@ -20,14 +20,14 @@ use crate::{
     state::Board,
 };
 
-/// Git may take ten seconds there.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(14);
-/// A file that changes while its diff is read is read again so often.
-const TRIES: usize = 3;
+/// How long a viber may take to answer: its git may run for ten seconds.
+const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(14);
+/// How often the diff of a file that changes meanwhile is read again.
+const MAX_READ_ATTEMPTS: usize = 3;
 
 /// One space of one viber.
 #[derive(Clone, Debug)]
-pub struct At {
+pub struct ViberSpace {
     pub viber: Viber,
     pub space: Space,
 }
@@ -42,9 +42,9 @@ pub struct Difference {
     pub cut: bool,
 }
 
-/// Which file's diff.
+/// The file whose diff is read.
 #[derive(Clone, Debug, Default)]
-pub struct Which<'a> {
+pub struct DiffPaths<'a> {
     pub path: &'a str,
     /// The name it had before it was renamed.
     pub from: Option<&'a str>,
@@ -58,7 +58,7 @@ pub async fn all(board: &Board, team: &TeamId, id: &ViberId) -> Result<(Viber, V
     Ok((viber, spaces))
 }
 
-impl At {
+impl ViberSpace {
     /// The space `space` of a viber; one that no agent declares does not exist.
     pub async fn find(board: &Board, team: &TeamId, id: &ViberId, space: &str) -> Result<Self> {
         let (viber, spaces) = all(board, team, id).await?;
@@ -76,14 +76,14 @@ impl At {
         Ok(Listing { path: path.to_owned(), from, ..listing })
     }
 
-    /// A file of it; of one that is too large to be shown whole the bytes from `from` on.
-    pub async fn read(&self, board: &Board, path: &str, from: Option<u64>) -> Result<Shown> {
+    /// A file of it; of a file too large to be shown whole, the bytes from `from` on.
+    pub async fn read(&self, board: &Board, path: &str, from: Option<u64>) -> Result<FileContents> {
         path::file(path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
         let space = Some(self.space.id.as_str());
         files::fetch(board, &self.viber.id, space, path, from).await?.ok_or_else(away)
     }
 
-    /// The branch, and what changed: since a session's work began, or since the last commit.
+    /// The branch, and what changed since the session's work began, or since the last commit.
     pub async fn status(&self, board: &Board, session: Option<&SessionId>) -> Result<SpaceStatus> {
         let status: SpaceStatus = self.ask(board, "space.status", json!({ "session": session })).await?;
         if status.changes.len() > MAX_CHANGES {
@@ -109,18 +109,18 @@ impl At {
     }
 
     /// What changed in one file.
-    pub async fn diff(&self, board: &Board, which: &Which<'_>, session: Option<&SessionId>) -> Result<Difference> {
+    pub async fn diff(&self, board: &Board, which: &DiffPaths<'_>, session: Option<&SessionId>) -> Result<Difference> {
         for path in which.from.iter().chain([&which.path]) {
             path::file(path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
         }
-        for _ in 0..TRIES {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let (mut bytes, mut first) = (Vec::new(), None::<DiffPiece>);
             loop {
                 let asked =
                     json!({ "path": which.path, "from": which.from, "session": session, "offset": bytes.len() });
                 let piece: DiffPiece = self.ask(board, "space.diff", asked).await?;
                 let more = BASE64_STANDARD.decode(&piece.content).map_err(|_| strange())?;
-                if more.len() as u64 > MAX_PIECE || piece.size > MAX_DIFF as u64 {
+                if more.len() as u64 > MAX_PIECE_BYTES || piece.size > MAX_DIFF_BYTES as u64 {
                     return Err(strange());
                 }
                 let first = first.get_or_insert_with(|| piece.clone());
@@ -141,7 +141,7 @@ impl At {
 
     async fn ask<T: DeserializeOwned>(&self, board: &Board, method: &str, mut params: Value) -> Result<T> {
         params["space"] = json!(self.space.id);
-        match board.hub.request(&self.viber.id, method, params, ANSWER).await {
+        match board.hub.request(&self.viber.id, method, params, ANSWER_TIMEOUT).await {
             Ok(value) => serde_json::from_value(value).map_err(|_| strange()),
             Err(RequestError::Refused(told)) => Err(files::refusal(&told)),
             Err(RequestError::Disconnected) => Err(away()),
@@ -153,7 +153,7 @@ impl At {
 }
 
 fn away() -> Error {
-    Error::conflict(AWAY, "the viber is away: a space can be seen only while it is connected")
+    Error::conflict(VIBER_AWAY, "the viber is away: a space can be seen only while it is connected")
 }
 
 fn strange() -> Error {

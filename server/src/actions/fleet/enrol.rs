@@ -1,11 +1,11 @@
-//! Enrol: a join token becomes a viber with a credential of its own, once.
+//! Enrolment: a join token becomes a viber with a credential of its own, once.
 
 use std::collections::BTreeMap;
 
 use protocol::{TeamId, ViberId};
 
 use crate::{
-    actions::{After, vibers::check_labels},
+    actions::{AfterCommit, vibers::check_labels},
     db::{self, audit::Entry},
     domain::{Actor, By, name},
     error::{Error, Result},
@@ -13,9 +13,9 @@ use crate::{
     state::Board,
 };
 
-/// What a machine says of itself when it joins.
+/// What a machine sends to join.
 #[derive(Clone, Debug, Default)]
-pub struct Joining {
+pub struct JoinRequest {
     pub token: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -24,18 +24,18 @@ pub struct Joining {
     pub version: String,
 }
 
-/// A viber as it leaves the door.
+/// A viber that has just been enrolled.
 #[derive(Clone, Debug)]
-pub struct Joined {
+pub struct EnrolledViber {
     pub viber: ViberId,
-    /// Shown now or never.
+    /// Returned only here: the Board keeps its hash.
     pub credential: Secret,
     /// The team's slug.
     pub team: String,
 }
 
-/// Enrols a machine. Any token that is not good is `Unauthenticated`, whatever is wrong with it.
-pub async fn join(board: &Board, joining: Joining, address: &str) -> Result<Joined> {
+/// Enrols a machine. Any invalid token is `Unauthenticated`, whatever is wrong with it.
+pub async fn join(board: &Board, joining: JoinRequest, address: &str) -> Result<EnrolledViber> {
     let now = board.clock.now();
     let given = check_labels(&joining.labels)?;
     let (viber, credential) = (ViberId::new(now.0), Secret::new("vbc_"));
@@ -54,11 +54,11 @@ pub async fn join(board: &Board, joining: Joining, address: &str) -> Result<Join
                     labels.entry(key).or_insert(value);
                 }
                 let taken = db::vibers::names(&mut tx.of(&team), None).await?;
-                let wanted = name::clean(&joining.name, name::MAX_NAME);
-                let wanted = wanted.or_else(|| name::clean(&joining.hostname, name::MAX_NAME));
+                let wanted = name::clean(&joining.name, name::MAX_NAME_CHARS);
+                let wanted = wanted.or_else(|| name::clean(&joining.hostname, name::MAX_NAME_CHARS));
                 let name = name::unique(&wanted.unwrap_or_else(|| "viber".into()), &taken);
                 let line = |text: &str| name::clean(text, 200).unwrap_or_default();
-                let viber = db::vibers::Joining {
+                let viber = db::vibers::NewViber {
                     id: &id,
                     name: &name,
                     labels: &labels,
@@ -76,8 +76,8 @@ pub async fn join(board: &Board, joining: Joining, address: &str) -> Result<Join
             })
         })
         .await?;
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.viber(&viber);
-    after.tell(board, &team);
-    Ok(Joined { viber, credential, team: slug })
+    after.publish(board, &team);
+    Ok(EnrolledViber { viber, credential, team: slug })
 }

@@ -1,4 +1,4 @@
-//! Vibers: join tokens, names, labels, drain, stop, revoke.
+//! Vibers: join tokens, names, labels, drain, and what of stopping and revoking them is not about their tasks.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use protocol::{Instant, JoinTokenId, TeamId, ViberId, limits};
 use serde_json::json;
 
 use crate::{
-    actions::{After, purge},
+    actions::AfterCommit,
     db::{self, Change, audit::Entry},
     domain::{By, JoinToken, Viber, name},
     error::{Error, Result},
@@ -17,7 +17,7 @@ use crate::{
 /// Most labels a viber or token may have.
 const MAX_LABELS: usize = 32;
 
-/// Makes a token that enrols one viber within 15 minutes. The secret is shown now or never.
+/// Makes a token that enrols one viber within 15 minutes. The secret is returned only here.
 pub async fn join_token(
     board: &Board,
     team: &TeamId,
@@ -47,7 +47,7 @@ pub async fn join_token(
     Ok((secret, token))
 }
 
-/// Ends a join token before it was used.
+/// Revokes an unused join token.
 pub async fn revoke_join_token(board: &Board, team: &TeamId, by: &By, id: &JoinTokenId) -> Result<()> {
     let id = id.clone();
     let revoked = board.change(team, by, move |tx| {
@@ -72,14 +72,14 @@ enum ViberChange {
     Revoke,
 }
 
-/// Another name; refused when another viber of the team has it.
+/// Renames a viber; refused when another viber of the team has the name.
 pub async fn rename(board: &Board, team: &TeamId, by: &By, id: &ViberId, name: &str) -> Result<Viber> {
-    let name = name::clean(name, name::MAX_NAME);
+    let name = name::clean(name, name::MAX_NAME_CHARS);
     let name = name.ok_or_else(|| Error::unacceptable("bad_name", "a name needs at least one visible character"))?;
     change(board, team, by, id, ViberChange::Rename(name)).await?.ok_or(Error::NotFound)
 }
 
-/// Other labels, all of them.
+/// Replaces all labels.
 pub async fn set_labels(
     board: &Board,
     team: &TeamId,
@@ -90,25 +90,28 @@ pub async fn set_labels(
     change(board, team, by, id, ViberChange::Labels(check_labels(labels)?)).await?.ok_or(Error::NotFound)
 }
 
-/// Whether it begins new tasks: a drained viber goes on with what runs.
+/// Drains a viber, or lets it start new tasks again. A drained viber finishes what runs.
 pub async fn drain(board: &Board, team: &TeamId, by: &By, id: &ViberId, drained: bool) -> Result<Viber> {
     change(board, team, by, id, ViberChange::Drain(drained)).await?.ok_or(Error::NotFound)
 }
 
-/// Stops every task of the viber, those that wait too.
-pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &ViberId, reason: &str) -> Result<Viber> {
+/// Writes down that every task it has been given is to stop, and tells it.
+pub(in crate::actions) async fn order_stop(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    id: &ViberId,
+    reason: &str,
+) -> Result<()> {
     let reason = db::clean(protocol::text::head(reason, 500));
-    change(board, team, by, id, ViberChange::Stop(reason)).await?;
-    purge::stop_viber(board, team, id).await?;
-    let viber = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
-    viber.ok_or(Error::NotFound)
+    change(board, team, by, id, ViberChange::Stop(reason)).await.map(drop)
 }
 
-/// Takes its credential away and closes its connection. Its unfinished tasks are lost.
-pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
+/// Takes its credential away and closes its connection.
+pub(in crate::actions) async fn lock_out(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
     change(board, team, by, id, ViberChange::Revoke).await?;
     board.hub.close(id, limits::close::AUTH);
-    purge::abandon(board, team, id).await
+    Ok(())
 }
 
 async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: ViberChange) -> Result<Option<Viber>> {
@@ -116,7 +119,7 @@ async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: Vib
     let changed = board.change(team, by, move |tx| {
         let (id, change) = (id.clone(), change.clone());
         Box::pin(async move {
-            let mut after = After::default();
+            let mut after = AfterCommit::default();
             after.viber(&id);
             let before = db::vibers::load(tx, &id).await?.ok_or(Error::NotFound)?;
             apply(tx, &before, &change, &mut after).await?;
@@ -124,11 +127,11 @@ async fn change(board: &Board, team: &TeamId, by: &By, id: &ViberId, change: Vib
         })
     });
     let (viber, after) = changed.await?;
-    after.tell(board, team);
+    after.publish(board, team);
     Ok(viber)
 }
 
-async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: &mut After) -> Result<()> {
+async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: &mut AfterCommit) -> Result<()> {
     let id = &viber.id;
     let (action, before, now_is) = match change {
         ViberChange::Rename(name) => {
@@ -148,22 +151,22 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
                 return Ok(());
             }
             let body = json!({ "drained": drained }).to_string();
-            db::commands::give(tx, id, db::commands::New { kind: "viber:drain", attempt: None, body }).await?;
+            db::commands::give(tx, id, db::commands::NewCommand { kind: "viber:drain", attempt: None, body }).await?;
             after.command(id);
             ("viber.drain", viber.drained.to_string(), drained.to_string())
         }
         ViberChange::Stop(reason) => {
-            // The tasks are stopped one after the other by `purge`.
-            let stop = db::vibers::Stop { at: tx.now, by: tx.by.actor.id().to_owned(), reason: reason.clone() };
+            // `purge` stops the tasks one after the other.
+            let stop = db::vibers::StopOrder { at: tx.now, by: tx.by.actor.id().to_owned(), reason: reason.clone() };
             db::vibers::set_stop(tx, id, &stop).await?;
             let body = json!({ "reason": reason }).to_string();
-            db::commands::give(tx, id, db::commands::New { kind: "viber:stop", attempt: None, body }).await?;
+            db::commands::give(tx, id, db::commands::NewCommand { kind: "viber:stop", attempt: None, body }).await?;
             after.command(id);
             ("viber.stop", String::new(), reason.clone())
         }
         ViberChange::Revoke => {
-            // Its row is the lock on new commands: no task is given to it from now on. Those that are there are given up
-            // by `purge`, and so is one that just queued up in a session.
+            // Its row is the lock on new commands: no task is given to it from now on. `purge` ends the tasks that it has,
+            // and those that just queued up in a session.
             if !db::vibers::revoke(tx, id).await? {
                 return Err(Error::NotFound);
             }
@@ -174,7 +177,7 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
     Ok(db::audit::append(tx, entry).await?)
 }
 
-/// Labels within bounds, without characters that hide.
+/// Refuses labels that are too many, too long or contain hidden characters.
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
     let bad = |message: String| Error::unacceptable("bad_labels", message);
     if labels.len() > MAX_LABELS {

@@ -5,20 +5,23 @@ use std::sync::Arc;
 use protocol::{Instant, LoginId, OperatorId, TeamId};
 
 use crate::{
-    db::{self, Tx, audit::Entry},
-    domain::{By, CookieState, Login, Operator, Role},
+    db::{self, DbError, Tx, audit::Entry},
+    domain::{
+        By, CookieState, Login, Operator, Role,
+        input::{check_email, check_name, fold_email},
+    },
     error::{Error, Result},
     guard::{jwt, passwords},
-    hub::{News, Revoked},
+    hub::{Changed, Revoked},
     state::Board,
 };
 
-/// An unused login stands so long, milliseconds.
-pub const LOGIN_MS: i64 = jwt::LIFE_MS;
-/// However much it is used, it stands no longer, milliseconds: 90 days.
-pub const LONGEST_LOGIN_MS: i64 = 90 * 24 * 3600 * 1000;
+/// How long an unused login stays valid, milliseconds.
+pub const LOGIN_IDLE_MS: i64 = jwt::MAX_LIFE_MS;
+/// How long a login stays valid however much it is used, milliseconds: 90 days.
+pub const MAX_LOGIN_MS: i64 = 90 * 24 * 3600 * 1000;
 
-/// What somebody types who makes an account.
+/// What a person enters to make an account.
 #[derive(Clone, Debug)]
 pub struct NewOperator {
     pub email: String,
@@ -26,18 +29,18 @@ pub struct NewOperator {
     pub password: String,
 }
 
-/// Who signs in, from where.
+/// An attempt to sign in.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct SignInAttempt {
     pub email: String,
     pub password: String,
     pub address: String,
     pub user_agent: String,
 }
 
-/// Signs in: a new login, or the same refusal whether the account is unknown, disabled or the password wrong.
-pub async fn sign_in(board: &Board, attempt: Attempt) -> Result<(Login, Operator)> {
-    if attempt.password.len() > passwords::LONGEST {
+/// Signs in. The refusal is the same whether the account is unknown or disabled, or the password is wrong.
+pub async fn sign_in(board: &Board, attempt: SignInAttempt) -> Result<(Login, Operator)> {
+    if attempt.password.len() > passwords::MAX_PASSWORD_BYTES {
         return Err(too_long());
     }
     let email = fold_email(&attempt.email);
@@ -85,7 +88,7 @@ pub async fn sign_in(board: &Board, attempt: Attempt) -> Result<(Login, Operator
     Ok((login, operator))
 }
 
-/// A login for an operator, not yet kept.
+/// A new login of an operator, not stored yet.
 pub fn new_login(now: Instant, operator: &OperatorId, address: String, user_agent: String) -> Login {
     Login {
         id: LoginId::new(now.0),
@@ -94,14 +97,14 @@ pub fn new_login(now: Instant, operator: &OperatorId, address: String, user_agen
         address,
         created_at: now,
         seen_at: now,
-        expires_at: Instant(now.0 + LOGIN_MS),
-        ends_at: Instant(now.0 + LONGEST_LOGIN_MS),
+        expires_at: Instant(now.0 + LOGIN_IDLE_MS),
+        ends_at: Instant(now.0 + MAX_LOGIN_MS),
         ended_at: None,
         cookie: CookieState::first(now),
     }
 }
 
-/// The login was used.
+/// Records that a login was used.
 pub async fn seen(board: &Board, id: &LoginId, before: Instant) -> Result<()> {
     let (id, now) = (id.clone(), board.clock.now());
     board
@@ -109,13 +112,13 @@ pub async fn seen(board: &Board, id: &LoginId, before: Instant) -> Result<()> {
         .write(move |tx| {
             let id = id.clone();
             Box::pin(async move {
-                db::logins::seen(tx, &id, now, before, Instant(now.0 + LOGIN_MS)).await.map_err(Error::from)
+                db::logins::seen(tx, &id, now, before, Instant(now.0 + LOGIN_IDLE_MS)).await.map_err(Error::from)
             })
         })
         .await
 }
 
-/// Ends one device of an operator: signing out, or signing another one out.
+/// Ends one login of an operator: signs this device out, or another one.
 pub async fn end_login(board: &Board, operator: &OperatorId, id: &LoginId) -> Result<()> {
     let (who, login, now) = (operator.clone(), id.clone(), board.clock.now());
     let stood = board
@@ -131,7 +134,7 @@ pub async fn end_login(board: &Board, operator: &OperatorId, id: &LoginId) -> Re
     revoked(board, operator, Revoked::Login(id.clone())).await
 }
 
-/// Ends all other devices; answers how many.
+/// Ends all other logins; returns how many.
 pub async fn end_other_logins(board: &Board, operator: &OperatorId, keep: &LoginId) -> Result<u64> {
     let (who, keep, now) = (operator.clone(), keep.clone(), board.clock.now());
     let ended = board
@@ -145,10 +148,10 @@ pub async fn end_other_logins(board: &Board, operator: &OperatorId, keep: &Login
     Ok(ended)
 }
 
-/// A new password, given the old one. All other devices are signed out.
+/// Changes a password, given the old one. All other devices are signed out.
 pub async fn change_password(board: &Board, by: &By, login: &Login, old: String, new: String) -> Result<()> {
     check_password(&new)?;
-    if old.len() > passwords::LONGEST {
+    if old.len() > passwords::MAX_PASSWORD_BYTES {
         return Err(too_long());
     }
     let found = {
@@ -169,7 +172,7 @@ pub async fn change_password(board: &Board, by: &By, login: &Login, old: String,
     set_password(board, by, &login.operator_id, new, Some(&login.id)).await
 }
 
-/// A new password for an operator; ends its logins, but for one that is kept.
+/// Sets an operator's password; ends all logins except `keep`.
 pub async fn set_password(board: &Board, by: &By, id: &OperatorId, new: String, keep: Option<&LoginId>) -> Result<()> {
     check_password(&new)?;
     let hash = board.guard.passwords.hash(new).await.map_err(busy)?;
@@ -188,7 +191,7 @@ pub async fn set_password(board: &Board, by: &By, id: &OperatorId, new: String, 
     revoked(board, id, Revoked::Operator(id.clone())).await
 }
 
-/// Name and theme.
+/// Changes name and theme.
 pub async fn update_profile(board: &Board, id: &OperatorId, name: &str, theme: &str) -> Result<()> {
     let name = check_name(name)?;
     if !["system", "light", "dark"].contains(&theme) {
@@ -222,7 +225,7 @@ pub async fn disable(board: &Board, by: &By, id: &OperatorId, disabled: bool) ->
                 for (team, role) in &teams {
                     let owns = disabled && *role == Role::Owner;
                     if owns && db::members::owners(&mut tx.of(&team.id)).await? == 0 {
-                        return Err(crate::actions::members::last_owner());
+                        return Err(last_owner());
                     }
                 }
                 if disabled {
@@ -236,7 +239,11 @@ pub async fn disable(board: &Board, by: &By, id: &OperatorId, disabled: bool) ->
     revoked(board, id, Revoked::Operator(id.clone())).await
 }
 
-/// The account to insert for what somebody typed. Hashes the password.
+pub(in crate::actions) fn last_owner() -> Error {
+    Error::conflict("last_owner", "A team keeps at least one owner. Make somebody else an owner first.")
+}
+
+/// Checks what was entered and hashes the password; returns the account to insert.
 pub(in crate::actions) async fn prepare(board: &Board, new: NewOperator) -> Result<(Operator, String)> {
     let email = check_email(&new.email)?;
     let name = check_name(&new.name)?;
@@ -248,52 +255,29 @@ pub(in crate::actions) async fn prepare(board: &Board, new: NewOperator) -> Resu
 }
 
 /// Writes an audit row about an operator into each of its teams.
-async fn note(tx: &mut Tx, who: &OperatorId, now: Instant, by: &By, action: &str) -> Result<(), db::Error> {
+async fn note(tx: &mut Tx, who: &OperatorId, now: Instant, by: &By, action: &str) -> Result<(), DbError> {
     for (team, _) in db::teams::of_operator(tx, who).await? {
         db::audit::append(&mut tx.change(&team.id, by, now), Entry::new(action, who.as_str())).await?;
     }
     Ok(())
 }
 
-/// Everybody is read again, and the open streams of the operator's teams look whom it concerns.
+/// Empties the caches, and notifies the open streams of the operator's teams.
 pub(in crate::actions) async fn revoked(board: &Board, operator: &OperatorId, what: Revoked) -> Result<()> {
     board.guard.forget();
     let teams = db::teams::of_operator(&mut *board.db.reader().await?, operator).await?;
     let teams: Vec<TeamId> = teams.into_iter().map(|(team, _)| team.id).collect();
     for team in teams {
-        board.hub.ring(&team, News::Revoked(what.clone()));
+        board.hub.notify(&team, Changed::Revoked(what.clone()));
     }
     Ok(())
 }
 
-/// An e-mail address in the form that is compared.
-pub fn fold_email(email: &str) -> String {
-    email.trim().to_lowercase()
-}
-
-/// Only what makes an address impossible is refused: nobody can tell the rest without sending a letter.
-pub fn check_email(email: &str) -> Result<String> {
-    let email = fold_email(email);
-    let good = email.len() <= 254
-        && email.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty())
-        && !email.chars().any(|c| c.is_control() || c.is_whitespace());
-    if good { Ok(email) } else { Err(Error::unacceptable("bad_email", "That is not an e-mail address.")) }
-}
-
-/// A name of a person or thing: 1 to 80 characters on one line.
-pub fn check_name(name: &str) -> Result<String> {
-    let name = name.trim();
-    if name.is_empty() || name.chars().count() > 80 || name.chars().any(char::is_control) {
-        return Err(Error::unacceptable("bad_name", "A name has 1 to 80 characters, on one line."));
-    }
-    Ok(name.to_owned())
-}
-
 fn check_password(password: &str) -> Result<()> {
-    if password.len() > passwords::LONGEST {
+    if password.len() > passwords::MAX_PASSWORD_BYTES {
         return Err(too_long());
     }
-    if password.chars().count() < passwords::SHORTEST {
+    if password.chars().count() < passwords::MIN_PASSWORD_CHARS {
         return Err(Error::unacceptable("short_password", "A password has at least 8 characters."));
     }
     Ok(())

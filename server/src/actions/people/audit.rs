@@ -1,8 +1,8 @@
-//! Looking after the audit: its keys, the rows of before there were keys, and its heads outside of the database.
+//! Maintaining the audit: its keys, rows from before there were keys, and its heads, which are kept outside of the database.
 //!
-//! The heads follow what is committed, at most a second later, and never lead: a Board that is killed in between finds
-//! rows that its heads do not know, which is no harm. They never go back either. When the row that they name is not
-//! there any more, they stay as they are, so that `doctor` finds it.
+//! The heads follow what is committed by at most a second and never lead: a Board that is killed in between finds rows
+//! that its heads do not know, which is harmless. They never move back either. When the row that a head names is gone,
+//! the head stays as it is, so that `doctor` finds it.
 
 pub mod restoring;
 
@@ -17,20 +17,20 @@ use crate::{
     },
     domain::{By, Team},
     error::{Error, Result},
-    guard::audit_files::{AuditFolder, ChainHead, HeadLock, Heads},
-    secret::mac::{AuditKeys, SealCheck},
+    guard::audit_files::{AuditFolder, ChainHead, ChainHeads, HeadLock},
+    secret::audit_keys::{AuditKeys, SealCheck},
     state::Board,
 };
 
-/// Teams that are looked at.
-const TEAMS: u64 = 100_000;
+/// Teams that are read.
+const MAX_TEAMS: u64 = 100_000;
 
-/// To be called once before a Board changes anything, with its keys in place. At the first start with a key, the last
-/// row of before is sealed by a row of its own, and with it all that it hangs on.
+/// Call it once before a Board changes anything, with its keys in place. At the first start with a key, a new row seals the
+/// last row from before, and through it the whole chain.
 pub async fn begin(board: &Board) -> Result<()> {
     let folder = folder(board);
     if let Err(error) = restoring::settle(&board.db, &folder).await {
-        // Whatever is wrong with the audit, people can work.
+        // People can work even when the audit is damaged.
         tracing::error!(%error, "the audit's heads of a restore could not be taken over");
     }
     if !folder.is_begun() {
@@ -47,7 +47,7 @@ pub async fn begin(board: &Board) -> Result<()> {
     folder.begin_done().map_err(broken)
 }
 
-/// Seals what was written without a key, or with one that is not here, by a row behind it.
+/// Adds a row that seals rows written without a key, or with a key that is not here.
 async fn seal_older(db: &Db, now: Instant, keys: &AuditKeys) -> Result<()> {
     for team in teams(db).await? {
         let Some(newest) = newest(db, &team.id).await? else { continue };
@@ -62,7 +62,7 @@ async fn seal_older(db: &Db, now: Instant, keys: &AuditKeys) -> Result<()> {
     Ok(())
 }
 
-/// Brings the heads up to what was committed since the last call.
+/// Moves the heads to what was committed since the last call.
 pub async fn follow(board: &Board) -> Result<()> {
     let grown = board.db.audit_chain().take_grown();
     let followed = move_heads(board, &grown).await;
@@ -77,13 +77,13 @@ pub async fn follow_all(board: &Board) -> Result<()> {
     restoring::finish(&board.db, &folder(board)).await?;
     let mut all: BTreeSet<TeamId> = teams(&board.db).await?.into_iter().map(|team| team.id).collect();
     let keys = board.db.audit_chain().keys()?;
-    // And of teams that are not there any more.
+    // Deleted teams still have heads.
     all.extend(folder(board).heads(&keys).ok().flatten().into_iter().flat_map(|heads| heads.0.into_keys()));
     move_heads(board, &all).await
 }
 
-/// Takes the audit as it is now, with a row in every team's that says so: when somebody knows why `doctor` complains.
-/// Answers how many teams there are.
+/// Accepts the audit as it is, when somebody knows why `doctor` complains: adds a row to every team's audit that says so.
+/// Returns the number of teams.
 pub async fn accept(board: &Board, action: &str, detail: &str) -> Result<usize> {
     let folder = folder(board);
     let lock = lock(&folder).await?;
@@ -104,7 +104,7 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     crate::fault::at("audit::before_head");
     let folder = folder(board);
     let lock = lock(&folder).await?;
-    // As they are now: another process may have exchanged the key a moment ago.
+    // Read again: another process may have replaced the key a moment ago.
     let keys = folder.keys().map_err(|bad| Error::Internal(bad.to_string()))?;
     let keys = keys.ok_or_else(|| Error::Internal("the audit's keys are missing".into()))?;
     let Some(was) = folder.heads(&keys).map_err(|error| Error::Internal(error.to_string()))? else {
@@ -114,12 +114,12 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     for team in grown {
         let moved = match heads.0.get(team) {
             Some(old) => after(board, team, old, &keys).await?,
-            None => newest(&board.db, team).await?.map_or(Moved::Gone, |row| Moved::to(row, team, &keys)),
+            None => newest(&board.db, team).await?.map_or(HeadMove::Gone, |row| HeadMove::to(row, team, &keys)),
         };
         match moved {
-            Moved::To(head) => drop(heads.0.insert(team.clone(), head)),
-            Moved::Gone => drop(heads.0.remove(team)),
-            Moved::Broken => tracing::error!(
+            HeadMove::To(head) => drop(heads.0.insert(team.clone(), head)),
+            HeadMove::Gone => drop(heads.0.remove(team)),
+            HeadMove::Broken => tracing::error!(
                 team.id = %team,
                 "the audit of a team was changed behind the Board's back: see `viber-board doctor`"
             ),
@@ -131,16 +131,16 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     Ok(())
 }
 
-/// Where a head goes.
-enum Moved {
+/// Where a head moves.
+enum HeadMove {
     To(ChainHead),
     /// The Board itself deleted the team, or it never had a row.
     Gone,
-    /// Nowhere: what it names is not there any more.
+    /// Nowhere: the row that it names is gone or was changed.
     Broken,
 }
 
-impl Moved {
+impl HeadMove {
     fn to(row: SealedEntry, team: &TeamId, keys: &AuditKeys) -> Self {
         match row.sealed(team, Some(keys)) {
             Some(SealCheck::Good) => Self::To(ChainHead { seq: row.seq, hash: row.hash }),
@@ -150,23 +150,23 @@ impl Moved {
 }
 
 /// What comes after a head.
-async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) -> Result<Moved> {
-    // Its rows go one after the other from then on.
+async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) -> Result<HeadMove> {
+    // The rows of a deleted team are removed piece by piece.
     let is_buried = db::audit::is_buried(&mut board.db.reader_of(team).await?, keys).await?;
     if is_buried {
-        return Ok(Moved::Gone);
+        return Ok(HeadMove::Gone);
     }
     let at = db::audit::hash_at(&mut board.db.reader_of(team).await?, old.seq).await?;
     if at.as_ref() != Some(&old.hash) {
-        return Ok(Moved::Broken);
+        return Ok(HeadMove::Broken);
     }
     let newest = newest(&board.db, team).await?;
-    Ok(newest.map_or(Moved::Broken, |row| Moved::to(row, team, keys)))
+    Ok(newest.map_or(HeadMove::Broken, |row| HeadMove::to(row, team, keys)))
 }
 
 /// The newest row of each team.
-async fn heads(db: &Db) -> Result<Heads> {
-    let mut heads = Heads::default();
+async fn heads(db: &Db) -> Result<ChainHeads> {
+    let mut heads = ChainHeads::default();
     for team in teams(db).await? {
         if let Some(row) = newest(db, &team.id).await? {
             heads.0.insert(team.id, ChainHead { seq: row.seq, hash: row.hash });
@@ -176,7 +176,7 @@ async fn heads(db: &Db) -> Result<Heads> {
 }
 
 async fn teams(db: &Db) -> Result<Vec<Team>> {
-    Ok(db::teams::all(&mut *db.reader().await?, TEAMS).await?)
+    Ok(db::teams::all(&mut *db.reader().await?, MAX_TEAMS).await?)
 }
 
 async fn newest(db: &Db, team: &TeamId) -> Result<Option<SealedEntry>> {
@@ -196,7 +196,7 @@ fn folder(board: &Board) -> AuditFolder {
     AuditFolder::of(&board.config.data)
 }
 
-/// Waits for the lock where nobody else has to wait for that.
+/// Waits for the lock on a blocking thread.
 async fn lock(folder: &AuditFolder) -> Result<HeadLock> {
     let folder = folder.clone();
     let taken = tokio::task::spawn_blocking(move || folder.lock()).await;

@@ -1,18 +1,18 @@
-//! The exchange of a login's cookies, and its end when an old one is used again (`domain::login` says when that is).
+//! Rotating the cookies of a login, and ending the login when an old cookie is reused (`domain::login` decides when).
 
 use protocol::{Instant, LoginId};
 
 use crate::{
     actions::accounts,
-    db::{self, Tx, Work, audit::Entry},
+    db::{self, DbError, Tx, TxFuture, audit::Entry},
     domain::{Actor, By, Login, Operator},
     error::{Error, Result},
     hub::Revoked,
     state::Board,
 };
 
-/// Makes the next cookie of a login; answers its generation, or that of the one which somebody else just made. `None`:
-/// the login ended.
+/// Makes the next cookie of a login; returns its generation, or that of one another request just made. `None`: the login
+/// has ended.
 pub async fn rotate(board: &Board, login: &Login) -> Result<Option<u64>> {
     let (id, generation, now) = (login.id.clone(), login.cookie.generation, board.clock.now());
     let rotated = board.db.write(move |tx| {
@@ -31,14 +31,14 @@ pub async fn confirm(board: &Board, login: &LoginId, generation: u64) -> Result<
         .await
 }
 
-/// A genuine cookie of this generation is newer than its row, which comes from a backup.
+/// Moves the row of a login, which comes from a backup, up to a genuine newer cookie of this generation.
 pub async fn catch_up(board: &Board, login: &LoginId, generation: u64) -> Result<()> {
     change(board, login, generation, |tx, id, generation, now| Box::pin(db::logins::catch_up(tx, id, generation, now)))
         .await
 }
 
-/// Ends a login everywhere when the cookie of this generation is a copy that somebody kept; every team of its owner finds
-/// that in its audit. Says whether it was ended.
+/// Ends a login everywhere when the cookie of this generation is a copy that somebody kept, with a row in the audit of each
+/// of its owner's teams. Returns whether it was ended.
 pub async fn end_reused(
     board: &Board,
     (login, operator): &(Login, Operator),
@@ -77,7 +77,7 @@ async fn change(
     board: &Board,
     login: &LoginId,
     generation: u64,
-    work: for<'a> fn(&'a mut Tx, &'a LoginId, u64, Instant) -> Work<'a, Result<(), db::Error>>,
+    work: for<'a> fn(&'a mut Tx, &'a LoginId, u64, Instant) -> TxFuture<'a, Result<(), DbError>>,
 ) -> Result<()> {
     let (id, now) = (login.clone(), board.clock.now());
     let changed = board.db.write(move |tx| {

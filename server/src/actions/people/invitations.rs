@@ -7,31 +7,31 @@ use protocol::{Instant, InvitationId, TeamId};
 use crate::{
     actions::{
         accounts::{self, NewOperator},
-        members::Maker,
+        members::Requester,
     },
     db::{self, audit::Entry},
-    domain::{Actor, By, Invitation, Login, Operator, Role, Team},
+    domain::{Actor, By, Invitation, Login, Operator, Role, Team, input::check_email},
     error::{Error, Result},
-    hub::News,
+    hub::Changed,
     secret::{self, Secret},
     state::Board,
 };
 
-/// An invitation stands so long: seven days, milliseconds.
-const LIFE_MS: i64 = 7 * 24 * 3600 * 1000;
+/// How long an invitation can be accepted, milliseconds: seven days.
+const INVITATION_LIFETIME_MS: i64 = 7 * 24 * 3600 * 1000;
 
-/// Makes an invitation. `email` may be empty: then anyone with the link may take it. The secret is shown once.
+/// Makes an invitation. With an empty `email` anyone with the link may accept it. The secret is returned only here.
 pub async fn invite(
     board: &Board,
     team: &TeamId,
-    maker: Maker<'_>,
+    maker: Requester<'_>,
     email: &str,
     role: Role,
 ) -> Result<(Secret, Invitation)> {
     if role > maker.role {
         return Err(Error::Forbidden("nobody can invite to a role above their own"));
     }
-    let email = if email.trim().is_empty() { String::new() } else { accounts::check_email(email)? };
+    let email = if email.trim().is_empty() { String::new() } else { check_email(email)? };
     let now = board.clock.now();
     let invitation = Invitation {
         id: InvitationId::new(now.0),
@@ -39,7 +39,7 @@ pub async fn invite(
         role,
         invited_by: maker.by.actor.id().to_owned(),
         created_at: now,
-        expires_at: Instant(now.0 + LIFE_MS),
+        expires_at: Instant(now.0 + INVITATION_LIFETIME_MS),
         used_at: None,
         revoked_at: None,
     };
@@ -55,7 +55,7 @@ pub async fn invite(
         })
     });
     kept.await?;
-    board.hub.ring(team, News::Team);
+    board.hub.notify(team, Changed::Team);
     Ok((secret, invitation))
 }
 
@@ -73,11 +73,11 @@ pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &InvitationId) ->
         })
     });
     revoked.await?;
-    board.hub.ring(team, News::Team);
+    board.hub.notify(team, Changed::Team);
     Ok(())
 }
 
-/// The team and invitation behind a code that works now.
+/// The team and invitation behind a valid code.
 pub async fn open(board: &Board, code: &str) -> Result<(Team, Invitation)> {
     let hash = secret::hash(code);
     let found = db::invitations::by_hash(&mut *board.db.reader().await?, &hash).await?;
@@ -86,14 +86,14 @@ pub async fn open(board: &Board, code: &str) -> Result<(Team, Invitation)> {
     found.filter(|(team, invitation)| good(invitation) && team.suspended_at.is_none()).ok_or(Error::NotFound)
 }
 
-/// Takes an invitation with an account that exists.
+/// Accepts an invitation with an existing account.
 pub async fn accept(board: &Board, code: &str, operator: &Operator, by: &By) -> Result<Team> {
     let (team, invitation) = open(board, code).await?;
     fits(&invitation, &operator.email)?;
     take(board, team, invitation, (operator.clone(), None), by).await
 }
 
-/// Takes an invitation by making an account, and signs it in.
+/// Accepts an invitation by making an account, and signs it in.
 pub async fn accept_new(
     board: &Board,
     code: &str,
@@ -102,7 +102,7 @@ pub async fn accept_new(
     user_agent: String,
 ) -> Result<(Team, Operator, Login)> {
     let (team, invitation) = open(board, code).await?;
-    fits(&invitation, &accounts::check_email(&new.email)?)?;
+    fits(&invitation, &check_email(&new.email)?)?;
     let (operator, hash) = accounts::prepare(board, new).await?;
     let login = accounts::new_login(board.clock.now(), &operator.id, address.clone(), user_agent);
     let actor = Actor::Operator { id: operator.id.clone(), name: operator.name.clone(), login: login.id.clone() };
@@ -147,7 +147,7 @@ async fn take(board: &Board, team: Team, invitation: Invitation, taker: Taker, b
     });
     taken.await?;
     board.guard.forget();
-    board.hub.ring(&team.id, News::Team);
+    board.hub.notify(&team.id, Changed::Team);
     Ok(team)
 }
 

@@ -1,44 +1,50 @@
-//! Who is in a team, as what. A team never loses its last owner.
+//! The members of a team and their roles. A team never loses its last owner.
 
 use std::sync::Arc;
 
 use protocol::{OperatorId, TeamId};
 
 use crate::{
-    actions::accounts::{self, NewOperator},
+    actions::{
+        accounts::{self, NewOperator},
+        teams,
+    },
     db::{self, audit::Entry},
-    domain::{Actor, By, Operator, Role, Team},
+    domain::{
+        Actor, By, Operator, Role, Team,
+        input::{check_email, is_slug},
+    },
     error::{Error, Result},
-    hub::{News, Revoked},
+    hub::{Changed, Revoked},
     state::Board,
 };
 
-/// Somebody to put into a team at the console.
+/// A person to add to a team at the console.
 #[derive(Clone, Debug)]
-pub struct Addition {
+pub struct NewMember {
     /// The team's slug; made when it is new.
     pub team: String,
     pub email: String,
-    /// Name and password count only when the operator is new.
+    /// Name and password are used only when the account is new.
     pub name: String,
     pub password: String,
     pub role: Role,
 }
 
-/// What became of it.
+/// A person who was added to a team.
 #[derive(Clone, Debug)]
-pub struct Added {
+pub struct AddedMember {
     pub team: Team,
     pub operator: Operator,
     /// The account was made.
     pub is_new: bool,
 }
 
-/// Puts somebody into a team; makes the team and the account when they are new.
-pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
-    let Addition { team, email, name, password, role } = addition;
-    let email = accounts::check_email(&email)?;
-    if !crate::actions::teams::is_slug(&team) {
+/// Adds a person to a team; makes the team and the account if they do not exist.
+pub async fn add(board: &Board, by: &By, addition: NewMember) -> Result<AddedMember> {
+    let NewMember { team, email, name, password, role } = addition;
+    let email = check_email(&email)?;
+    if !is_slug(&team) {
         return Err(Error::unacceptable("bad_slug", format!("{team:?} cannot be a team's slug")));
     }
     let found = db::operators::by_email(&mut *board.db.reader().await?, &email).await?;
@@ -58,7 +64,7 @@ pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
             let team = match db::teams::by_slug(tx, slug).await? {
                 Some(team) => team,
                 None => {
-                    let team = crate::actions::teams::new(now, slug, slug);
+                    let team = teams::new(now, slug, slug);
                     db::teams::insert(tx, &team).await?;
                     team
                 }
@@ -86,37 +92,43 @@ pub async fn add(board: &Board, by: &By, addition: Addition) -> Result<Added> {
     });
     let team = done.await?;
     board.guard.forget();
-    board.hub.ring(&team.id, News::Team);
-    Ok(Added { team, operator, is_new })
+    board.hub.notify(&team.id, Changed::Team);
+    Ok(AddedMember { team, operator, is_new })
 }
 
-/// Who asks for something, and as what in the team.
+/// Who asks for a change, and their role in the team.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker<'a> {
+pub struct Requester<'a> {
     pub by: &'a By,
     pub role: Role,
 }
 
 /// Gives a member another role. Only owners make owners or change them.
-pub async fn set_role(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId, role: Role) -> Result<()> {
+pub async fn set_role(board: &Board, team: &TeamId, maker: Requester<'_>, who: &OperatorId, role: Role) -> Result<()> {
     change(board, team, maker, who, Some(role)).await
 }
 
 /// Takes a member out. Everybody may leave; only owners take owners out.
-pub async fn remove(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId) -> Result<()> {
+pub async fn remove(board: &Board, team: &TeamId, maker: Requester<'_>, who: &OperatorId) -> Result<()> {
     change(board, team, maker, who, None).await
 }
 
-async fn change(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId, role: Option<Role>) -> Result<()> {
+async fn change(
+    board: &Board,
+    team: &TeamId,
+    maker: Requester<'_>,
+    who: &OperatorId,
+    role: Option<Role>,
+) -> Result<()> {
     let (id, let_in_as) = (who.clone(), maker.role);
     let changed = board.change(team, maker.by, move |tx| {
         let id = id.clone();
         Box::pin(async move {
-            // First of all: two admins who demote each other wait for one another here.
+            // The lock comes first: two admins who demote each other wait for one another here.
             db::teams::lock(tx).await?;
             let was = db::members::load(tx, &id).await?.ok_or(Error::NotFound)?;
             let actor = tx.by.actor.clone();
-            // The request was let in with the role of that moment: what counts is the one behind the lock.
+            // The request was admitted with the role of that moment; the role behind the lock decides.
             let maker = match &actor {
                 Actor::Operator { id, .. } => {
                     let member = db::members::load(tx, id).await?.ok_or(Error::NotFound)?;
@@ -137,7 +149,7 @@ async fn change(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId
                 None => db::members::delete(tx, &id).await?,
             }
             if was.role == Role::Owner && role != Some(Role::Owner) && db::members::owners(tx).await? == 0 {
-                return Err(last_owner());
+                return Err(accounts::last_owner());
             }
             let after = role.map(|role| format!("{} {role}", was.operator.email));
             let action = if role.is_some() { "member.role" } else { "member.remove" };
@@ -148,11 +160,7 @@ async fn change(board: &Board, team: &TeamId, maker: Maker<'_>, who: &OperatorId
     });
     changed.await?;
     board.guard.forget();
-    board.hub.ring(team, News::Revoked(Revoked::Operator(who.clone())));
-    board.hub.ring(team, News::Team);
+    board.hub.notify(team, Changed::Revoked(Revoked::Operator(who.clone())));
+    board.hub.notify(team, Changed::Team);
     Ok(())
-}
-
-pub(in crate::actions) fn last_owner() -> Error {
-    Error::conflict("last_owner", "A team keeps at least one owner. Make somebody else an owner first.")
 }

@@ -1,5 +1,5 @@
-//! What a team uses and may use. Over it nothing is attached or kept in addition; what vibers report is recorded on and
-//! counts, because nobody's work stops for want of room.
+//! What a team uses and may use. Over the quota nothing more is attached or stored; reports of vibers are still recorded
+//! and count, because a full quota stops nobody's work.
 
 use protocol::TeamId;
 
@@ -43,7 +43,7 @@ pub async fn set(board: &Board, by: &By, team: &Team, bytes: u64) -> Result<()> 
     done.await
 }
 
-/// Counts anew what a team uses, and sets its counter right; answers by how much it was wrong.
+/// Recounts what a team uses and corrects its counter; returns by how much it was wrong.
 pub async fn recount(board: &Board, team: &TeamId) -> Result<i64> {
     let drift = db::usage::drift(&mut board.db.reader_of(team).await?).await?;
     if drift != 0 {

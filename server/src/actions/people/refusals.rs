@@ -1,4 +1,4 @@
-//! What was tried and refused leaves a trace too.
+//! Refused attempts, recorded in the audit.
 
 use protocol::TeamId;
 
@@ -9,7 +9,7 @@ use crate::{
     state::Board,
 };
 
-/// Notes that somebody tried what their role does not allow: `object` is the method and route.
+/// Records that somebody tried what their role does not allow. `object` is the method and route.
 pub async fn note(board: &Board, team: &TeamId, by: &By, object: &str, detail: &str) -> Result<()> {
     let tried = (object.to_owned(), detail.to_owned());
     let noted = board.change(team, by, move |tx| {

@@ -1,26 +1,32 @@
-//! The first owner: a one-use code that dies when any owner exists.
+//! The first owner: a one-use code that stops working when any owner exists.
 
 use std::sync::Arc;
 
 use protocol::{Instant, TeamId};
 
 use crate::{
-    actions::accounts::{self, NewOperator},
-    db::{self, Tx, audit::Entry, settings::SETUP_CODE},
-    domain::{Actor, By, Login, Operator, Role, Team},
+    actions::{
+        accounts::{self, NewOperator},
+        teams,
+    },
+    db::{self, DbError, Tx, audit::Entry, settings::SETUP_CODE},
+    domain::{
+        Actor, By, Login, Operator, Role, Team,
+        input::{check_name, slug_of},
+    },
     error::{Error, Result},
     secret::{self, Secret},
     state::Board,
 };
 
-/// Claims take turns: of many at once only the first pays for a password's hash, and the others find the code used. The
-/// database decides between replicas.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Claims take turns: of many at once only the first pays for a password hash, and the others find the code used. Between
+/// replicas the database decides.
+static CLAIM_TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Slug of the team that a Board makes at its first start.
-pub const FIRST_TEAM: &str = "home";
+pub const FIRST_TEAM_SLUG: &str = "home";
 
-/// Makes the first team on an empty database. Answers a setup code when nobody has one yet and there is no owner.
+/// Makes the first team on an empty database. Returns a setup code as long as there is no owner.
 pub async fn first_start(board: &Board) -> Result<Option<Secret>> {
     let now = board.clock.now();
     let code = Arc::new(Secret::new("vbs_"));
@@ -32,27 +38,27 @@ pub async fn first_start(board: &Board) -> Result<Option<Secret>> {
                 return Ok(false);
             }
             if db::teams::all(tx, 1).await?.is_empty() {
-                db::teams::insert(tx, &crate::actions::teams::new(now, FIRST_TEAM, "Home")).await?;
+                db::teams::insert(tx, &teams::new(now, FIRST_TEAM_SLUG, "Home")).await?;
             }
             db::settings::set_fact(tx, SETUP_CODE, &code.hash()).await?;
-            Ok::<_, db::Error>(true)
+            Ok::<_, DbError>(true)
         })
     });
     match fresh.await {
         Ok(true) => Ok(Some((*code).clone())),
-        // Another replica started at the same moment and made the team.
-        Ok(false) | Err(db::Error::Taken) => Ok(None),
+        // Another process started at the same moment and made the team.
+        Ok(false) | Err(DbError::Taken) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A fresh code; the one before no longer works. Refused once there is an owner.
+/// Makes a new setup code; the one before stops working. Refused once there is an owner.
 pub async fn new_code(board: &Board) -> Result<Secret> {
     let done = || Error::conflict("set_up", "this Board has an owner already; use: viber-board operator add");
     first_start(board).await?.ok_or_else(done)
 }
 
-/// Whether this code works now.
+/// Whether a setup code works now.
 pub async fn is_open(board: &Board, code: &str) -> Result<bool> {
     let hash = secret::hash(code);
     let mut tx = board.db.reader().await?;
@@ -62,20 +68,20 @@ pub async fn is_open(board: &Board, code: &str) -> Result<bool> {
 
 /// What the setup page asks for.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct FirstOwner {
     pub owner: NewOperator,
     pub team_name: String,
     pub address: String,
     pub user_agent: String,
 }
 
-/// Makes the first owner, names the team, signs the owner in. Of many who try at once, one succeeds.
-pub async fn claim(board: &Board, code: &str, claim: Claim) -> Result<(Operator, Team, Login)> {
-    let _turn = TURN.lock().await;
+/// Makes the first owner, names the team and signs the owner in. Of many who try at once, one succeeds.
+pub async fn claim(board: &Board, code: &str, claim: FirstOwner) -> Result<(Operator, Team, Login)> {
+    let _turn = CLAIM_TURN.lock().await;
     if !is_open(board, code).await? {
         return Err(Error::NotFound);
     }
-    let team_name = accounts::check_name(&claim.team_name)?;
+    let team_name = check_name(&claim.team_name)?;
     let (operator, password_hash) = accounts::prepare(board, claim.owner).await?;
     let now = board.clock.now();
     let login = accounts::new_login(now, &operator.id, claim.address.clone(), claim.user_agent);
@@ -118,14 +124,14 @@ async fn first_team(tx: &mut Tx, now: Instant) -> Result<Team> {
     if let Some(team) = db::teams::all(tx, 500).await?.into_iter().find(|team| team.claimed_at.is_none()) {
         return Ok(team);
     }
-    let team = crate::actions::teams::new(now, FIRST_TEAM, "Home");
+    let team = teams::new(now, FIRST_TEAM_SLUG, "Home");
     db::teams::insert(tx, &team).await?;
     Ok(team)
 }
 
 /// The slug that a team's name asks for, if nobody else has it.
-async fn free_slug(tx: &mut Tx, team: &TeamId, name: &str) -> Result<Option<String>, db::Error> {
-    let Some(slug) = crate::actions::teams::slug_of(name) else { return Ok(None) };
+async fn free_slug(tx: &mut Tx, team: &TeamId, name: &str) -> Result<Option<String>, DbError> {
+    let Some(slug) = slug_of(name) else { return Ok(None) };
     match db::teams::by_slug(tx, &slug).await? {
         Some(other) if other.id != *team => Ok(None),
         _ => Ok(Some(slug)),

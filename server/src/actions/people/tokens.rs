@@ -3,17 +3,23 @@
 use protocol::{Instant, TeamId, TokenId};
 
 use crate::{
-    actions::{accounts::check_name, members::Maker},
+    actions::members::Requester,
     db::{self, audit::Entry},
-    domain::{By, Role, Token},
+    domain::{By, Role, Token, input::check_name},
     error::{Error, Result},
-    hub::{News, Revoked},
+    hub::{Changed, Revoked},
     secret::Secret,
     state::Board,
 };
 
-/// Makes a token. Its role is at most its maker's. The secret is shown once.
-pub async fn create(board: &Board, team: &TeamId, maker: Maker<'_>, name: &str, role: Role) -> Result<(Secret, Token)> {
+/// Makes a token. Its role is at most that of its maker. The secret is returned only here.
+pub async fn create(
+    board: &Board,
+    team: &TeamId,
+    maker: Requester<'_>,
+    name: &str,
+    role: Role,
+) -> Result<(Secret, Token)> {
     if role > maker.role {
         return Err(Error::Forbidden("a token cannot do more than the one who makes it"));
     }
@@ -38,7 +44,7 @@ pub async fn create(board: &Board, team: &TeamId, maker: Maker<'_>, name: &str, 
         })
     });
     kept.await?;
-    board.hub.ring(team, News::Team);
+    board.hub.notify(team, Changed::Team);
     Ok((secret, token))
 }
 
@@ -57,11 +63,11 @@ pub async fn revoke(board: &Board, team: &TeamId, by: &By, id: &TokenId) -> Resu
     });
     revoked.await?;
     board.guard.forget();
-    board.hub.ring(team, News::Revoked(Revoked::Token(id.clone())));
+    board.hub.notify(team, Changed::Revoked(Revoked::Token(id.clone())));
     Ok(())
 }
 
-/// The token was used.
+/// Records that a token was used.
 pub async fn seen(board: &Board, team: &TeamId, id: &TokenId, before: Instant) -> Result<()> {
     let id = id.clone();
     let written = board.change(team, &By::board(), move |tx| {

@@ -1,23 +1,22 @@
-//! Remarks on lines of files: gathered by a person for one session, and sent to its agent as one message, once.
+//! Comments on lines of files: gathered by a person for one session until they are sent to its agent as one message (`tasks::submit_comments`).
 
 use protocol::{CommentId, SessionId, TeamId};
-use sha2::{Digest, Sha256};
 
 use crate::{
-    actions::tasks::{self, Submit},
     db::{self, Change},
-    domain::{By, Comment, Side, Space, Task, idempotency::Once, space::compose},
+    domain::{By, Comment, Side, Space},
     error::{Error, Result},
-    secret,
     state::Board,
 };
 
-/// Remarks that one person may gather in one session.
-pub const MOST: u64 = 100;
-/// Longest remark, and longest line that is quoted, bytes.
-const LONGEST: (usize, usize) = (4 * 1024, 500);
+/// Unsent comments that one person may have in one session.
+pub const MAX_COMMENTS: u64 = 100;
+/// Longest text of a comment, bytes.
+const MAX_REMARK_BYTES: usize = 4 * 1024;
+/// Longest line that is quoted, bytes.
+const MAX_QUOTE_BYTES: usize = 500;
 
-/// A remark as somebody writes it.
+/// A comment as a person writes it.
 #[derive(Clone, Debug)]
 pub struct NewComment {
     pub path: String,
@@ -27,7 +26,7 @@ pub struct NewComment {
     pub remark: String,
 }
 
-/// Keeps a remark until it is sent.
+/// Keeps a comment until it is sent.
 pub async fn add(
     board: &Board,
     team: &TeamId,
@@ -38,7 +37,7 @@ pub async fn add(
     let bad = |message: &str| Error::unacceptable("bad_comment", message);
     protocol::path::file(&new.path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
     let remark = new.remark.trim().to_owned();
-    if remark.is_empty() || remark.len() > LONGEST.0 {
+    if remark.is_empty() || remark.len() > MAX_REMARK_BYTES {
         return Err(bad("a comment has 1 byte to 4 KiB"));
     }
     if new.line == 0 || new.line > i64::MAX as u64 {
@@ -56,7 +55,7 @@ pub async fn add(
         path: new.path,
         side: new.side,
         line: new.line,
-        quote: protocol::text::head(new.quote.trim_end(), LONGEST.1).replace(['\n', '\r'], " "),
+        quote: protocol::text::head(new.quote.trim_end(), MAX_QUOTE_BYTES).replace(['\n', '\r'], " "),
         remark,
         at: now,
     };
@@ -68,7 +67,9 @@ pub async fn add(
             Box::pin(async move {
                 let author = tx.by.actor.id().to_owned();
                 db::sessions::load(tx, &kept.session_id).await?.ok_or(Error::NotFound)?;
-                if db::comments::of_author(tx, &kept.session_id, &author, MOST).await?.len() as u64 >= MOST {
+                if db::comments::of_author(tx, &kept.session_id, &author, MAX_COMMENTS).await?.len() as u64
+                    >= MAX_COMMENTS
+                {
                     return Err(Error::conflict("too_many_comments", "send the comments that you have written first"));
                 }
                 Ok::<_, Error>(db::comments::insert(tx, &author, &kept).await?)
@@ -78,13 +79,13 @@ pub async fn add(
     Ok(comment)
 }
 
-/// What somebody has written and not sent in a session.
-pub async fn of(board: &Board, team: &TeamId, by: &By, session: &SessionId) -> Result<Vec<Comment>> {
+/// A person's unsent comments in a session.
+pub async fn list(board: &Board, team: &TeamId, by: &By, session: &SessionId) -> Result<Vec<Comment>> {
     let mut tx = board.db.reader_of(team).await?;
-    Ok(db::comments::of_author(&mut tx, session, by.actor.id(), MOST).await?)
+    Ok(db::comments::of_author(&mut tx, session, by.actor.id(), MAX_COMMENTS).await?)
 }
 
-/// Takes a remark back; one that is gone stays gone.
+/// Removes an unsent comment; removing one that is gone is no error.
 pub async fn remove(board: &Board, team: &TeamId, by: &By, session: &SessionId, id: &CommentId) -> Result<()> {
     let (session, id) = (session.clone(), id.clone());
     let removed = board.change(team, by, move |tx| {
@@ -97,29 +98,7 @@ pub async fn remove(board: &Board, team: &TeamId, by: &By, session: &SessionId, 
     Ok(removed.await.map(drop)?)
 }
 
-/// Sends these remarks as the session's next message: they and no others, and only once. `key` is the form's.
-pub async fn send(
-    board: &Board,
-    team: &TeamId,
-    by: &By,
-    session: &SessionId,
-    (ids, key): (&[CommentId], &str),
-) -> Result<Task> {
-    let mut hash = Sha256::new();
-    hash.update(session.as_str());
-    ids.iter().for_each(|id| hash.update(id.as_str()));
-    let asks = secret::hex(&hash.finalize());
-    let once = (!key.is_empty()).then(|| Once { key: protocol::text::head(key, 100).to_owned(), asks });
-    let written = of(board, team, by, session).await?;
-    let sent: Vec<Comment> = written.into_iter().filter(|comment| ids.contains(&comment.id)).collect();
-    // When nothing of them is left they may have been sent by this very call before: then its answer is kept.
-    let goal = if sent.is_empty() { "…".to_owned() } else { compose(&sent) };
-    let takes = Some(ids.to_vec());
-    let submit = Submit { goal, session: Some(session.clone()), once, takes, ..Submit::default() };
-    tasks::submit(board, team, by, submit).await
-}
-
-/// The remarks leave with the message that holds them: all of them, or somebody was faster.
+/// Removes the comments that a message now contains: all of them, or the change fails because somebody was faster.
 pub(in crate::actions) async fn take(tx: &mut Change<'_>, session: &SessionId, ids: &[CommentId]) -> Result<()> {
     if ids.is_empty() {
         return Err(Error::unacceptable("no_comments", "there is no comment to send"));

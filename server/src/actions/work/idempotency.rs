@@ -1,4 +1,4 @@
-//! Answers kept for callers that may ask again.
+//! Answers kept for callers that may repeat a call.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use protocol::TeamId;
 
 use crate::{
     db,
-    domain::idempotency::{Kept, Once},
+    domain::idempotency::{IdempotentCall, KeptAnswer},
     error::Result,
     state::Board,
 };
 
-/// Keeps what a call was answered, for 24 h.
-pub async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, kept: Kept) -> Result<()> {
+/// Keeps the answer to a call for 24 h.
+pub async fn keep(board: &Board, team: &TeamId, actor: &str, once: &IdempotentCall, kept: KeptAnswer) -> Result<()> {
     let answered = Arc::new((team.clone(), actor.to_owned(), once.clone(), kept));
     let keeping = board.db.write(move |tx| {
         let answered = answered.clone();

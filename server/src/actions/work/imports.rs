@@ -1,10 +1,10 @@
-//! Sessions that a machine remembers and the Board does not: listed, looked at, and taken over.
+//! Sessions that a machine remembers and the Board does not: listed, looked at and imported.
 //!
-//! A log is the machine's own word about itself: nothing of it reaches beyond its viber's team. A session that the Board
-//! has under another viber, or another team, is as unknown as one that is nowhere. Each line is taken over once.
+//! A log is the machine's own account: nothing of it reaches beyond its viber's team. A session that the Board has under
+//! another viber or team is treated as unknown. Each line is imported once.
 
 mod import;
-mod take;
+mod log_batch;
 
 use std::time::Duration;
 
@@ -25,49 +25,48 @@ use crate::{
 pub use import::{go_on, import};
 
 /// How long a viber may take to answer.
-const ANSWER: Duration = Duration::from_secs(8);
-/// Answers that a list looks through for sessions that are not known here.
-const PAGES: usize = 5;
-/// Lines of a log that are looked at in one page.
-const SHOWN: usize = 400;
-/// Of these the text, bytes.
-const SHOWN_BYTES: usize = 256 * 1024;
-/// Longest title of a log that is shown, bytes.
-const MAX_TITLE: usize = 400;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
+/// Requests that one list makes to the viber to find sessions that are unknown here.
+const MAX_LIST_REQUESTS: usize = 5;
+/// Lines of a log in one excerpt.
+const MAX_EXCERPT_LINES: usize = 400;
+/// Text of a log in one excerpt, bytes.
+const MAX_EXCERPT_BYTES: usize = 256 * 1024;
+/// Longest title of a log, bytes.
+const MAX_TITLE_BYTES: usize = 400;
 
-/// A session of a machine.
+/// A session in a machine's own log.
 #[derive(Clone, Debug)]
-pub struct OnMachine {
+pub struct MachineSession {
     pub logged: LoggedSession,
-    /// The Board has it, but not its last task.
+    /// The Board has the session, but not its last task.
     pub behind: bool,
-    /// Lines of its log that were taken over.
+    /// Lines of its log that were imported.
     pub taken: u64,
 }
 
-/// A part of a log.
+/// An excerpt of a log.
 #[derive(Clone, Debug)]
-pub struct Look {
-    pub session: SessionId,
+pub struct LogExcerpt {
     pub agent: String,
     pub title: String,
     pub tasks: Vec<LoggedTask>,
-    /// Where it goes on.
+    /// Where the log continues.
     pub next: Option<LogPlace>,
-    /// It ends with a task that still runs, or of which the Board is being told.
+    /// It ends before a task that still runs, or that is still being reported.
     pub runs: bool,
-    /// The Board has it.
+    /// The Board has the session.
     pub known: bool,
 }
 
-/// What was taken over.
+/// What an import brought.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct ImportResult {
     pub session: Session,
     pub tasks: u64,
-    /// Tasks that were not: their ids belong to others.
+    /// Tasks that were refused because their ids belong to others.
     pub refused: u64,
-    /// There is more, and it is being taken over.
+    /// There is more, and the import continues in the background.
     pub more: bool,
 }
 
@@ -76,17 +75,18 @@ async fn viber(board: &Board, team: &TeamId, id: &ViberId) -> Result<Viber> {
     found.ok_or(Error::NotFound)
 }
 
-/// The sessions of a machine that the Board does not know, or not to their end; from the number `from` on, and where the
-/// rest begins.
-pub async fn list(board: &Board, team: &TeamId, id: &ViberId, from: u64) -> Result<(Vec<OnMachine>, Option<u64>)> {
+/// The sessions of a machine that the Board does not have, or not completely, from number `from` on, and where the rest
+/// begins.
+pub async fn list(board: &Board, team: &TeamId, id: &ViberId, from: u64) -> Result<(Vec<MachineSession>, Option<u64>)> {
     viber(board, team, id).await?;
     let (mut all, mut next) = (Vec::new(), Some(from));
-    for _ in 0..PAGES {
+    for _ in 0..MAX_LIST_REQUESTS {
         let Some(from) = next else { break };
-        let answer = board.hub.request(id, "session.list", json!({ "from": from }), ANSWER).await.map_err(refused)?;
+        let answer =
+            board.hub.request(id, "session.list", json!({ "from": from }), ANSWER_TIMEOUT).await.map_err(refused)?;
         let mut listed: SessionList = serde_json::from_value(answer).map_err(|_| strange())?;
         listed.items.truncate(sessions::MAX_SESSIONS);
-        // A list that goes nowhere has ended.
+        // A list that does not advance has ended.
         next = listed.next.filter(|next| *next > from && !listed.items.is_empty());
         all.extend(unknown(board, team, id, listed.items).await?);
         if all.len() >= sessions::MAX_SESSIONS / 2 {
@@ -96,11 +96,16 @@ pub async fn list(board: &Board, team: &TeamId, id: &ViberId, from: u64) -> Resu
     Ok((all, next))
 }
 
-async fn unknown(board: &Board, team: &TeamId, id: &ViberId, listed: Vec<LoggedSession>) -> Result<Vec<OnMachine>> {
+async fn unknown(
+    board: &Board,
+    team: &TeamId,
+    id: &ViberId,
+    listed: Vec<LoggedSession>,
+) -> Result<Vec<MachineSession>> {
     let mut tx = board.db.reader_of(team).await?;
     let mut kept = Vec::new();
     for mut logged in listed {
-        logged.title = head(&logged.title, MAX_TITLE).to_owned();
+        logged.title = head(&logged.title, MAX_TITLE_BYTES).to_owned();
         logged.agent_id = head(&logged.agent_id, 100).to_owned();
         let known = db::sessions::load(&mut tx, &logged.session_id).await?;
         let behind = match (&known, &logged.last_task_id) {
@@ -112,7 +117,7 @@ async fn unknown(board: &Board, team: &TeamId, id: &ViberId, listed: Vec<LoggedS
                 true => db::imports::taken(&mut tx, &logged.session_id).await?.line,
                 false => 0,
             };
-            kept.push(OnMachine { logged, behind, taken });
+            kept.push(MachineSession { logged, behind, taken });
         }
     }
     Ok(kept)
@@ -130,7 +135,7 @@ async fn piece(
     if let Some(agent) = agent {
         params["agentId"] = agent.into();
     }
-    let answer = board.hub.request(id, "session.log", params, ANSWER).await.map_err(refused)?;
+    let answer = board.hub.request(id, "session.log", params, ANSWER_TIMEOUT).await.map_err(refused)?;
     let mut piece: SessionPiece = serde_json::from_value(answer).map_err(|_| strange())?;
     let ordered = piece.lines.iter().zip(from.line + 1..).all(|(line, seq)| line.seq == seq);
     let rising = piece.lines.iter().try_fold(from.at, |at, line| (line.end > at).then_some(line.end)).is_some();
@@ -140,13 +145,19 @@ async fn piece(
     if piece.session_id != *session || !ordered || !rising || !on || !sized {
         return Err(strange());
     }
-    piece.title = db::clean(head(&piece.title, MAX_TITLE));
+    piece.title = db::clean(head(&piece.title, MAX_TITLE_BYTES));
     piece.agent_id = db::clean(head(&piece.agent_id, 100));
     Ok(piece)
 }
 
-/// A part of a session's log, from `from` on.
-pub async fn look(board: &Board, team: &TeamId, id: &ViberId, session: &SessionId, from: LogPlace) -> Result<Look> {
+/// An excerpt of a session's log, from `from` on.
+pub async fn look(
+    board: &Board,
+    team: &TeamId,
+    id: &ViberId,
+    session: &SessionId,
+    from: LogPlace,
+) -> Result<LogExcerpt> {
     viber(board, team, id).await?;
     let known = ours(board, team, id, session).await?;
     let mut book = Logbook::new(board.clock.now());
@@ -161,31 +172,23 @@ pub async fn look(board: &Board, team: &TeamId, id: &ViberId, session: &SessionI
             }
             place = LogPlace { line: line.seq, at: line.end };
             count += 1;
-            if count >= SHOWN || book.bytes() >= SHOWN_BYTES {
+            if count >= MAX_EXCERPT_LINES || book.bytes() >= MAX_EXCERPT_BYTES {
                 let last = piece.lines.last().is_some_and(|last| last.seq == line.seq);
                 next = if last { piece.next } else { Some(place) };
                 break;
             }
         }
-        let full = count >= SHOWN || book.bytes() >= SHOWN_BYTES;
+        let full = count >= MAX_EXCERPT_LINES || book.bytes() >= MAX_EXCERPT_BYTES;
         if let Some(next) = next.filter(|_| !full) {
             (place, agent) = (next, Some(piece.agent_id));
             continue;
         }
-        let SessionPiece { session_id, agent_id, title, .. } = piece;
-        return Ok(Look {
-            session: session_id,
-            agent: agent_id,
-            title,
-            tasks: book.finish(),
-            next,
-            runs,
-            known: known.is_some(),
-        });
+        let SessionPiece { agent_id, title, .. } = piece;
+        return Ok(LogExcerpt { agent: agent_id, title, tasks: book.finish(), next, runs, known: known.is_some() });
     }
 }
 
-/// The session, when the Board has it as one of this viber's. One that is another viber's does not exist here.
+/// The session, if the Board has it under this viber. One of another viber is not found.
 async fn ours(board: &Board, team: &TeamId, id: &ViberId, session: &SessionId) -> Result<Option<Session>> {
     let found = db::sessions::load(&mut board.db.reader_of(team).await?, session).await?;
     match found {

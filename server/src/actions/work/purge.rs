@@ -1,25 +1,25 @@
-//! Long work that was begun, done to its end: sessions and teams that were deleted, vibers that were revoked or told to
-//! stop, teams that were shut. Whoever began it wrote that down; here it goes on, change by change, also after a crash.
+//! Long work, finished piece by piece: removing deleted sessions and teams, ending the tasks of revoked or stopped vibers
+//! and of suspended teams. Whoever starts such work records it; it continues here, also after a crash.
 
 use protocol::{ErrorCode, SessionId, TaskError, TaskId, TeamId, ViberId};
 use serde_json::json;
 
 use crate::{
-    actions::{After, tasks},
-    db::{self, Change, bound::PIECE},
+    actions::{AfterCommit, tasks},
+    db::{self, Change, DbError, change_limits::DELETE_BATCH_ROWS},
     domain::{By, Team},
     error::{Error, Result},
     state::Board,
 };
 
-/// Deleted sessions that are looked for at once.
-const SESSIONS: u64 = 50;
+/// Deleted sessions read at once.
+const SESSIONS_PER_ROUND: u64 = 50;
 /// Why the tasks of a deleted session end.
-const DELETED: &str = "the session was deleted";
+const SESSION_DELETED_REASON: &str = "the session was deleted";
 /// Why the tasks of a shut team end.
-pub(in crate::actions) const SHUT: &str = "the team was suspended";
+pub(in crate::actions) const TEAM_SUSPENDED_REASON: &str = "the team was suspended";
 
-/// Does what was begun, until nothing of it is left or the Board stops.
+/// Finishes all recorded work, unless the Board stops.
 pub async fn all(board: &Board) -> Result<()> {
     stops(board).await?;
     shut(board).await?;
@@ -32,10 +32,10 @@ pub async fn all(board: &Board) -> Result<()> {
     Ok(())
 }
 
-/// The same at once, beside whoever began something.
+/// Finishes all recorded work in the background.
 pub(in crate::actions) async fn now(board: Board) {
     if let Err(error) = all(&board).await {
-        tracing::warn!(%error, "what was begun is not done yet; the scheduler goes on with it");
+        tracing::warn!(%error, "long work is not finished yet; the scheduler continues it");
     }
 }
 
@@ -43,10 +43,10 @@ fn is_over(board: &Board) -> bool {
     board.shutdown.soft.is_cancelled()
 }
 
-/// Takes the deleted sessions away.
+/// Removes the deleted sessions.
 async fn sessions(board: &Board) -> Result<()> {
     loop {
-        let found = db::purge::sessions(&mut *board.db.reader().await?, SESSIONS).await?;
+        let found = db::purge::sessions(&mut *board.db.reader().await?, SESSIONS_PER_ROUND).await?;
         for (team, id) in &found {
             session(board, team, id).await?;
         }
@@ -56,20 +56,20 @@ async fn sessions(board: &Board) -> Result<()> {
     }
 }
 
-/// Takes a deleted session away.
+/// Removes a deleted session.
 async fn session(board: &Board, team: &TeamId, id: &SessionId) -> Result<()> {
     while !is_over(board) {
         let id = id.clone();
         let piece = board.piece(team, &By::board(), move |tx| {
             let id = id.clone();
             Box::pin(async move {
-                let mut after = After::default();
+                let mut after = AfterCommit::default();
                 let gone = stop_deleted(tx, &id, &mut after).await? && db::purge::session(tx, &id).await?;
-                Ok::<_, db::Error>((gone, after))
+                Ok::<_, DbError>((gone, after))
             })
         });
         let (gone, after) = piece.await?;
-        after.tell(board, team);
+        after.publish(board, team);
         if gone {
             break;
         }
@@ -77,20 +77,20 @@ async fn session(board: &Board, team: &TeamId, id: &SessionId) -> Result<()> {
     Ok(())
 }
 
-/// Stops what a deleted session still has to do, and tells whoever does it. `false`: there is more.
+/// Stops the unfinished tasks of a deleted session, and tells their vibers. `false`: there are more.
 pub(in crate::actions) async fn stop_deleted(
     tx: &mut Change<'_>,
     id: &SessionId,
-    after: &mut After,
-) -> Result<bool, db::Error> {
+    after: &mut AfterCommit,
+) -> Result<bool, DbError> {
     loop {
         let open = db::purge::open(tx, id).await?;
         for one in &open {
-            let stop = db::tasks::Stop { by: "board", reason: DELETED, confirmed: !one.told };
+            let stop = db::tasks::TaskStop { by: "board", reason: SESSION_DELETED_REASON, confirmed: !one.told };
             db::tasks::stop(tx, &one.task, one.attempt, stop).await?;
             if one.told {
-                let body = json!({ "reason": DELETED }).to_string();
-                let new = db::commands::New { kind: "task:stop", attempt: Some((&one.task, one.attempt)), body };
+                let body = json!({ "reason": SESSION_DELETED_REASON }).to_string();
+                let new = db::commands::NewCommand { kind: "task:stop", attempt: Some((&one.task, one.attempt)), body };
                 db::commands::give(tx, &one.viber, new).await?;
                 after.command(&one.viber);
             }
@@ -104,8 +104,8 @@ pub(in crate::actions) async fn stop_deleted(
     }
 }
 
-/// Takes a team away that a command beside the Board has deleted, unless a Board serves: that one finds it by itself, and
-/// its pieces let others write. Two processes that write to one SQLite file at a time are not fair to each other.
+/// Removes a team that a console command has deleted, unless a Board serves: that one finds it by itself, and its pieces
+/// let others write. Two processes that write to one SQLite file are not fair to each other.
 pub(in crate::actions) async fn team_unless_served(board: &Board, id: &TeamId) -> Result<()> {
     match db::Ownership::holder(&board.config.database_url).await? {
         Some(_) => Ok(()),
@@ -113,7 +113,7 @@ pub(in crate::actions) async fn team_unless_served(board: &Board, id: &TeamId) -
     }
 }
 
-/// Takes a deleted team away, its blobs before its last row: after a crash they are looked for again.
+/// Removes a deleted team, its blobs before its last row, so that a crash leaves no blobs behind.
 async fn team(board: &Board, id: &TeamId) -> Result<()> {
     let by = By::board();
     let hidden = || board.piece(id, &by, |tx| Box::pin(db::purge::sessions_of_team(tx)));
@@ -134,7 +134,7 @@ async fn team(board: &Board, id: &TeamId) -> Result<()> {
     Ok(board.piece(id, &by, |tx| Box::pin(db::purge::team_row(tx))).await?)
 }
 
-/// Vibers that were told to stop everything.
+/// Stops the tasks of vibers that were told to stop everything.
 async fn stops(board: &Board) -> Result<()> {
     let found = db::vibers::stopping(&mut *board.db.reader().await?).await?;
     for (team, viber) in found {
@@ -143,16 +143,16 @@ async fn stops(board: &Board) -> Result<()> {
     Ok(())
 }
 
-/// Stops every task that a viber was given before it was told to stop, those that wait first.
+/// Stops every task that a viber was given before it was told to stop, queued ones first.
 pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     while !is_over(board) {
         let id = viber.clone();
         let piece = board.piece(team, &By::board(), move |tx| {
             let id = id.clone();
             Box::pin(async move {
-                let mut after = After::default();
+                let mut after = AfterCommit::default();
                 let Some(stop) = db::vibers::stop(tx, &id).await? else { return Ok((true, after)) };
-                let open = db::tasks::open_of_viber(tx, &id, Some(stop.at), PIECE).await?;
+                let open = db::tasks::open_of_viber(tx, &id, Some(stop.at), DELETE_BATCH_ROWS).await?;
                 for (_, task) in &open {
                     if let Some(task) = db::tasks::load(tx, task).await? {
                         tasks::halt(tx, &stop.by, &task, &stop.reason, &mut after).await?;
@@ -168,7 +168,7 @@ pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: 
             })
         });
         let (done, after) = piece.await?;
-        after.tell(board, team);
+        after.publish(board, team);
         if done {
             break;
         }
@@ -176,7 +176,7 @@ pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: 
     Ok(())
 }
 
-/// Teams that were shut before all their tasks were stopped.
+/// Stops the remaining tasks of suspended teams.
 async fn shut(board: &Board) -> Result<()> {
     let found = db::teams::unfinished(&mut *board.db.reader().await?).await?;
     for team in found {
@@ -185,24 +185,24 @@ async fn shut(board: &Board) -> Result<()> {
     Ok(())
 }
 
-/// Stops every task of a team that was shut; it ends when the team is opened again meanwhile.
+/// Stops every task of a suspended team, unless the team is resumed meanwhile.
 pub(in crate::actions) async fn stop_team(board: &Board, team: &Team, by: &By) -> Result<()> {
     while !stop_some(board, team, by).await? && !is_over(board) {}
     Ok(())
 }
 
-/// Stops some of its tasks. `true`: there are no more.
+/// Stops as many tasks of a suspended team as fit into one change. `true`: there are no more.
 pub(in crate::actions) async fn stop_some(board: &Board, team: &Team, by: &By) -> Result<bool> {
     let piece = board.piece(&team.id, by, |tx| {
         Box::pin(async move {
-            let mut after = After::default();
+            let mut after = AfterCommit::default();
             let id = tx.team.clone();
             let team = db::teams::load(tx.board(), &id).await?;
             let shut = team.is_some_and(|team| team.suspended_at.is_some());
-            let open = if shut { db::tasks::open_of_team(tx, PIECE).await? } else { Vec::new() };
+            let open = if shut { db::tasks::open_of_team(tx, DELETE_BATCH_ROWS).await? } else { Vec::new() };
             for task in &open {
                 if let Some(task) = db::tasks::load(tx, task).await? {
-                    tasks::end(tx, &task, SHUT, &mut after).await?;
+                    tasks::end(tx, &task, TEAM_SUSPENDED_REASON, &mut after).await?;
                 }
                 if tx.is_full() {
                     return Ok((false, after));
@@ -212,11 +212,11 @@ pub(in crate::actions) async fn stop_some(board: &Board, team: &Team, by: &By) -
         })
     });
     let (done, after) = piece.await?;
-    after.tell(board, &team.id);
+    after.publish(board, &team.id);
     Ok(done)
 }
 
-/// Revoked vibers of which a task is not over.
+/// Ends the unfinished tasks of revoked vibers.
 async fn abandoned(board: &Board) -> Result<()> {
     let found = db::vibers::abandoned(&mut *board.db.reader().await?).await?;
     for (team, viber) in found {
@@ -225,15 +225,15 @@ async fn abandoned(board: &Board) -> Result<()> {
     Ok(())
 }
 
-/// Nothing of a revoked viber will be heard of again: its tasks are lost.
+/// Declares the unfinished tasks of a revoked viber lost: it will never report again.
 pub(in crate::actions) async fn abandon(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     while !is_over(board) {
         let id = viber.clone();
         let piece = board.piece(team, &By::board(), move |tx| {
             let id = id.clone();
             Box::pin(async move {
-                let mut after = After::default();
-                let open = db::tasks::open_of_viber(tx, &id, None, PIECE).await?;
+                let mut after = AfterCommit::default();
+                let open = db::tasks::open_of_viber(tx, &id, None, DELETE_BATCH_ROWS).await?;
                 for (session, task) in &open {
                     lose(tx, session, task, &mut after).await?;
                     if tx.is_full() {
@@ -244,7 +244,7 @@ pub(in crate::actions) async fn abandon(board: &Board, team: &TeamId, viber: &Vi
             })
         });
         let (done, after) = piece.await?;
-        after.tell(board, team);
+        after.publish(board, team);
         if done {
             break;
         }
@@ -252,7 +252,7 @@ pub(in crate::actions) async fn abandon(board: &Board, team: &TeamId, viber: &Vi
     Ok(())
 }
 
-async fn lose(tx: &mut Change<'_>, session: &SessionId, task: &TaskId, after: &mut After) -> Result<()> {
+async fn lose(tx: &mut Change<'_>, session: &SessionId, task: &TaskId, after: &mut AfterCommit) -> Result<()> {
     let error = TaskError {
         code: ErrorCode::Lost,
         message: "The viber was revoked before the task had ended.".into(),
@@ -263,7 +263,7 @@ async fn lose(tx: &mut Change<'_>, session: &SessionId, task: &TaskId, after: &m
     db::sessions::touch(tx, session).await?;
     let Some(found) = db::tasks::load(tx, task).await? else { return Ok(()) };
     db::tasks::fail(tx, task, found.attempt, &error, false).await?;
-    let end = db::attempts::End { outcome: "lost", superseded: false, report: None };
+    let end = db::attempts::AttemptEnd { outcome: "lost", superseded: false, report: None };
     db::attempts::end(tx, task, found.attempt, end).await?;
     after.task(session, task);
     Ok(())

@@ -1,33 +1,34 @@
-//! Reconcile: what a connection and the Board agree on before anything new starts, and what the Board declares by itself.
+//! Reconciliation: what a connection and the Board agree on before anything new starts, and what the Board declares by
+//! itself.
 
 use std::{collections::HashSet, sync::Arc};
 
 use protocol::{Acked, ErrorCode, Fence, Hello, Running, TaskError, TaskId, TeamId, ViberId, ViberState};
 
 use crate::{
-    actions::{After, dispatch},
-    db::{self, Change, TeamTx, attempts::Open, audit::Entry},
+    actions::{AfterCommit, dispatch},
+    db::{self, Change, TeamTx, attempts::OpenAttempt, audit::Entry},
     domain::{By, Connection, TaskState},
     error::{Error, Result},
     state::Board,
 };
 
-/// Most attempts of a `hello` that are looked at: a daemon holds far fewer.
-const MAX_NAMED: usize = 10_000;
-/// Vibers whose contact is forgotten in one change when the Board starts.
-const MAX_FORGOTTEN: u64 = 100;
-/// Teams that are looked at when the Board starts.
+/// Attempts of a `hello` that are looked up: a daemon holds far fewer.
+const MAX_NAMED_ATTEMPTS: usize = 10_000;
+/// Vibers marked as unheard in one change when the Board starts.
+const FORGOTTEN_VIBERS_PER_CHANGE: u64 = 100;
+/// Teams read when the Board starts.
 const MAX_TEAMS: u64 = 100_000;
-/// Most claims of a heartbeat that are looked up at once.
+/// Claims of one heartbeat that are looked up.
 const MAX_CLAIMS: usize = 16;
-/// Unfinished tasks of a viber that are rung for when it comes or goes; pages ask anew by themselves.
-const MAX_RUNG: u64 = 1_000;
-/// Attempts that are settled in one change, at most.
-const AT_ONCE: usize = 50;
-/// Commands that are noted as received in one change.
-const ACKS: u64 = 100;
+/// Unfinished tasks of a viber that are notified when it connects or disconnects; pages refresh by themselves.
+const MAX_NOTIFIED_TASKS: u64 = 1_000;
+/// Attempts settled in one change.
+const ATTEMPTS_PER_CHANGE: usize = 50;
+/// Commands marked as received in one change.
+const ACKS_PER_CHANGE: u64 = 100;
 
-/// What a connection starts from.
+/// What a new connection starts from.
 #[derive(Clone, Debug, Default)]
 pub struct Welcomed {
     pub epoch: u64,
@@ -37,7 +38,7 @@ pub struct Welcomed {
     pub over: Vec<Running>,
     /// Open attempts whose task was stopped.
     pub stopped: Vec<Running>,
-    /// Attempts that the daemon is believed to hold.
+    /// Attempts that the daemon is assumed to hold.
     pub held: Vec<Running>,
 }
 
@@ -51,26 +52,26 @@ pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello, clon
             Box::pin(async move { accept(tx, &told.0, &told.1, cloned).await })
         })
         .await?;
-    // Read after it: no older connection moves anything of this viber any more, and this one waits for the answer.
+    // Read afterwards: older connections can no longer change anything of this viber, and this one waits for the answer.
     let compared = {
         let mut tx = board.db.reader_of(&connection.team).await?;
         let open = db::attempts::open_of_viber(&mut tx, &connection.viber).await?;
         compare(&mut tx, &connection.viber, hello, &open).await?
     };
-    tell_contact(board, &connection.team, &connection.viber).await;
+    publish_contact(board, &connection.team, &connection.viber).await;
     Ok(Welcomed { epoch, ..compared })
 }
 
-/// The daemon has commands on disk that were not known to be there: written down, some at a time.
+/// Marks commands as received that the daemon has on disk, some at a time.
 async fn ack_before(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<()> {
     let some = || {
         let viber = connection.viber.clone();
         board.change(&connection.team, &connection.by(), move |tx| {
             let viber = viber.clone();
-            Box::pin(async move { db::commands::ack(tx, &viber, cmd_seq, ACKS).await })
+            Box::pin(async move { db::commands::ack(tx, &viber, cmd_seq, ACKS_PER_CHANGE).await })
         })
     };
-    while some().await? == ACKS {}
+    while some().await? == ACKS_PER_CHANGE {}
     Ok(())
 }
 
@@ -79,11 +80,11 @@ async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: boo
     let epoch = found.conn_epoch + 1;
     let object = viber.as_str();
     if hello.last_cmd_seq > found.cmd_seq {
-        // The Board was restored from before those commands: numbers must never be given twice.
+        // The Board was restored from a backup older than those commands: no number may be used twice.
         let (before, after) = (found.cmd_seq.to_string(), hello.last_cmd_seq.to_string());
         let raised = Entry::new("viber.cmd_seq_raised", object).before(before.as_str()).after(after.as_str());
         db::audit::append(tx, raised).await?;
-        // Also when it was put back by hand.
+        // This also covers a database that was copied back by hand.
         let now = tx.now;
         db::settings::set_restored(tx.board(), now).await?;
     }
@@ -98,12 +99,12 @@ async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: boo
     Ok(epoch)
 }
 
-fn running(open: &Open) -> Running {
+fn running(open: &OpenAttempt) -> Running {
     Running { task_id: open.task_id.clone(), attempt: open.attempt }
 }
 
-/// How far each attempt is durable that either side names, and which attempts are over or not wanted any more.
-async fn compare(tx: &mut TeamTx<'_>, viber: &ViberId, hello: &Hello, open: &[Open]) -> Result<Welcomed> {
+/// How far each attempt that either side names is durable, and which attempts are over or no longer wanted.
+async fn compare(tx: &mut TeamTx<'_>, viber: &ViberId, hello: &Hello, open: &[OpenAttempt]) -> Result<Welcomed> {
     let Welcomed { mut acked, mut fence, mut over, .. } = Welcomed::default();
     let mut fenced: HashSet<TaskId> = HashSet::new();
     let mut known = |task_id: &TaskId, attempt, seq, newest| {
@@ -118,12 +119,14 @@ async fn compare(tx: &mut TeamTx<'_>, viber: &ViberId, hello: &Hello, open: &[Op
     let mut looked: HashSet<Running> = open.iter().map(running).collect();
     let outbox = hello.outbox.iter().map(|range| (&range.task_id, range.attempt));
     let named = hello.running.iter().map(|running| (&running.task_id, running.attempt)).chain(outbox);
-    for (task_id, attempt) in named.take(MAX_NAMED) {
+    for (task_id, attempt) in named.take(MAX_NAMED_ATTEMPTS) {
         let one = Running { task_id: task_id.clone(), attempt };
         if !looked.insert(one.clone()) {
             continue;
         }
-        if let Some(held) = db::attempts::held(tx, task_id, attempt).await?.filter(|held| held.viber_id == *viber) {
+        if let Some(held) =
+            db::attempts::load_with_task(tx, task_id, attempt).await?.filter(|held| held.viber_id == *viber)
+        {
             known(task_id, attempt, held.last_seq, held.newest);
             // What the Board declared lost by itself may still be reported.
             if held.outcome.is_some_and(|outcome| outcome != "lost") {
@@ -131,13 +134,13 @@ async fn compare(tx: &mut TeamTx<'_>, viber: &ViberId, hello: &Hello, open: &[Op
             }
         }
     }
-    let unwanted = |open: &&Open| open.newest == open.attempt && open.state == TaskState::Stopped;
+    let unwanted = |open: &&OpenAttempt| open.newest == open.attempt && open.state == TaskState::Stopped;
     let stopped = open.iter().filter(unwanted).map(running).collect();
     let held = open.iter().filter(|open| open.delivered).map(running).collect();
     Ok(Welcomed { acked, fence, over, stopped, held, ..Welcomed::default() })
 }
 
-/// The connection ended. Contact is lost by it unless a newer one is here.
+/// Records that a connection ended: contact is lost unless there is a newer one.
 pub async fn disconnected(board: &Board, team: &TeamId, viber: &ViberId, epoch: u64) -> Result<()> {
     let id = viber.clone();
     let lost = board.change(team, &By::board(), move |tx| {
@@ -145,23 +148,24 @@ pub async fn disconnected(board: &Board, team: &TeamId, viber: &ViberId, epoch: 
         Box::pin(async move { db::vibers::disconnect(tx, &id, epoch).await })
     });
     if lost.await? {
-        tell_contact(board, team, viber).await;
+        publish_contact(board, team, viber).await;
     }
     Ok(())
 }
 
-/// Contact is shown with the viber and with each of its unfinished tasks.
-async fn tell_contact(board: &Board, team: &TeamId, viber: &ViberId) {
-    let mut after = After::default();
+/// Notifies that the contact of a viber changed: it is shown with the viber and its unfinished tasks.
+async fn publish_contact(board: &Board, team: &TeamId, viber: &ViberId) {
+    let mut after = AfterCommit::default();
     after.viber(viber);
-    let open = async { db::tasks::open_of_viber(&mut board.db.reader_of(team).await?, viber, None, MAX_RUNG).await };
+    let open =
+        async { db::tasks::open_of_viber(&mut board.db.reader_of(team).await?, viber, None, MAX_NOTIFIED_TASKS).await };
     for (session, task) in open.await.unwrap_or_default() {
         after.task(&session, &task);
     }
-    after.tell(board, team);
+    after.publish(board, team);
 }
 
-/// The daemon has all commands up to `cmd_seq` on disk, of which each was sent to it.
+/// Marks all commands up to `cmd_seq` as received: the daemon has them on disk.
 pub async fn ack_commands(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<()> {
     let some = || {
         let own = connection.clone();
@@ -174,17 +178,17 @@ pub async fn ack_commands(board: &Board, connection: &Connection, cmd_seq: u64) 
     Ok(())
 }
 
-/// Notes some of it. `true`: it is all noted, or none of this connection's business.
+/// Marks some of them. `true`: all are marked, or the connection is outdated.
 pub(in crate::actions) async fn acked(tx: &mut Change<'_>, connection: &Connection, cmd_seq: u64) -> Result<bool> {
     let Connection { viber, epoch, .. } = connection;
     let Some(before) = db::vibers::acked(tx, viber, *epoch).await? else { return Ok(true) };
-    let to = cmd_seq.min(before.saturating_add(ACKS));
+    let to = cmd_seq.min(before.saturating_add(ACKS_PER_CHANGE));
     db::commands::ack_over(tx, viber, *epoch, to).await?;
     let moved = db::vibers::set_acked(tx, viber, *epoch, to).await?;
     Ok(to == cmd_seq || !moved)
 }
 
-/// Whole lists changed on the machine.
+/// Stores whole lists that changed on the machine.
 pub async fn lists(board: &Board, connection: &Connection, state: &ViberState) -> Result<()> {
     let told = Arc::new((connection.viber.clone(), connection.epoch, state.clone()));
     let kept = board.change(&connection.team, &connection.by(), move |tx| {
@@ -198,13 +202,13 @@ pub async fn lists(board: &Board, connection: &Connection, state: &ViberState) -
         })
     });
     kept.await?;
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.viber(&connection.viber);
-    after.tell(board, &connection.team);
+    after.publish(board, &connection.team);
     Ok(())
 }
 
-/// A heartbeat names attempts that the link does not know. Those that nobody gave this viber are written down.
+/// Looks up attempts of a heartbeat that the link does not know; those never given to this viber go into the audit.
 pub async fn claims(board: &Board, connection: &Connection, claimed: &[Running]) -> Result<()> {
     let (viber, claimed) = (connection.viber.clone(), claimed[..claimed.len().min(MAX_CLAIMS)].to_vec());
     board
@@ -212,7 +216,7 @@ pub async fn claims(board: &Board, connection: &Connection, claimed: &[Running])
             let (viber, claimed) = (viber.clone(), claimed.clone());
             Box::pin(async move {
                 for one in &claimed {
-                    let held = db::attempts::held(tx, &one.task_id, one.attempt).await?;
+                    let held = db::attempts::load_with_task(tx, &one.task_id, one.attempt).await?;
                     if held.is_some_and(|held| held.viber_id == viber) {
                         continue;
                     }
@@ -225,10 +229,10 @@ pub async fn claims(board: &Board, connection: &Connection, claimed: &[Running])
         .await
 }
 
-/// Why the Board ends an attempt that its viber did not report the end of.
+/// Why the Board ends an attempt whose end the viber did not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptVerdict {
-    /// The daemon is here and no longer has it.
+    /// The daemon is connected and no longer has it.
     DaemonRestarted,
     /// The same, but the attempt began before a backup of the Board was put back: it may have ended well since.
     BoardRestored,
@@ -258,7 +262,7 @@ impl AttemptVerdict {
     }
 }
 
-/// The newest connection of a viber, as whoever judges its attempts saw it.
+/// The newest connection of a viber when its attempts were judged.
 #[derive(Clone, Copy, Debug)]
 pub struct LastSeen<'a> {
     pub team: &'a TeamId,
@@ -266,20 +270,20 @@ pub struct LastSeen<'a> {
     pub epoch: u64,
 }
 
-/// Ends attempts by the Board's own verdict; those that ended meanwhile stay as they are. Whoever judged judges again what
-/// a crash left out.
+/// Ends attempts by the Board's own verdict; attempts that ended meanwhile stay as they are. After a crash the caller
+/// judges the rest again.
 pub async fn settle(board: &Board, seen: LastSeen<'_>, attempts: &[Running], verdict: AttemptVerdict) -> Result<()> {
     let LastSeen { team, viber, epoch } = seen;
     let mut rest = attempts.to_vec();
     while !rest.is_empty() {
         let id = viber.clone();
-        let some: Arc<[Running]> = rest.iter().take(AT_ONCE).cloned().collect();
+        let some: Arc<[Running]> = rest.iter().take(ATTEMPTS_PER_CHANGE).cloned().collect();
         let (done, after) = board
             .piece(team, &By::board(), move |tx| {
                 let (viber, some) = (id.clone(), some.clone());
                 Box::pin(async move {
-                    let mut after = After::default();
-                    // Whoever judged saw this connection, or none after it: a newer one may hold the attempt after all.
+                    let mut after = AfterCommit::default();
+                    // The verdict holds for this connection only: a newer one may hold the attempt after all.
                     if db::vibers::epoch(tx, &viber).await? != Some(epoch) {
                         return Ok((None, after));
                     }
@@ -296,7 +300,7 @@ pub async fn settle(board: &Board, seen: LastSeen<'_>, attempts: &[Running], ver
                 })
             })
             .await?;
-        after.tell(board, team);
+        after.publish(board, team);
         let Some(done) = done else { break };
         rest.drain(..done);
     }
@@ -308,10 +312,10 @@ async fn declare(
     viber: &ViberId,
     one: &Running,
     verdict: AttemptVerdict,
-    after: &mut After,
+    after: &mut AfterCommit,
 ) -> Result<()> {
     let (task, attempt) = (&one.task_id, one.attempt);
-    let Some(held) = db::attempts::held(tx, task, attempt).await? else { return Ok(()) };
+    let Some(held) = db::attempts::load_with_task(tx, task, attempt).await? else { return Ok(()) };
     if held.viber_id != *viber || held.outcome.is_some() {
         return Ok(());
     }
@@ -327,7 +331,7 @@ async fn declare(
             db::tasks::confirm_stop(tx, task, attempt, None).await?;
         }
     }
-    let end = db::attempts::End { outcome: "lost", superseded: !newest, report: None };
+    let end = db::attempts::AttemptEnd { outcome: "lost", superseded: !newest, report: None };
     db::attempts::end(tx, task, attempt, end).await?;
     dispatch::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
@@ -341,17 +345,18 @@ async fn began_before_restore(tx: &mut TeamTx<'_>, one: &Running) -> Result<bool
     Ok(attempt.is_some_and(|attempt| attempt.created_at < restored))
 }
 
-/// The Board starts: nobody has dialled in yet, whatever the database says of the time before.
+/// Marks all vibers as unheard when the Board starts, whatever the database says of the time before.
 pub async fn begin_unheard(board: &Board) -> Result<u64> {
     let mut unheard = 0;
     let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
     for team in teams {
         loop {
-            let forget =
-                board.piece(&team.id, &By::board(), |tx| Box::pin(db::vibers::forget_contact(tx, MAX_FORGOTTEN)));
+            let forget = board.piece(&team.id, &By::board(), |tx| {
+                Box::pin(db::vibers::forget_contact(tx, FORGOTTEN_VIBERS_PER_CHANGE))
+            });
             let some = forget.await?;
             unheard += some;
-            if some < MAX_FORGOTTEN {
+            if some < FORGOTTEN_VIBERS_PER_CHANGE {
                 break;
             }
         }
@@ -359,17 +364,17 @@ pub async fn begin_unheard(board: &Board) -> Result<u64> {
     Ok(unheard)
 }
 
-/// Attempts whose `task:submit` was not sent, because nobody wants them any more: they certainly never began.
+/// Ends attempts whose `task:submit` was never sent, because they are no longer wanted: they certainly never began.
 pub async fn withdraw(board: &Board, connection: &Connection, attempts: &[(TaskId, u32)]) -> Result<()> {
     let mut rest = attempts.to_vec();
     while !rest.is_empty() {
         let viber = connection.viber.clone();
-        let some: Arc<[(TaskId, u32)]> = rest.iter().take(AT_ONCE).cloned().collect();
+        let some: Arc<[(TaskId, u32)]> = rest.iter().take(ATTEMPTS_PER_CHANGE).cloned().collect();
         let (done, after) = board
             .piece(&connection.team, &connection.by(), move |tx| {
                 let (viber, some) = (viber.clone(), some.clone());
                 Box::pin(async move {
-                    let (mut after, mut done) = (After::default(), 0);
+                    let (mut after, mut done) = (AfterCommit::default(), 0);
                     for (task, attempt) in some.iter() {
                         take_back(tx, &viber, task, *attempt, &mut after).await?;
                         done += 1;
@@ -381,20 +386,26 @@ pub async fn withdraw(board: &Board, connection: &Connection, attempts: &[(TaskI
                 })
             })
             .await?;
-        after.tell(board, &connection.team);
+        after.publish(board, &connection.team);
         rest.drain(..done);
     }
     Ok(())
 }
 
-async fn take_back(tx: &mut Change<'_>, viber: &ViberId, task: &TaskId, attempt: u32, after: &mut After) -> Result<()> {
-    let Some(held) = db::attempts::held(tx, task, attempt).await? else { return Ok(()) };
+async fn take_back(
+    tx: &mut Change<'_>,
+    viber: &ViberId,
+    task: &TaskId,
+    attempt: u32,
+    after: &mut AfterCommit,
+) -> Result<()> {
+    let Some(held) = db::attempts::load_with_task(tx, task, attempt).await? else { return Ok(()) };
     if held.viber_id != *viber || held.last_seq > 0 {
         return Ok(());
     }
     db::sessions::touch(tx, &held.session_id).await?;
     let superseded = held.newest != attempt;
-    let end = db::attempts::End { outcome: "stopped", superseded, report: None };
+    let end = db::attempts::AttemptEnd { outcome: "stopped", superseded, report: None };
     db::attempts::end(tx, task, attempt, end).await?;
     db::tasks::confirm_stop(tx, task, attempt, None).await?;
     dispatch::next(tx, &held.session_id, after).await?;
@@ -402,7 +413,7 @@ async fn take_back(tx: &mut Change<'_>, viber: &ViberId, task: &TaskId, attempt:
     Ok(())
 }
 
-/// The unfinished attempts that the viber's daemon has on disk, as far as we know.
+/// The unfinished attempts that the viber's daemon has on disk, as far as the Board knows.
 pub async fn delivered(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<Running>> {
     let open = db::attempts::open_of_viber(&mut board.db.reader_of(team).await?, viber).await?;
     Ok(open.iter().filter(|open| open.delivered).map(running).collect())

@@ -1,14 +1,14 @@
-//! Record: what a viber reports becomes durable, exactly once, before anything is acknowledged.
+//! Recording: what a viber reports becomes durable, exactly once, before it is acknowledged.
 //!
-//! One change takes the frames that wait, as many as one may. Of each attempt the new events are kept byte for byte, then what they mean is
-//! done: states move, parts are completed, the session's next task gets its turn.
+//! One change takes as many waiting frames as it may. The new events of each attempt are stored byte for byte, then their
+//! effects follow: states move, parts are completed, the session's next task is offered.
 
 mod announce;
 mod artifacts;
-mod context;
 mod effects;
+mod event_run;
 mod plans;
-mod run;
+mod request_context;
 mod share;
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use protocol::{Acked, Events, Running, TaskId};
 
 use crate::{
-    actions::{After, memory, reconcile},
-    db::{self, Change, attempts::Held, audit::Entry},
+    actions::{AfterCommit, memory, reconcile},
+    db::{self, Change, attempts::AttemptWithTask, audit::Entry},
     domain::{Committed, Connection},
     error::{Error, Result},
     hub::Hub,
@@ -25,30 +25,30 @@ use crate::{
     state::Board,
 };
 
-use run::EventRun;
+use event_run::EventRun;
 
-/// What the daemon is answered after the commit.
+/// The reply to the daemon after the commit.
 #[derive(Clone, Debug, Default)]
-pub struct Answers {
+pub struct RecordReply {
     pub acks: Vec<Acked>,
     /// The next seq of an attempt that can be taken.
     pub nacks: Vec<Acked>,
-    /// The code of each refused frame, and the task it spoke of.
+    /// The code and the task of each refused frame.
     pub refused: Vec<(&'static str, TaskId)>,
-    /// Attempts that the viber is known to hold from now on, and those that it reported the end of.
+    /// Attempts that the viber is known to hold from now on, and attempts whose end it reported.
     pub held: Vec<Running>,
     pub ended: Vec<Running>,
 }
 
-/// Everything of a change that matters after it.
+/// What a change leaves to do after its commit.
 #[derive(Default)]
-struct Recorded {
-    answers: Answers,
+struct RecordedChange {
+    answers: RecordReply,
     runs: Vec<(TaskId, Arc<Committed>)>,
-    after: After,
-    /// A change of `MEMORY.md` was proposed: what the file says is needed to show it.
+    after: AfterCommit,
+    /// A change to `MEMORY.md` was proposed: the file has to be read to show it.
     remembers: bool,
-    /// All commands that the daemon has are noted.
+    /// All received commands are marked.
     acked: bool,
 }
 
@@ -59,19 +59,19 @@ pub async fn record(
     connection: &Connection,
     frames: Arc<[Events]>,
     acked: Option<u64>,
-) -> Result<Option<Answers>> {
-    let mut all = Answers::default();
+) -> Result<Option<RecordReply>> {
+    let mut all = RecordReply::default();
     let mut shares = share::shares(frames).into_iter().peekable();
     while let Some(share) = shares.next() {
         let acked = acked.filter(|_| shares.peek().is_none());
-        let Some(answers) = some(board, connection, share, acked).await? else { return Ok(None) };
+        let Some(answers) = record_share(board, connection, share, acked).await? else { return Ok(None) };
         all.add(answers);
     }
     Ok(Some(all))
 }
 
-impl Answers {
-    /// What came after.
+impl RecordReply {
+    /// Adds a later reply.
     fn add(&mut self, later: Self) {
         for ack in later.acks {
             self.acks.retain(|known| known.task_id != ack.task_id || known.attempt != ack.attempt);
@@ -84,13 +84,13 @@ impl Answers {
     }
 }
 
-/// Records what one change has room for.
-async fn some(
+/// Records one share in one change.
+async fn record_share(
     board: &Board,
     connection: &Connection,
     frames: Arc<[Events]>,
     acked: Option<u64>,
-) -> Result<Option<Answers>> {
+) -> Result<Option<RecordReply>> {
     let told = Arc::new((connection.clone(), frames));
     let book = board
         .change(&connection.team, &connection.by(), move |tx| {
@@ -100,9 +100,9 @@ async fn some(
                 if db::vibers::epoch(tx, &connection.viber).await? != Some(connection.epoch) {
                     return Ok(None);
                 }
-                let mut book = Recorded::default();
+                let mut book = RecordedChange::default();
                 for of_attempt in by_attempt(frames) {
-                    one(tx, connection, &of_attempt, &mut book).await?;
+                    record_attempt(tx, connection, &of_attempt, &mut book).await?;
                 }
                 // Sessions are locked before their viber, here as everywhere.
                 if let Some(cmd_seq) = acked {
@@ -125,21 +125,21 @@ async fn some(
         let publish = if ends { Hub::publish_last } else { Hub::publish };
         publish(&board.hub, &connection.team, &task, run);
     }
-    book.after.tell(board, &connection.team);
+    book.after.publish(board, &connection.team);
     if book.remembers {
         board.shutdown.spawn(memory::follow(board.clone(), connection.clone()));
     }
     Ok(Some(book.answers))
 }
 
-/// What waits of one attempt.
+/// The waiting frames of one attempt.
 struct AttemptFrames<'a> {
     task: &'a TaskId,
     attempt: u32,
     frames: Vec<&'a Events>,
 }
 
-/// Frames by attempt, in the order they came.
+/// Groups frames by attempt, in the order of arrival.
 fn by_attempt(frames: &[Events]) -> Vec<AttemptFrames<'_>> {
     let mut groups: Vec<AttemptFrames<'_>> = Vec::new();
     for frame in frames {
@@ -159,27 +159,27 @@ struct Recording<'a, 't> {
     connection: &'a Connection,
     task: &'a TaskId,
     attempt: u32,
-    held: &'a Held,
+    held: &'a AttemptWithTask,
     run: &'a EventRun,
-    book: &'a mut Recorded,
+    book: &'a mut RecordedChange,
 }
 
 impl Recording<'_, '_> {
-    /// Whether no attempt follows this one: only then its task moves with it.
+    /// Whether this is the task's newest attempt: only then the task moves with it.
     fn is_newest(&self) -> bool {
         self.held.newest == self.attempt
     }
 }
 
-/// The frames of one attempt.
-async fn one(
+/// Records the frames of one attempt.
+async fn record_attempt(
     tx: &mut Change<'_>,
     connection: &Connection,
     of_attempt: &AttemptFrames<'_>,
-    book: &mut Recorded,
+    book: &mut RecordedChange,
 ) -> Result<()> {
     let AttemptFrames { task, attempt, ref frames } = *of_attempt;
-    let held = match db::attempts::held(tx, task, attempt).await? {
+    let held = match db::attempts::load_with_task(tx, task, attempt).await? {
         None if attempt == 1 => announce::announced(tx, connection, of_attempt, book).await?,
         found => found,
     };
@@ -189,14 +189,14 @@ async fn one(
     let mut run = EventRun::after(held.last_seq);
     for frame in frames {
         if run.next() > 1 && frame.from < run.next() {
-            let stored = run::stored(tx, frame, held.last_seq).await?;
+            let stored = event_run::stored(tx, frame, held.last_seq).await?;
             run.check(frame, &stored);
         }
         run.take(frame);
     }
-    // One that has words but no events was taken over from the machine's own log, with all that it says.
-    let told = held.last_seq > 0 || held.message_id.is_some();
-    if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && told && run.is_new() {
+    // An attempt with a message but no events was imported completely from the machine's own log.
+    let has_report = held.last_seq > 0 || held.message_id.is_some();
+    if held.outcome.as_deref().is_some_and(|outcome| outcome != "lost") && has_report && run.is_new() {
         // The terminal event is the last one of an attempt.
         book.answers.refused.push(("attempt_ended", task.clone()));
         run.forget();
@@ -215,19 +215,19 @@ async fn one(
     Ok(())
 }
 
-/// Events of a task that this viber does not hold.
+/// Handles events of a task that this viber does not hold.
 async fn stranger(
     tx: &mut Change<'_>,
     connection: &Connection,
     of_attempt: &AttemptFrames<'_>,
-    book: &mut Recorded,
+    book: &mut RecordedChange,
 ) -> Result<()> {
     let AttemptFrames { task, attempt, ref frames } = *of_attempt;
     let gone = !db::tasks::is_taken(tx.board(), task).await? || db::purge::is_going(tx, task).await?;
     let deleted = gone && db::commands::named(tx, &connection.viber, task).await?;
     if deleted {
-        // Its session is gone: nobody waits for the rest, and the daemon may forget it.
-        let last = frames.iter().filter_map(|frame| run::last_seq(frame)).max().unwrap_or_default();
+        // Its session was deleted: nobody waits for the rest, and the daemon may forget it.
+        let last = frames.iter().filter_map(|frame| event_run::last_seq(frame)).max().unwrap_or_default();
         book.answers.acks.push(Acked { task_id: task.clone(), attempt, seq: last });
         return Ok(());
     }

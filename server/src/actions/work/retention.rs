@@ -1,4 +1,4 @@
-//! Upkeep: what the Board does for itself. Kept answers expire, old events give way to a gap.
+//! Retention: kept answers expire, old events are replaced by a gap.
 
 use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, TeamId, ViberId};
 
@@ -9,28 +9,30 @@ use crate::{
     state::Board,
 };
 
-/// Attempts whose events are taken away in one change.
-const BATCH: u64 = 20;
-/// Rows of open events that are read to complete a part.
-const OPEN_ROWS: u64 = 100_000;
-/// How long the history of a file is kept, days, and how many changes of it at most: each holds the file twice.
-const HISTORY: (i64, u64) = (90, 50);
-/// Rows that are taken away in one change, where each is small.
-const SOME: u64 = 100;
-/// Changes of files that are taken away in one change: each holds the file twice.
-const EDITS: u64 = 20;
+/// Attempts whose events are trimmed in one change.
+const ATTEMPTS_PER_CHANGE: u64 = 20;
+/// Rows of events read to complete a part.
+const MAX_OPEN_ROWS: u64 = 100_000;
+/// How long the changes of a file are kept, days.
+const EDIT_HISTORY_DAYS: i64 = 90;
+/// Changes that are kept of one file: each holds the file twice.
+const MAX_EDITS_PER_FILE: u64 = 50;
+/// Small rows removed in one change.
+const ROWS_PER_CHANGE: u64 = 100;
+/// Edits removed in one change: each holds the file twice.
+const EDITS_PER_CHANGE: u64 = 20;
 /// Why events are missing.
-const OLD: &str = "older than the team keeps events";
+const GAP_REASON: &str = "older than the team keeps events";
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Teams looked at in one sweep.
-const TEAMS: u64 = 10_000;
+/// Teams read in one sweep.
+const MAX_TEAMS: u64 = 10_000;
 
-/// When vibers were last heard.
+/// Records when vibers were last heard.
 pub async fn seen(board: &Board, heard: Vec<(TeamId, ViberId, Instant)>) -> Result<()> {
     if heard.is_empty() {
         return Ok(());
     }
-    for some in heard.chunks(SOME as usize) {
+    for some in heard.chunks(ROWS_PER_CHANGE as usize) {
         let some = some.to_vec();
         let written = board.db.piece(move |tx| {
             let some = some.clone();
@@ -46,35 +48,39 @@ pub async fn seen(board: &Board, heard: Vec<(TeamId, ViberId, Instant)>) -> Resu
     Ok(())
 }
 
-/// Answers to calls with an `Idempotency-Key` are kept for 24 hours.
+/// Removes answers to calls with an `Idempotency-Key` after 24 hours.
 pub async fn forget_answers(board: &Board) -> Result<()> {
     let now = board.clock.now();
     let some = || {
-        board.db.piece(move |tx| Box::pin(async move { Ok::<_, Error>(db::idempotency::forget(tx, now, SOME).await?) }))
+        board.db.piece(move |tx| {
+            Box::pin(async move { Ok::<_, Error>(db::idempotency::forget(tx, now, ROWS_PER_CHANGE).await?) })
+        })
     };
-    while some().await? == SOME {}
+    while some().await? == ROWS_PER_CHANGE {}
     Ok(())
 }
 
-/// Takes away the logins that ended a month ago.
+/// Removes the logins that ended a month ago.
 pub async fn forget_logins(board: &Board) -> Result<()> {
-    let before = Instant(board.clock.now().0 - crate::actions::accounts::LOGIN_MS);
+    let before = Instant(board.clock.now().0 - crate::actions::accounts::LOGIN_IDLE_MS);
     let some = || {
-        board.db.piece(move |tx| Box::pin(async move { Ok::<_, Error>(db::logins::sweep(tx, before, SOME).await?) }))
+        board.db.piece(move |tx| {
+            Box::pin(async move { Ok::<_, Error>(db::logins::sweep(tx, before, ROWS_PER_CHANGE).await?) })
+        })
     };
-    while some().await? == SOME {}
+    while some().await? == ROWS_PER_CHANGE {}
     Ok(())
 }
 
-/// Takes away what was changed in files long ago, or many changes ago. What waits, or is not decided, stays.
+/// Removes old edits of files, and all but the newest of each file. Queued and undecided ones stay.
 pub async fn trim_history(board: &Board) -> Result<()> {
-    let before = Instant(board.clock.now().0 - HISTORY.0 * DAY_MS);
-    let teams = db::teams::all(&mut *board.db.reader().await?, TEAMS).await?;
+    let before = Instant(board.clock.now().0 - EDIT_HISTORY_DAYS * DAY_MS);
+    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
     for team in teams {
         let some = || {
             board.piece(&team.id, &By::board(), move |tx| {
                 Box::pin(async move {
-                    let stale = db::edits::stale(tx, before, HISTORY.1, EDITS).await?;
+                    let stale = db::edits::stale(tx, before, MAX_EDITS_PER_FILE, EDITS_PER_CHANGE).await?;
                     for edit in &stale {
                         db::edits::forget(tx, edit).await?;
                     }
@@ -82,19 +88,19 @@ pub async fn trim_history(board: &Board) -> Result<()> {
                 })
             })
         };
-        while some().await? == EDITS {}
+        while some().await? == EDITS_PER_CHANGE {}
     }
     Ok(())
 }
 
-/// Takes away the artifacts that are kept too long.
+/// Removes artifacts that have been kept too long.
 pub async fn sweep_artifacts(board: &Board) -> Result<()> {
     crate::actions::artifacts::sweep(board).await
 }
 
-/// Takes away the events that are older than their team keeps them. Their parts stay, and a gap says what is missing.
+/// Removes events that are older than their team keeps them. Their parts stay, and a gap says what is missing.
 pub async fn trim_events(board: &Board) -> Result<()> {
-    let teams = db::teams::all(&mut *board.db.reader().await?, TEAMS).await?;
+    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
     for team in teams.iter().filter(|team| team.retention_days > 0) {
         while trim_some(board, team).await? {}
     }
@@ -107,23 +113,22 @@ async fn trim_some(board: &Board, team: &Team) -> Result<bool> {
     let trimmed = board.piece(&team.id, &By::board(), move |tx| {
         Box::pin(async move {
             let before = Instant(tx.now.0 - kept);
-            let stale = db::attempts::stale(tx, before, BATCH).await?;
+            let stale = db::attempts::stale(tx, before, ATTEMPTS_PER_CHANGE).await?;
             for attempt in &stale {
                 if !trim(tx, attempt).await? || tx.is_full() {
                     return Ok::<_, Error>(true);
                 }
             }
-            Ok(stale.len() as u64 == BATCH)
+            Ok(stale.len() as u64 == ATTEMPTS_PER_CHANGE)
         })
     });
     trimmed.await
 }
 
-/// Puts a gap in the place of an attempt's events, which grows over them until only the last one is left. `false`: there
-/// is more to do.
+/// Replaces an attempt's events with a gap that grows until only the last event is left. `false`: there is more to do.
 async fn trim(tx: &mut Change<'_>, attempt: &Attempt) -> Result<bool> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
-    let Some(held) = db::attempts::held(tx, task, number).await? else {
+    let Some(held) = db::attempts::load_with_task(tx, task, number).await? else {
         // Its session was deleted; it goes with that.
         db::attempts::trimmed(tx, task, number).await?;
         return Ok(true);
@@ -140,14 +145,14 @@ async fn trim(tx: &mut Change<'_>, attempt: &Attempt) -> Result<bool> {
     Ok(true)
 }
 
-/// What was said last and is no part yet becomes one.
+/// Turns trailing events that are no part yet into parts.
 async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
     if attempt.parts_seq >= last {
         return Ok(());
     }
     let mut assembler = Assembler::new(attempt.parts_seq, false);
-    for run in db::events::after(tx, task, number, attempt.parts_seq, OPEN_ROWS).await? {
+    for run in db::events::after(tx, task, number, attempt.parts_seq, MAX_OPEN_ROWS).await? {
         run.items.iter().for_each(|item| assembler.read(&item.report()));
     }
     let open = assembler.open_parts();
@@ -160,10 +165,10 @@ async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
     Ok(())
 }
 
-/// Takes a few runs of events into the gap. `true`: it has reached the last event.
+/// Moves a few runs of events into the gap. `true`: it has reached the last event.
 async fn grow_gap(tx: &mut Change<'_>, attempt: &Attempt, agent: &str) -> Result<bool> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
-    let sizes = db::events::sizes(tx, task, number, db::bound::PIECE).await?;
+    let sizes = db::events::sizes(tx, task, number, db::change_limits::DELETE_BATCH_ROWS).await?;
     let Some((to, _)) = sizes.last().copied() else { return Ok(true) };
     let first = db::events::after(tx, task, number, 0, 1).await?;
     let so_far = first.first().and_then(|run| run.items.first()).and_then(|item| gap(&item.report()));
@@ -172,22 +177,22 @@ async fn grow_gap(tx: &mut Change<'_>, attempt: &Attempt, agent: &str) -> Result
     let whole = to >= last;
     let newest = if whole { db::events::after(tx, task, number, last - 1, 1).await? } else { Vec::new() };
     let end = if whole { last - 1 } else { to };
-    let event = AgentStreamEvent::Gap { from: 1, to: end, bytes, reason: OLD.to_owned() };
+    let event = AgentStreamEvent::Gap { from: 1, to: end, bytes, reason: GAP_REASON.to_owned() };
     let body = EventBody::Progress { event: AgentEvent { agent_id: agent.to_owned(), event } };
     let gap = Event { seq: end, at: tx.now, body };
     let gap = serde_json::to_string(&gap).map_err(|error| Error::Internal(error.to_string()))?;
     let mut items = vec![Item { seq: end, json: gap.into() }];
     items.extend(newest.into_iter().flat_map(|run| run.items));
-    db::events::clear(tx, task, number, to, db::bound::PIECE).await?;
+    db::events::clear(tx, task, number, to, db::change_limits::DELETE_BATCH_ROWS).await?;
     db::events::insert(tx, &Committed::new(task.clone(), number, 1, items)).await?;
     Ok(whole)
 }
 
-/// The bytes that a gap of ours stands for.
+/// The bytes that a gap made by retention stands for.
 fn gap(report: &Report) -> Option<u64> {
     match &report.body {
         Some(EventBody::Progress { event }) => match &event.event {
-            AgentStreamEvent::Gap { from: 1, bytes, reason, .. } if reason == OLD => Some(*bytes),
+            AgentStreamEvent::Gap { from: 1, bytes, reason, .. } if reason == GAP_REASON => Some(*bytes),
             _ => None,
         },
         _ => None,

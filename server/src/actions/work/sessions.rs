@@ -1,23 +1,23 @@
-//! Sessions: rename, put away, keep on top, delete, mark as read.
+//! Sessions: rename, archive, pin, delete, mark as read.
 
-mod start;
+mod create;
 
-use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE};
+use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE_CHARS};
 
 use crate::{
-    actions::{After, purge},
+    actions::{AfterCommit, purge},
     db::{self, audit::Entry},
     domain::{By, PolicyChange, Session, name},
     error::{Error, Result},
     state::Board,
 };
 
-pub use start::{NewSession, create};
+pub use create::{NewSession, create};
 
 /// Longest title a person may give, characters.
-const MAX_GIVEN_TITLE: usize = 2 * MAX_TITLE;
+const MAX_GIVEN_TITLE_CHARS: usize = 2 * MAX_TITLE_CHARS;
 
-/// What can be done to a session without its viber.
+/// A change to a session that does not involve its viber.
 #[derive(Clone, Debug)]
 enum SessionChange {
     Rename(String),
@@ -28,35 +28,35 @@ enum SessionChange {
     Policies(PolicyChange),
 }
 
-/// Gives it a title that later goals do not change.
+/// Gives a session a title that later goals do not change.
 pub async fn rename(board: &Board, team: &TeamId, by: &By, id: &SessionId, title: &str) -> Result<Session> {
-    let title = name::clean(title, MAX_GIVEN_TITLE);
+    let title = name::clean(title, MAX_GIVEN_TITLE_CHARS);
     let title =
         title.ok_or_else(|| Error::unacceptable("bad_title", "a title needs at least one visible character"))?;
     change(board, team, by, id, SessionChange::Rename(title)).await
 }
 
-/// Puts it away.
+/// Archives a session.
 pub async fn archive(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
     change(board, team, by, id, SessionChange::Archive).await
 }
 
-/// Brings it back.
+/// Brings an archived session back.
 pub async fn unarchive(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
     change(board, team, by, id, SessionChange::Unarchive).await
 }
 
-/// Keeps it on top.
+/// Pins a session to the top of the list.
 pub async fn pin(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
     change(board, team, by, id, SessionChange::Pin).await
 }
 
-/// Lets it go down the list again.
+/// Unpins a session.
 pub async fn unpin(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<Session> {
     change(board, team, by, id, SessionChange::Unpin).await
 }
 
-/// How it treats what its agent changes, from the next task on.
+/// Sets how a session treats what its agent changes, from the next task on.
 pub async fn set_policies(
     board: &Board,
     team: &TeamId,
@@ -97,21 +97,21 @@ async fn change(board: &Board, team: &TeamId, by: &By, id: &SessionId, change: S
             })
         })
         .await?;
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.session(&session.id);
-    after.tell(board, team);
+    after.publish(board, team);
     Ok(session)
 }
 
-/// Deletes it with everything in it; what still runs of it is stopped. It is nowhere to be found from then on; its rows
-/// are taken away by and by (`purge`).
+/// Deletes a session with everything in it and stops its unfinished tasks. It is hidden at once; `purge` removes its rows
+/// piece by piece.
 pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Result<()> {
     let id = id.clone();
     let after = board
         .change(team, by, move |tx| {
             let id = id.clone();
             Box::pin(async move {
-                let mut after = After::default();
+                let mut after = AfterCommit::default();
                 let session = db::sessions::load(tx, &id).await?.ok_or(Error::NotFound)?;
                 // Its row is the lock: a task that is submitted at the same moment is either seen here or refused.
                 if !db::purge::hide_session(tx, &id).await? {
@@ -124,12 +124,12 @@ pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Re
             })
         })
         .await?;
-    after.tell(board, team);
+    after.publish(board, team);
     board.shutdown.spawn(purge::now(board.clone()));
     Ok(())
 }
 
-/// The operator has seen it as it is now.
+/// Records that an operator has seen the session as it is now.
 pub async fn mark_read(board: &Board, team: &TeamId, by: &By, operator: &OperatorId, id: &SessionId) -> Result<()> {
     let (operator, id) = (operator.clone(), id.clone());
     board

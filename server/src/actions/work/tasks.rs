@@ -1,30 +1,32 @@
 //! Tasks: submit, stop, retry.
 
-pub(in crate::actions) mod choose;
+pub(in crate::actions) mod placement;
 mod submit;
+mod submit_comments;
 
 use protocol::{TaskId, TeamId};
 use serde_json::json;
 
 use crate::{
-    actions::{After, dispatch},
-    db::{self, Change, audit::Entry, tasks::Stop},
+    actions::{AfterCommit, dispatch},
+    db::{self, Change, audit::Entry, tasks::TaskStop},
     domain::{By, Delivery, Task, TaskState},
     error::{Error, Result},
     state::Board,
 };
 
 pub(in crate::actions) use submit::question;
-pub use submit::{Submit, submit};
+pub use submit::{NewTask, submit};
+pub use submit_comments::{CommentBatch, submit_comments};
 
-/// Stops a task for good. What waits behind it is stopped by nobody; a final task stays as it is.
+/// Stops a task for good. Tasks queued behind it are not stopped; a final task stays as it is.
 pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &str) -> Result<Task> {
     let (id, reason) = (id.clone(), db::clean(protocol::text::head(reason, 500)));
     let (task, after) = board
         .change(team, by, move |tx| {
             let (id, reason) = (id.clone(), reason.clone());
             Box::pin(async move {
-                let mut after = After::default();
+                let mut after = AfterCommit::default();
                 let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
                 if end(tx, &task, &reason, &mut after).await? {
                     dispatch::next(tx, &task.session_id, &mut after).await?;
@@ -34,12 +36,17 @@ pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &s
             })
         })
         .await?;
-    after.tell(board, team);
+    after.publish(board, team);
     Ok(task)
 }
 
-/// Halts a task and writes down who did. `false` when it had ended already.
-pub(in crate::actions) async fn end(tx: &mut Change<'_>, task: &Task, reason: &str, after: &mut After) -> Result<bool> {
+/// Halts a task and records who did. `false` when it had ended already.
+pub(in crate::actions) async fn end(
+    tx: &mut Change<'_>,
+    task: &Task,
+    reason: &str,
+    after: &mut AfterCommit,
+) -> Result<bool> {
     let by = tx.by.actor.id().to_owned();
     let halted = halt(tx, &by, task, reason, after).await?;
     if halted {
@@ -56,25 +63,25 @@ pub(in crate::actions) async fn halt(
     by: &str,
     task: &Task,
     reason: &str,
-    after: &mut After,
+    after: &mut AfterCommit,
 ) -> Result<bool> {
     if task.state.is_final() {
         return Ok(false);
     }
     db::sessions::touch(tx, &task.session_id).await?;
-    // Read again behind the session's lock: its turn may have come meanwhile, and then its viber must be told.
+    // Read again behind the session's lock: it may have been offered meanwhile, and then its viber must be told.
     let Some(task) = db::tasks::load(tx, &task.id).await? else { return Ok(false) };
     let never_offered = task.delivery == Some(Delivery::Queued);
-    let stop = Stop { by, reason, confirmed: never_offered };
+    let stop = TaskStop { by, reason, confirmed: never_offered };
     if !db::tasks::stop(tx, &task.id, task.attempt, stop).await? {
         return Ok(false);
     }
     if never_offered {
-        let end = db::attempts::End { outcome: "stopped", superseded: false, report: None };
+        let end = db::attempts::AttemptEnd { outcome: "stopped", superseded: false, report: None };
         db::attempts::end(tx, &task.id, task.attempt, end).await?;
     } else {
         let body = json!({ "reason": reason }).to_string();
-        let new = db::commands::New { kind: "task:stop", attempt: Some((&task.id, task.attempt)), body };
+        let new = db::commands::NewCommand { kind: "task:stop", attempt: Some((&task.id, task.attempt)), body };
         db::commands::give(tx, &task.viber_id, new).await?;
         after.command(&task.viber_id);
     }
@@ -82,14 +89,14 @@ pub(in crate::actions) async fn halt(
     Ok(true)
 }
 
-/// Starts a failed or stopped task over, as a new attempt that everybody can see.
+/// Starts a failed or stopped task over, as a new attempt.
 pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId) -> Result<Task> {
     let id = id.clone();
     let (task, after) = board
         .change(team, by, move |tx| {
             let id = id.clone();
             Box::pin(async move {
-                let mut after = After::default();
+                let mut after = AfterCommit::default();
                 let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
                 // The session's row is the lock on its order.
                 let seq = db::sessions::give_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
@@ -110,7 +117,7 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId) -> Result
             })
         })
         .await?;
-    after.tell(board, team);
+    after.publish(board, team);
     Ok(task)
 }
 

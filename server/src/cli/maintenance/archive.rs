@@ -1,11 +1,11 @@
 //! The file that `backup` writes: a tar with the rows of each table as lines of JSON, the same for both databases.
 //!
 //! ```text
-//! backup.json                     what it is, for whoever looks at the first bytes
+//! backup.json                     format and version, in the first bytes of the file
 //! tables/{table}/{n}.jsonl        rows, each an array in the order of the columns
 //! blobs/{team}/{sha256}           with --blobs
-//! manifest.json                   schema, columns, and of every file its rows, size and SHA-256
-//! manifest.sha256                 the end: a file that was cut is noticed
+//! manifest.json                   schema, columns, and the rows, size and SHA-256 of every file
+//! manifest.sha256                 the end, so that a truncated file is noticed
 //! ```
 
 mod read;
@@ -13,42 +13,42 @@ mod write;
 
 use serde::{Deserialize, Serialize};
 
-pub use read::{ArchiveKind, BlobEntry, Part, kind, parts, verify};
+pub use read::{ArchiveKind, ArchivePart, BlobEntry, kind, parts, verify};
 pub use write::ArchiveWriter;
 
-/// What the first entry says.
+/// The format named in the first entry.
 pub const FORMAT: &str = "viber-board-backup";
-/// Raised when older programs could not read it any more.
+/// Raised when older programs can no longer read the format.
 pub const FORMAT_VERSION: u32 = 1;
 
-const HEAD: &str = "backup.json";
-const MANIFEST: &str = "manifest.json";
-const SEAL: &str = "manifest.sha256";
+const HEAD_FILE: &str = "backup.json";
+const MANIFEST_FILE: &str = "manifest.json";
+const SEAL_FILE: &str = "manifest.sha256";
 
 /// The first entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Head {
+pub struct ArchiveHead {
     pub format: String,
     pub format_version: u32,
 }
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
     /// Version of the database's schema.
     pub schema: i64,
-    /// Where it came from.
+    /// The database engine that it came from.
     pub engine: String,
     pub board_version: String,
     pub created_at: protocol::Instant,
     pub tables: Vec<TableEntry>,
-    /// Absent: blobs were not asked for.
-    pub blobs: Option<Blobs>,
+    /// Absent when blobs were not asked for.
+    pub blobs: Option<BlobCounts>,
 }
 
-/// A table.
+/// A table and its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TableEntry {
@@ -58,7 +58,7 @@ pub struct TableEntry {
     pub files: Vec<FileEntry>,
 }
 
-/// A file of a table's rows.
+/// A file with rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
@@ -68,13 +68,13 @@ pub struct FileEntry {
     pub sha256: String,
 }
 
-/// The blobs.
+/// How many blobs there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Blobs {
+pub struct BlobCounts {
     pub count: u64,
     pub bytes: u64,
-    /// Those that the database names and the store did not have.
+    /// Blobs that the database names and the store did not have.
     pub missing: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What `doctor` and `restore` look at in the audit: every row with its seal, and the heads that are kept outside.
+//! What `doctor` and `restore` check in the audit: every row with its seal, and the heads that are kept outside the database.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use super::doctor::Findings;
 use crate::{
     actions::audit::restoring,
     config::Config,
-    db::{self, Db, audit::ChainReport},
-    guard::audit_files::{AuditFolder, Heads},
-    secret::mac::AuditKeys,
+    db::{self, Db, DbError, audit::ChainReport},
+    guard::audit_files::{AuditFolder, ChainHeads},
+    secret::audit_keys::AuditKeys,
 };
 
-/// Teams that are looked at.
-const TEAMS: u64 = 100_000;
+/// The most teams that are checked.
+const MAX_TEAMS: u64 = 100_000;
 
-/// Looks at the audits of all teams.
-pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+/// Checks the audits of all teams.
+pub async fn check(config: &Config, db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let folder = AuditFolder::of(&config.data);
     let keys = match folder.keys() {
         Ok(Some(keys)) => keys,
@@ -27,19 +27,19 @@ pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
             return Ok(());
         }
     };
-    // Before the rows, which only grow: what is written meanwhile is behind the head.
+    // Read before the rows, which only grow: what is written meanwhile comes after the head.
     let heads = match folder.heads(&keys) {
         Ok(heads) => heads,
         Err(bad) => {
             found.bad("audit", bad);
-            Some(Heads::default())
+            Some(ChainHeads::default())
         }
     };
     let restored = restored(&folder, &keys, db, found).await?;
-    let begun = folder.is_begun() && restored.is_none();
+    let unsealed = folder.is_begun() && restored.is_none();
     let heads = restored.or(heads);
     let all = read(db, Some(&keys), heads.as_ref()).await?;
-    let sealed = all.values().any(|(_, report)| report.rows > 0) && !begun;
+    let sealed = all.values().any(|(_, report)| report.rows > 0) && !unsealed;
     if heads.is_none() && sealed {
         found.bad(
             "audit",
@@ -51,19 +51,19 @@ pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
     }
     let mut good = true;
     for (slug, report) in all.values() {
-        if let Some(fault) = report.fault.as_ref().filter(|_| !begun) {
+        if let Some(fault) = report.fault.as_ref().filter(|_| !unsealed) {
             found.bad("audit", format_args!("of team {slug}: {fault}"));
             good = false;
             continue;
         }
         if report.unknown > 0 {
-            found.odd(
+            found.warn(
                 "audit",
                 format_args!("of team {slug}: rows 1 to {} were sealed with a key that is not here", report.unknown),
             );
         }
         if let Some((at, seq)) = report.restored {
-            found.odd(
+            found.warn(
                 "audit",
                 format_args!("of team {slug}: a backup was put back at {at} (row {seq}); what was written after it was made is not in it"),
             );
@@ -86,13 +86,13 @@ pub async fn look(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
     Ok(())
 }
 
-/// The heads of a restore that was ended when the database was exchanged already and its heads were not.
+/// The heads of a restore that ended after it replaced the database and before it adopted its heads.
 async fn restored(
     folder: &AuditFolder,
     keys: &AuditKeys,
     db: &Db,
     found: &mut Findings,
-) -> Result<Option<Heads>, db::Error> {
+) -> Result<Option<ChainHeads>, DbError> {
     let restoring = match folder.restoring(keys) {
         Ok(restoring) => restoring,
         Err(bad) => {
@@ -104,25 +104,25 @@ async fn restored(
     if !restoring::is_in_place(db, &restoring).await? {
         return Ok(None);
     }
-    found.odd("audit", "a restore was ended before its last step; serve or restore does it");
+    found.warn("audit", "a restore was ended before its last step; serve or restore does it");
     Ok(Some(restoring.heads))
 }
 
-async fn without_keys(folder: &AuditFolder, db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+async fn without_keys(folder: &AuditFolder, db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let all = read(db, None, None).await?;
     if let Some((slug, fault)) = all.values().find_map(|(slug, report)| Some((slug, report.fault.as_ref()?))) {
         found.bad("audit", format_args!("of team {slug}: {fault}"));
     } else if all.values().any(|(_, report)| report.unknown > 0) {
         found.bad("audit", format_args!("the keys that sealed it are not in {}", folder.path().display()));
     } else {
-        found.odd("audit", "not sealed yet; serve makes a key and does it");
+        found.warn("audit", "not sealed yet; serve makes a key and does it");
     }
     Ok(())
 }
 
-/// The first audit that is not as it was written, in words: of a database that may come from elsewhere, so that unknown
-/// keys and an older end are no fault.
-pub async fn broken(config: &Config, db: &Db) -> Result<Option<String>, db::Error> {
+/// The first audit that is not as it was written, in words. The database may come from elsewhere, so that unknown keys and
+/// an older end are no fault.
+pub async fn broken(config: &Config, db: &Db) -> Result<Option<String>, DbError> {
     let keys = AuditFolder::of(&config.data).keys().ok().flatten();
     let own = read(db, keys.as_ref(), None).await?;
     let fault = own.into_values().find_map(|(slug, report)| {
@@ -132,13 +132,13 @@ pub async fn broken(config: &Config, db: &Db) -> Result<Option<String>, db::Erro
     Ok(fault)
 }
 
-/// What reading each team's chain found, with the team's slug.
+/// The report about each team's chain, with the team's slug.
 async fn read(
     db: &Db,
     keys: Option<&AuditKeys>,
-    heads: Option<&Heads>,
-) -> Result<BTreeMap<TeamId, (String, ChainReport)>, db::Error> {
-    let teams = db::teams::all(&mut *db.reader().await?, TEAMS).await?;
+    heads: Option<&ChainHeads>,
+) -> Result<BTreeMap<TeamId, (String, ChainReport)>, DbError> {
+    let teams = db::teams::all(&mut *db.reader().await?, MAX_TEAMS).await?;
     let mut all = BTreeMap::new();
     for team in teams {
         let head = heads.and_then(|heads| heads.0.get(&team.id)).map(|head| (head.seq, head.hash.as_str()));

@@ -1,4 +1,4 @@
-//! `backup`: a consistent copy of the database, of either kind and while a Board serves, and of the blobs when asked.
+//! `backup`: a consistent copy of either kind of database, even while a Board serves, and of the blobs when asked for.
 
 use std::{fs, os::unix::fs::OpenOptionsExt as _, path::Path};
 
@@ -11,8 +11,8 @@ use super::{
     beside, remove,
 };
 use crate::{
-    artifacts::Store,
-    cli::{Failure, console::say, open},
+    artifacts::BlobStore,
+    cli::{CliError, console::say, open},
     clock::Clock,
     config::Config,
     db::copy::{Cell, Snapshot},
@@ -21,36 +21,36 @@ use crate::{
 /// `backup PATH`, `backup verify PATH`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Backup {
+pub struct BackupArgs {
     #[command(subcommand)]
-    verb: Option<BackupVerb>,
+    command: Option<BackupCommand>,
     /// File to write; it must not exist yet
     path: Option<PathBuf>,
-    /// The blobs of artifacts too: what people attached is nowhere else
+    /// Include the blobs of artifacts: what people attached exists nowhere else
     #[arg(long)]
     blobs: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum BackupVerb {
-    /// Compare every byte of a backup with its manifest; nothing else is needed for that
+enum BackupCommand {
+    /// Compare every byte of a backup with its manifest; needs nothing but the file
     Verify {
         /// File that `backup` wrote
         path: PathBuf,
     },
 }
 
-/// Writes a backup, or looks at one.
-pub async fn backup(config: &Config, flags: Backup) -> Result<(), Failure> {
-    match (flags.verb, flags.path) {
-        (Some(BackupVerb::Verify { path }), _) => verify(&path),
+/// Writes a backup, or verifies one.
+pub async fn backup(config: &Config, flags: BackupArgs) -> Result<(), CliError> {
+    match (flags.command, flags.path) {
+        (Some(BackupCommand::Verify { path }), _) => verify(&path),
         (None, Some(path)) => write(config, &path, flags.blobs).await,
-        (None, None) => Err(Failure::Usage("say where to write the backup".into())),
+        (None, None) => Err(CliError::Usage("say where to write the backup".into())),
     }
 }
 
-fn verify(path: &Path) -> Result<(), Failure> {
-    let wrong = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
+fn verify(path: &Path) -> Result<(), CliError> {
+    let wrong = |why: String| CliError::Failed(format!("{}: {why}", path.display()));
     if archive::kind(path).map_err(|error| wrong(error.to_string()))? != ArchiveKind::Archive {
         return Err(wrong("not a backup that can be verified by itself; restore checks others".into()));
     }
@@ -59,7 +59,7 @@ fn verify(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a backup holds.
+/// The content of a backup in words.
 fn words(manifest: &Manifest) -> String {
     let Manifest { schema, engine, created_at, board_version, blobs, .. } = manifest;
     let blobs = blobs.map_or_else(
@@ -72,15 +72,15 @@ fn words(manifest: &Manifest) -> String {
     )
 }
 
-async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), Failure> {
+async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), CliError> {
     if path.exists() {
-        return Err(Failure::Failed(format!("{} exists already", path.display())));
+        return Err(CliError::Failed(format!("{} exists already", path.display())));
     }
     let draft = beside(path, "partial");
     remove(&draft)?;
-    // Made here, closed to others, and then filled: the copy is never readable by them.
+    // Created with its final mode before it is filled: other users can never read the copy.
     let file = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft);
-    let file = file.map_err(|error| Failure::Failed(format!("{}: {error}", draft.display())))?;
+    let file = file.map_err(|error| CliError::Failed(format!("{}: {error}", draft.display())))?;
     let outcome = fill(config, file, with_blobs).await;
     if outcome.is_err() {
         remove(&draft)?;
@@ -98,9 +98,9 @@ async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), Fai
     Ok(())
 }
 
-async fn fill(config: &Config, file: fs::File, with_blobs: bool) -> Result<Manifest, Failure> {
+async fn fill(config: &Config, file: fs::File, with_blobs: bool) -> Result<Manifest, CliError> {
     let mut archive = ArchiveWriter::begin(file, Clock::System.now())?;
-    // Through another name, what stands in SQLite's log would be missing.
+    // Through another name of the file, the content of SQLite's log would be missing.
     open::one_name(config)?;
     let mut snapshot = Snapshot::open(&config.database_url).await?;
     for table in snapshot.tables().to_vec() {
@@ -119,7 +119,7 @@ async fn fill(config: &Config, file: fs::File, with_blobs: bool) -> Result<Manif
     Ok(archive.finish(version, engine)?)
 }
 
-async fn blobs(archive: &mut ArchiveWriter, snapshot: &mut Snapshot, store: &Store) -> Result<(), Failure> {
+async fn blobs(archive: &mut ArchiveWriter, snapshot: &mut Snapshot, store: &BlobStore) -> Result<(), CliError> {
     let Some(table) = snapshot.tables().iter().find(|table| table.name == "blobs").cloned() else { return Ok(()) };
     let names = table.column_names();
     let mut rows = snapshot.rows(&table);
@@ -129,7 +129,7 @@ async fn blobs(archive: &mut ArchiveWriter, snapshot: &mut Snapshot, store: &Sto
         let (Some(Cell::Text(team)), Some(Cell::Text(sha256)), Some(Cell::Int(size))) =
             (cell("team_id"), cell("sha256"), cell("size"))
         else {
-            return Err(Failure::Failed("a blob without a team, hash or size".into()));
+            return Err(CliError::Failed("a blob without a team, hash or size".into()));
         };
         let (id, size) = (team.parse().map_err(|_| bad_team(team))?, size.cast_unsigned());
         match store.read(&id, sha256, 0..size).await? {
@@ -140,6 +140,6 @@ async fn blobs(archive: &mut ArchiveWriter, snapshot: &mut Snapshot, store: &Sto
     Ok(())
 }
 
-fn bad_team(team: &str) -> Failure {
-    Failure::Failed(format!("{team:?} is no team's id"))
+fn bad_team(team: &str) -> CliError {
+    CliError::Failed(format!("{team:?} is no team's id"))
 }

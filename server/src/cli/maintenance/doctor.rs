@@ -1,22 +1,22 @@
-//! `doctor`: looks at everything a Board stands on, changes nothing.
+//! `doctor`: checks everything that a Board depends on, and changes nothing.
 
 use std::{fmt::Display, fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use super::{audit, is_sqlite, sqlite_file, suffixed};
 use crate::{
-    cli::{Failure, console::say},
+    cli::{CliError, console::say},
     clock::Clock,
     config::Config,
-    db::{self, Db, Ownership},
+    db::{self, Db, DbError, Ownership},
     guard::Keys,
 };
 
-/// Free space below which a Board will soon stop accepting, bytes.
-const LITTLE: u64 = 500 * 1024 * 1024;
-/// A clock that differs so much from the database's or runs behind its newest row, milliseconds.
-const SKEW: i64 = 60_000;
+/// Free disk space below which a Board will soon refuse to write, bytes.
+const MIN_FREE_BYTES: u64 = 500 * 1024 * 1024;
+/// How far the clock may lag behind the newest row of the database, milliseconds.
+const MAX_CLOCK_SKEW_MS: i64 = 60_000;
 
-/// Collects what was found.
+/// Prints findings and counts the failures.
 #[derive(Default)]
 pub(super) struct Findings {
     bad: u32,
@@ -27,7 +27,7 @@ impl Findings {
         say(format_args!("ok    {what}: {detail}"));
     }
 
-    pub(super) fn odd(&self, what: &str, detail: impl Display) {
+    pub(super) fn warn(&self, what: &str, detail: impl Display) {
         say(format_args!("warn  {what}: {detail}"));
     }
 
@@ -37,8 +37,8 @@ impl Findings {
     }
 }
 
-/// Checks all, prints a line for each, fails when one does.
-pub async fn doctor(config: &Config) -> Result<(), Failure> {
+/// Runs all checks and prints a line for each; fails when one of them does.
+pub async fn doctor(config: &Config) -> Result<(), CliError> {
     let mut found = Findings::default();
     match config.check() {
         Ok(()) => found.good("configuration", config.base_url()),
@@ -50,15 +50,15 @@ pub async fn doctor(config: &Config) -> Result<(), Failure> {
     match Ownership::holder(&config.database_url).await {
         Ok(Some(who)) => found.good("owner", who),
         Ok(None) => found.good("owner", "no Board has the database"),
-        Err(error) => found.odd("owner", error),
+        Err(error) => found.warn("owner", error),
     }
     match Ownership::other_names(&config.database_url) {
         Ok(None) => {}
         Ok(Some(wrong)) => found.bad("database", wrong),
-        Err(error) => found.odd("database", error),
+        Err(error) => found.warn("database", error),
     }
     if is_sqlite(config) && !sqlite_file(config)?.exists() {
-        found.odd("database", "there is none yet; serve makes it");
+        found.warn("database", "there is none yet; serve makes it");
     } else {
         match Db::connect(&config.database_url).await {
             Ok(db) => {
@@ -70,23 +70,23 @@ pub async fn doctor(config: &Config) -> Result<(), Failure> {
             Err(error) => found.bad("database", error),
         }
     }
-    if found.bad == 0 { Ok(()) } else { Err(Failure::Failed(format!("{} found", found.bad))) }
+    if found.bad == 0 { Ok(()) } else { Err(CliError::Failed(format!("{} found", found.bad))) }
 }
 
 fn keys(config: &Config, found: &mut Findings) {
     let folder = config.data.join("keys");
     let read = match &config.signing_key_file {
         Some(file) => Keys::from_file(file),
-        None if !folder.is_dir() => return found.odd("keys", "there are none yet; serve makes one"),
+        None if !folder.is_dir() => return found.warn("keys", "there are none yet; serve makes one"),
         None => Keys::kept(&folder, Clock::System.now().0),
     };
     match read {
         Ok(keys) => {
-            let resting = match keys.resting(Clock::System.now().0) {
+            let retired = match keys.retired(Clock::System.now().0) {
                 0 => String::new(),
-                n => format!("; {n} older ones verify for their rest"),
+                n => format!("; {n} older ones still verify"),
             };
-            found.good("keys", format_args!("signing with {}{resting}", keys.signing().kid));
+            found.good("keys", format_args!("signing with {}{retired}", keys.signing().kid));
         }
         Err(bad) => found.bad("keys", bad),
     }
@@ -118,22 +118,22 @@ fn disk(config: &Config, found: &mut Findings) {
     match rustix::fs::statvfs(near) {
         Ok(stat) => {
             let free = stat.f_bavail * stat.f_frsize;
-            let told = format!("{} MiB free", free / 1024 / 1024);
-            if free < LITTLE { found.bad("disk", told) } else { found.good("disk", told) }
+            let detail = format!("{} MiB free", free / 1024 / 1024);
+            if free < MIN_FREE_BYTES { found.bad("disk", detail) } else { found.good("disk", detail) }
         }
-        Err(error) => found.odd("disk", error),
+        Err(error) => found.warn("disk", error),
     }
 }
 
-async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let (version, newest) = (db::version(db).await?, db::newest());
     match version {
         0 => {
-            found.odd("schema", "empty; serve or migrate makes it");
+            found.warn("schema", "empty; serve or migrate makes it");
             return Ok(());
         }
         v if v > newest => found.bad("schema", format_args!("version {v}, this binary knows only {newest}")),
-        v if v < newest => found.odd("schema", format_args!("version {v}; serve or migrate brings it to {newest}")),
+        v if v < newest => found.warn("schema", format_args!("version {v}; serve or migrate brings it to {newest}")),
         v => found.good("schema", format_args!("version {v}")),
     }
     let size = db::settings::size(&mut *db.reader().await?).await?;
@@ -143,7 +143,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         Some(wrong) => found.bad("database", wrong),
     }
     if version == newest {
-        audit::look(config, db, found).await?;
+        audit::check(config, db, found).await?;
     }
     if version == newest {
         storage(db, found).await?;
@@ -151,7 +151,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
     let here = Clock::System.now();
     let there = db::settings::newest_instant(&mut *db.reader().await?).await?;
     match there {
-        Some(there) if there.0 - here.0 > SKEW => {
+        Some(there) if there.0 - here.0 > MAX_CLOCK_SKEW_MS => {
             found.bad("clock", format_args!("it is {here} here, but the database knows {there}"));
         }
         _ => found.good("clock", here),
@@ -159,8 +159,8 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
     Ok(())
 }
 
-/// Whether what teams use is what is counted.
-async fn storage(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
+/// Checks that the counted usage of each team is its actual usage.
+async fn storage(db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let teams = db::teams::all(&mut *db.reader().await?, 100_000).await?;
     let mut wrong = 0;
     for team in teams {
@@ -172,9 +172,9 @@ async fn storage(db: &Db, found: &mut Findings) -> Result<(), db::Error> {
                 let advice = format_args!("run viber-board team quota {} --recount", team.slug);
                 found.bad("storage", format_args!("{} is counted {drift} bytes off; {advice}", team.slug));
             }
-            Err(db::Error::Unavailable(why)) => {
+            Err(DbError::Unavailable(why)) => {
                 wrong += 1;
-                found.odd("storage", format_args!("{} could not be counted: {why}", team.slug));
+                found.warn("storage", format_args!("{} could not be counted: {why}", team.slug));
             }
             Err(error) => return Err(error),
         }

@@ -1,5 +1,5 @@
-//! `restore`: a backup in place of the database, of either kind from either kind. Everything is checked in a draft of its
-//! own before anything is changed, and then the database is replaced as a whole or not at all.
+//! `restore`: replaces a database of either kind with a backup of either kind. Everything is checked in a separate draft
+//! before anything is changed, and then the database is replaced as a whole or not at all.
 
 use std::{
     collections::HashMap,
@@ -11,49 +11,48 @@ use clap::Args;
 use tokio::runtime::Handle;
 
 use super::{
-    archive::{self, ArchiveKind, BlobEntry, Manifest, Part},
+    archive::{self, ArchiveKind, ArchivePart, BlobEntry, Manifest},
     audit, beside, closed_file, is_sqlite, remove, remove_all, sqlite_file, suffixed,
 };
 use crate::{
-    actions::audit::restoring::{self, Settled},
-    artifacts::Store,
+    actions::audit::restoring::{self, RestoreOutcome},
+    artifacts::BlobStore,
     cli::{
-        Failure,
+        CliError,
         console::{remark, say},
-        open, serving,
+        open, serve_lock,
     },
     clock::Clock,
     config::Config,
     db::{
         self, Db, Ownership,
         copy::{self, Snapshot, SqliteDraft, Table},
-        ownership::BEFORE,
+        ownership::BEFORE_RESTORE_INFIX,
     },
     fault,
-    guard::audit_files::{AuditFolder, Restoring},
+    guard::audit_files::{AuditFolder, RestoringHeads},
 };
 
-/// What the names of stages begin with that hold blobs of a backup.
-const STAGES: &str = "restore-";
+/// The prefix of the names of stages that hold blobs of a backup.
+const STAGE_PREFIX: &str = "restore-";
 
 /// `restore PATH`.
 #[derive(Debug, Args)]
-pub struct Restore {
+pub struct RestoreArgs {
     /// File that `backup` wrote
     path: PathBuf,
-    /// Replace a database that has something in it; SQLite's is kept beside the new one
+    /// Replace a database that is not empty; SQLite's old one is kept beside the new one
     #[arg(long)]
     replace: bool,
 }
 
-/// Puts a backup in place of the database.
-pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
+/// Replaces the database with a backup.
+pub async fn restore(config: &Config, flags: RestoreArgs) -> Result<(), CliError> {
     open::data_folder(&config.data)?;
-    let _mark = serving::take(&config.data)?;
+    let _lock = serve_lock::take(&config.data)?;
     let owner = open::own(config, "restore").await?;
-    let there = is_there(config).await?;
-    if there && !flags.replace {
-        return Err(Failure::Failed(
+    if has_tables(config).await? && !flags.replace {
+        return Err(CliError::Failed(
             "the database has something in it already; --replace puts the backup in its place".into(),
         ));
     }
@@ -61,8 +60,8 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
         true => beside(&sqlite_file(config)?, "restoring"),
         false => config.data.join("restoring.db"),
     };
-    // What a restore that was killed left: half a blob, and heads of the audit that were not taken over.
-    open::store(config)?.forget(STAGES)?;
+    // What a killed restore left behind: incomplete blobs, and heads of the audit that were not adopted.
+    open::store(config)?.forget(STAGE_PREFIX)?;
     if let Err(failure) = finish(config).await {
         // A damaged database is a reason for a restore.
         remark(format_args!("viber-board: {failure}"));
@@ -70,7 +69,7 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
     let outcome = replace(config, &flags.path, &draft, &owner).await;
     let cleared = remove_all(&draft);
     let finished = finish(config).await;
-    // Given back last: the next Board is to find everything written.
+    // Released last: the next Board has to find everything written.
     owner.release().await;
     cleared?;
     let path = flags.path.display();
@@ -79,22 +78,22 @@ pub async fn restore(config: &Config, flags: Restore) -> Result<(), Failure> {
             say(said);
             Ok(())
         }
-        (Ok(said), Err(failure)) => {
-            Err(Failure::Failed(format!("{said}. The audit's heads are still to be written, serve does it: {failure}")))
+        (Ok(said), Err(failure)) => Err(CliError::Failed(format!(
+            "{said}. The audit's heads are still to be written, serve does it: {failure}"
+        ))),
+        // The connection broke after the database had been replaced.
+        (Err(failure), Ok(RestoreOutcome::TakenOver)) => {
+            Err(CliError::Failed(format!("{path}: {failure}; the database was replaced all the same")))
         }
-        // The connection broke when the last word was said.
-        (Err(failure), Ok(Settled::TakenOver)) => {
-            Err(Failure::Failed(format!("{path}: {failure}; the database was replaced all the same")))
-        }
-        (Err(failure), _) => Err(Failure::Failed(format!("{path}: {failure}; the database is as it was"))),
+        (Err(failure), _) => Err(CliError::Failed(format!("{path}: {failure}; the database is as it was"))),
     }
 }
 
-/// Takes over the heads of a restore, when the database is what was restored; else forgets them.
-async fn finish(config: &Config) -> Result<Settled, Failure> {
+/// Adopts the heads of a restore when the database is the restored one, and otherwise forgets them.
+async fn finish(config: &Config) -> Result<RestoreOutcome, CliError> {
     let folder = AuditFolder::of(&config.data);
-    if !folder.is_restoring() || !is_there(config).await? {
-        return Ok(Settled::Nothing);
+    if !folder.is_restoring() || !has_tables(config).await? {
+        return Ok(RestoreOutcome::Nothing);
     }
     let db = Db::connect(&config.database_url).await?;
     let finished = restoring::finish(&db, &folder).await;
@@ -102,7 +101,7 @@ async fn finish(config: &Config) -> Result<Settled, Failure> {
     Ok(finished?)
 }
 
-async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership) -> Result<String, Failure> {
+async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership) -> Result<String, CliError> {
     remove_all(draft)?;
     closed_file(draft)?;
     let manifest = match archive::kind(backup)? {
@@ -112,18 +111,18 @@ async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership
             None
         }
         ArchiveKind::PgDump => {
-            return Err(Failure::Failed(
+            return Err(CliError::Failed(
                 "pg_dump wrote it: run pg_restore --no-owner --no-privileges --exit-on-error --single-transaction \
                  --dbname postgres://… on it with an empty database, then viber-board migrate"
                     .into(),
             ));
         }
-        ArchiveKind::Other => return Err(Failure::Failed("not a backup of a Board".into())),
+        ArchiveKind::Other => return Err(CliError::Failed("not a backup of a Board".into())),
     };
     let name = backup.file_name().unwrap_or_default().to_string_lossy();
     let heads = sound(config, draft, &name).await?;
     let blobs = match manifest.as_ref().and_then(|manifest| manifest.blobs) {
-        Some(_) => bring_blobs(backup, draft, &open::store(config)?).await?.words(),
+        Some(_) => restore_blobs(backup, draft, &open::store(config)?).await?.words(),
         None => " Blobs of artifacts were not in it".to_owned(),
     };
     restoring::announce(&AuditFolder::of(&config.data), &heads).await?;
@@ -131,7 +130,7 @@ async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership
     let said = match is_sqlite(config) {
         true => exchange(&sqlite_file(config)?, draft).await?,
         false => {
-            let fence = owner.fence().ok_or_else(|| Failure::Failed("the database is not ours".into()))?;
+            let fence = owner.fence().ok_or_else(|| CliError::Failed("the database is not ours".into()))?;
             let mut from = Snapshot::open(&format!("sqlite://{}", draft.display())).await?;
             let done = copy::replace_postgres(&config.database_url, &fence, &mut from).await;
             from.close().await?;
@@ -143,22 +142,22 @@ async fn replace(config: &Config, backup: &Path, draft: &Path, owner: &Ownership
     Ok(format!("{said}.{blobs}; the signing keys are those of this Board"))
 }
 
-/// An archive, verified, as a SQLite database.
-async fn unpack(backup: &Path, draft: &Path) -> Result<Manifest, Failure> {
-    let manifest = archive::verify(backup).map_err(Failure::Failed)?;
+/// Verifies an archive and turns it into an SQLite database.
+async fn unpack(backup: &Path, draft: &Path) -> Result<Manifest, CliError> {
+    let manifest = archive::verify(backup).map_err(CliError::Failed)?;
     known_schema(manifest.schema)?;
     let tables = copy::tables(manifest.schema).await?;
     let there: Vec<_> = tables.iter().map(|table| (table.name.clone(), table.column_names())).collect();
     let named: Vec<_> = manifest.tables.iter().map(|table| (table.name.clone(), table.columns.clone())).collect();
     if there != named {
-        return Err(Failure::Failed(format!("its tables are not those of schema version {}", manifest.schema)));
+        return Err(CliError::Failed(format!("its tables are not those of schema version {}", manifest.schema)));
     }
     let tables: HashMap<String, Table> = tables.into_iter().map(|table| (table.name.clone(), table)).collect();
     let mut filling = SqliteDraft::begin(draft, manifest.schema).await?;
     let runtime = Handle::current();
     let walked = tokio::task::block_in_place(|| {
         archive::parts(backup, |part| {
-            let Part::Rows { table, rows } = part else { return Ok(false) };
+            let ArchivePart::Rows { table, rows } = part else { return Ok(false) };
             let table = tables.get(&table).ok_or_else(|| format!("{table} is no table of ours"))?;
             runtime.block_on(async {
                 for row in rows {
@@ -168,22 +167,22 @@ async fn unpack(backup: &Path, draft: &Path) -> Result<Manifest, Failure> {
             })
         })
     });
-    walked.map_err(Failure::Failed)?;
+    walked.map_err(CliError::Failed)?;
     match filling.finish().await? {
-        Some(wrong) => Err(Failure::Failed(wrong)),
+        Some(wrong) => Err(CliError::Failed(wrong)),
         None => Ok(manifest),
     }
 }
 
-/// Blobs of an archive.
+/// How many blobs of an archive were restored.
 #[derive(Clone, Copy, Debug, Default)]
-struct Brought {
+struct RestoredBlobs {
     kept: u64,
-    /// No row of the database names them.
+    /// Blobs that no row of the database names.
     unnamed: u64,
 }
 
-impl Brought {
+impl RestoredBlobs {
     fn words(self) -> String {
         let Self { kept, unnamed } = self;
         match unnamed {
@@ -193,28 +192,28 @@ impl Brought {
     }
 }
 
-/// Puts the blobs of a verified archive into the store, if a row of the draft names them: nothing would ever sweep others,
-/// and an archive may hold some of teams that it does not have. Those that are there already are the same.
-async fn bring_blobs(backup: &Path, draft: &Path, store: &Store) -> Result<Brought, Failure> {
+/// Puts the blobs of a verified archive into the store, if a row of the draft names them: others would never be removed, and
+/// an archive may hold blobs of teams that it does not have. Blobs that the store has already are the same.
+async fn restore_blobs(backup: &Path, draft: &Path, store: &BlobStore) -> Result<RestoredBlobs, CliError> {
     let db = Db::connect(&format!("sqlite://{}", draft.display())).await?;
-    let brought = walk_blobs(backup, &db, store);
+    let restored = walk_blobs(backup, &db, store);
     db.close().await;
-    brought
+    restored
 }
 
-fn walk_blobs(backup: &Path, db: &Db, store: &Store) -> Result<Brought, Failure> {
+fn walk_blobs(backup: &Path, db: &Db, store: &BlobStore) -> Result<RestoredBlobs, CliError> {
     let runtime = Handle::current();
-    let mut brought = Brought::default();
+    let mut restored = RestoredBlobs::default();
     let walked = tokio::task::block_in_place(|| {
         archive::parts(backup, |part| {
-            let Part::Blob(BlobEntry { team, sha256, bytes, .. }) = part else { return Ok(true) };
+            let ArchivePart::Blob(BlobEntry { team, sha256, bytes, .. }) = part else { return Ok(true) };
             let named = async { db::blobs::size(&mut db.reader_of(&team).await?, &sha256).await };
             if runtime.block_on(named).map_err(|error| error.to_string())?.is_none() {
-                brought.unnamed += 1;
+                restored.unnamed += 1;
                 return Ok(true);
             }
             let words = |error: std::io::Error| error.to_string();
-            let mut stage = store.stage(&format!("{STAGES}{sha256}")).map_err(words)?;
+            let mut stage = store.stage(&format!("{STAGE_PREFIX}{sha256}")).map_err(words)?;
             let mut piece = vec![0; 128 * 1024];
             loop {
                 match bytes.read(&mut piece).map_err(words)? {
@@ -223,32 +222,32 @@ fn walk_blobs(backup: &Path, db: &Db, store: &Store) -> Result<Brought, Failure>
                 }
             }
             runtime.block_on(store.keep(stage, &team, &sha256)).map_err(words)?;
-            brought.kept += 1;
+            restored.kept += 1;
             Ok(true)
         })
     });
-    walked.map_err(Failure::Failed)?;
-    Ok(brought)
+    walked.map_err(CliError::Failed)?;
+    Ok(restored)
 }
 
-fn known_schema(version: i64) -> Result<(), Failure> {
+fn known_schema(version: i64) -> Result<(), CliError> {
     if version == 0 || version > db::newest() {
         let newest = db::newest();
-        return Err(Failure::Failed(format!("it has schema version {version}, this binary knows 1 to {newest}")));
+        return Err(CliError::Failed(format!("it has schema version {version}, this binary knows 1 to {newest}")));
     }
     Ok(())
 }
 
-/// Whether a draft is whole, of a schema we know, with unbroken audits. Then it is brought up to date and marked as restored
-/// from `name`, also in its audits: what its tasks were told after the backup is not in it.
-async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, Failure> {
+/// Checks that a draft is sound, of a known schema, and with unbroken audits. Then it is brought up to date and marked as
+/// restored from `name`, also in its audits: what happened after the backup was made is missing in it.
+async fn sound(config: &Config, draft: &Path, name: &str) -> Result<RestoringHeads, CliError> {
     let url = format!("sqlite://{}", draft.display());
     let db = Db::connect(&url).await?;
     let checked = async {
         known_schema(db::version(&db).await?)?;
         let wrong = db::settings::check(&mut *db.reader().await?).await?;
         match wrong.or(audit::broken(config, &db).await?) {
-            Some(wrong) => Err(Failure::Failed(wrong)),
+            Some(wrong) => Err(CliError::Failed(wrong)),
             None => Ok(()),
         }
     };
@@ -260,7 +259,7 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, F
         // A limit that no Board wrote would be an error on every page that shows it.
         let impossible = db::usage::impossible(&mut *db.reader().await?).await?;
         if let Some(team) = impossible {
-            return Err(Failure::Failed(format!("a limit of team {team} is below nothing")));
+            return Err(CliError::Failed(format!("a limit of team {team} is below nothing")));
         }
         let clock = Clock::System;
         open::audit_keys(config, &db, &clock)?;
@@ -271,18 +270,18 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<Restoring, F
     outcome
 }
 
-/// Puts a draft in the place of a SQLite database. At every moment there is the old one or the new one.
-async fn exchange(file: &Path, draft: &Path) -> Result<String, Failure> {
+/// Replaces an SQLite database with a draft. At every moment either the old one or the new one is there.
+async fn exchange(file: &Path, draft: &Path) -> Result<String, CliError> {
     fs::File::open(draft)?.sync_all()?;
     let mut said = format!("restored {}", file.display());
     if file.exists() {
-        // Its log goes into it, if it is sound enough for that: one file is exchanged for one.
+        // Its log is merged into it, if it is sound enough for that: one file is replaced by one.
         if let Ok(db) = Db::connect(&format!("sqlite://{}", file.display())).await {
             db.close().await;
         }
-        let old = suffixed(file, &format!("{BEFORE}{}", Clock::System.now().0));
+        let old = suffixed(file, &format!("{BEFORE_RESTORE_INFIX}{}", Clock::System.now().0));
         fs::hard_link(file, &old).or_else(|_| fs::copy(file, &old).map(drop))?;
-        // A log that is still there must not be taken for the new database's.
+        // A log that is still there must not be taken for that of the new database.
         for suffix in ["-wal", "-shm"] {
             let part = suffixed(file, suffix);
             if part.exists() {
@@ -299,8 +298,8 @@ async fn exchange(file: &Path, draft: &Path) -> Result<String, Failure> {
     Ok(said)
 }
 
-/// Whether the target has a Board's tables in it.
-async fn is_there(config: &Config) -> Result<bool, Failure> {
+/// Whether the target database has a Board's tables in it.
+async fn has_tables(config: &Config) -> Result<bool, CliError> {
     if is_sqlite(config) && !sqlite_file(config)?.exists() {
         return Ok(false);
     }
@@ -309,7 +308,7 @@ async fn is_there(config: &Config) -> Result<bool, Failure> {
     db.close().await;
     let version = version?;
     if version > db::newest() {
-        return Err(Failure::Config(format!("the database has schema version {version}: use the newer viber-board")));
+        return Err(CliError::Config(format!("the database has schema version {version}: use the newer viber-board")));
     }
     Ok(version > 0)
 }
@@ -319,7 +318,7 @@ mod tests {
     use futures_util::stream;
 
     use super::{super::archive::ArchiveWriter, *};
-    use crate::{artifacts::Address, secret};
+    use crate::{artifacts::StoreAddress, secret};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_blob_that_no_row_names_stays_in_the_archive() {
@@ -335,9 +334,9 @@ mod tests {
         archive.with_blobs();
         archive.blob(team.as_str(), &sha256, 5, bytes).await.expect("added");
         archive.finish(1, "sqlite").expect("written");
-        let store = Store::new(Address::beside(folder.path()), folder.path());
-        let brought = bring_blobs(&backup, &draft, &store).await.expect("walked");
-        assert_eq!((brought.kept, brought.unnamed), (0, 1));
+        let store = BlobStore::new(StoreAddress::beside(folder.path()), folder.path());
+        let restored = restore_blobs(&backup, &draft, &store).await.expect("walked");
+        assert_eq!((restored.kept, restored.unnamed), (0, 1));
         assert!(!folder.path().join("artifacts").join(team.as_str()).exists());
     }
 }

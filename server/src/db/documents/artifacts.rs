@@ -1,10 +1,10 @@
-//! Artifacts: what the Board knows of what tasks produced and operators attached. The bytes are elsewhere.
+//! Artifacts: metadata of what tasks produced and operators attached. The bytes are elsewhere.
 
 use protocol::{ArtifactId, Instant, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx},
     domain::{Artifact, Contact},
 };
 
@@ -23,7 +23,7 @@ macro_rules! select {
 }
 
 /// One artifact.
-pub async fn load(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<Option<Artifact>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<Option<Artifact>, DbError> {
     let sql = select!("WHERE a.team_id = $1 AND a.artifact_id = $2");
     tx.row(sql, args![id]).await?.as_ref().map(artifact).transpose()
 }
@@ -34,7 +34,7 @@ pub async fn of_session(
     session: &SessionId,
     cursor: Option<&ArtifactId>,
     limit: u64,
-) -> Result<Vec<Artifact>, Error> {
+) -> Result<Vec<Artifact>, DbError> {
     let sql = select!(
         "WHERE a.team_id = $1 AND a.session_id = $2 AND ($3 IS NULL OR a.artifact_id < $3) \
          ORDER BY a.artifact_id DESC LIMIT $4 + 0"
@@ -48,14 +48,14 @@ pub async fn versions(
     session: &SessionId,
     name: &str,
     limit: u64,
-) -> Result<Vec<Artifact>, Error> {
+) -> Result<Vec<Artifact>, DbError> {
     let sql =
         select!("WHERE a.team_id = $1 AND a.session_id = $2 AND a.name = $3 ORDER BY a.artifact_id DESC LIMIT $4 + 0");
     tx.rows(sql, args![session, name, limit]).await?.iter().map(artifact).collect()
 }
 
-/// What operators attached to a session and no task has yet, in order.
-pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Result<Vec<Artifact>, Error> {
+/// Attachments of a session that no task has yet, in order.
+pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Result<Vec<Artifact>, DbError> {
     let sql = select!(
         "WHERE a.team_id = $1 AND a.session_id = $2 AND a.origin = 'operator' AND a.task_id IS NULL \
          ORDER BY a.artifact_id LIMIT $3 + 0"
@@ -63,8 +63,8 @@ pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Re
     tx.rows(sql, args![session, limit]).await?.iter().map(artifact).collect()
 }
 
-/// Of how many a task tells, and whether one of them has this name, reference and content.
-pub async fn told(tx: &mut TeamTx<'_>, task: &TaskId, new: &Artifact) -> Result<(u64, bool), Error> {
+/// How many artifacts a task has reported, and whether one of them has this name, reference and content.
+pub async fn count_reported(tx: &mut TeamTx<'_>, task: &TaskId, new: &Artifact) -> Result<(u64, bool), DbError> {
     let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN name = $3 AND reference = $4 \
                AND COALESCE(sha256, '') = COALESCE($5, '') THEN 1 END) AS same \
                FROM artifacts WHERE team_id = $1 AND session_id = $6 AND task_id = $2";
@@ -73,8 +73,8 @@ pub async fn told(tx: &mut TeamTx<'_>, task: &TaskId, new: &Artifact) -> Result<
     row.map_or(Ok((0, false)), |row| Ok((row.count("n")?, row.count("same")? > 0)))
 }
 
-/// A new one; `false` when the id is taken, by whomever.
-pub async fn insert(tx: &mut TeamTx<'_>, new: &Artifact) -> Result<bool, Error> {
+/// Inserts an artifact; `false` when the id is taken, in whatever team.
+pub async fn insert(tx: &mut TeamTx<'_>, new: &Artifact) -> Result<bool, DbError> {
     let sql = "INSERT INTO artifacts (team_id, artifact_id, viber_id, session_id, task_id, attempt, name, title, claimed, \
                sniffed, reference, size, sha256, origin, created_by, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ON CONFLICT DO NOTHING";
@@ -98,54 +98,54 @@ pub async fn insert(tx: &mut TeamTx<'_>, new: &Artifact) -> Result<bool, Error> 
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// What its viber says of bytes that were announced without it.
+/// Stores the size, hash and type that a viber reported later.
 pub async fn measured(
     tx: &mut TeamTx<'_>,
     id: &ArtifactId,
     size: u64,
     sha256: &str,
     sniffed: &str,
-) -> Result<bool, Error> {
+) -> Result<bool, DbError> {
     let sql = "UPDATE artifacts SET size = $3, sha256 = $4, sniffed = CASE WHEN sniffed = '' THEN $5 ELSE sniffed END \
                WHERE team_id = $1 AND artifact_id = $2 AND sha256 IS NULL";
     Ok(tx.execute(sql, args![id, size, sha256, sniffed]).await? > 0)
 }
 
-/// Nobody has its bytes any more, or somebody has them again.
-pub async fn set_gone(tx: &mut TeamTx<'_>, id: &ArtifactId, at: Option<Instant>) -> Result<(), Error> {
+/// Marks that nobody has its bytes any more, or that somebody has them again.
+pub async fn set_gone(tx: &mut TeamTx<'_>, id: &ArtifactId, at: Option<Instant>) -> Result<(), DbError> {
     let sql = "UPDATE artifacts SET gone_at = $3 WHERE team_id = $1 AND artifact_id = $2";
     tx.execute(sql, args![id, at]).await.map(drop)
 }
 
-/// An attachment goes with this task; `false` when it went with another one, or is none.
-pub async fn attach(tx: &mut TeamTx<'_>, session: &SessionId, id: &ArtifactId, task: &TaskId) -> Result<bool, Error> {
+/// Gives an attachment to a task; `false` when it went to another one, or is no attachment.
+pub async fn attach(tx: &mut TeamTx<'_>, session: &SessionId, id: &ArtifactId, task: &TaskId) -> Result<bool, DbError> {
     let sql = "UPDATE artifacts SET task_id = $4, attempt = 1 WHERE team_id = $1 AND session_id = $2 \
                AND artifact_id = $3 AND origin = 'operator' AND task_id IS NULL";
     Ok(tx.execute(sql, args![session, id, task]).await? > 0)
 }
 
-/// Takes back an attachment that no task has yet.
-pub async fn withdraw(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<bool, Error> {
+/// Deletes an attachment that no task has yet.
+pub async fn withdraw(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<bool, DbError> {
     let sql =
         "DELETE FROM artifacts WHERE team_id = $1 AND artifact_id = $2 AND origin = 'operator' AND task_id IS NULL";
     Ok(tx.execute(sql, args![id]).await? > 0)
 }
 
-/// Operators' attachments with this content are nowhere else: without the blob they are gone. Answers how many of them
-/// were told so, at most `limit`.
-pub async fn lose(tx: &mut Change<'_>, sha256: &str, limit: u64) -> Result<u64, Error> {
+/// Marks operators' attachments with this content as gone, because only the blob had their bytes. Returns how many were
+/// marked, at most `limit`.
+pub async fn lose(tx: &mut Change<'_>, sha256: &str, limit: u64) -> Result<u64, DbError> {
     let sql = "UPDATE artifacts SET gone_at = $3 WHERE team_id = $1 AND artifact_id IN (SELECT artifact_id FROM artifacts \
                WHERE team_id = $1 AND sha256 = $2 AND origin = 'operator' AND gone_at IS NULL LIMIT $4 + 0)";
     tx.execute(sql, args![sha256, tx.now, limit]).await
 }
 
-/// Whether the id names something of this viber.
-pub async fn of_viber(tx: &mut TeamTx<'_>, viber: &ViberId, id: &ArtifactId) -> Result<Option<Artifact>, Error> {
+/// An artifact, if it belongs to this viber.
+pub async fn of_viber(tx: &mut TeamTx<'_>, viber: &ViberId, id: &ArtifactId) -> Result<Option<Artifact>, DbError> {
     let sql = select!("WHERE a.team_id = $1 AND a.artifact_id = $2 AND a.viber_id = $3");
     tx.row(sql, args![id, viber]).await?.as_ref().map(artifact).transpose()
 }
 
-fn artifact(row: &Row) -> Result<Artifact, Error> {
+fn artifact(row: &Row) -> Result<Artifact, DbError> {
     Ok(Artifact {
         id: row.parse("artifact_id")?,
         viber_id: row.parse("viber_id")?,

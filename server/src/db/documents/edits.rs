@@ -1,15 +1,15 @@
-//! Changes of files that people made here.
+//! Edits: changes to files that people made here.
 
 use protocol::{EditId, Instant, ViberId, WorkspaceWritten, WriteOp, WriteState};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx},
     domain::{Edit, EditState},
 };
 
-/// A new one.
-pub async fn insert(tx: &mut TeamTx<'_>, edit: &Edit) -> Result<(), Error> {
+/// Inserts an edit.
+pub async fn insert(tx: &mut TeamTx<'_>, edit: &Edit) -> Result<(), DbError> {
     let sql = "INSERT INTO edits (team_id, edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, \
                made_by, author, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     let Edit { base_hash, base, content, hash, to, made_by, author, .. } = edit.clone();
@@ -32,8 +32,8 @@ pub async fn insert(tx: &mut TeamTx<'_>, edit: &Edit) -> Result<(), Error> {
     tx.execute(sql, args).await.map(drop)
 }
 
-/// What its viber says became of it. `false`: it was over before, or is none of this viber's.
-pub async fn end(tx: &mut Change<'_>, viber: &ViberId, written: &WorkspaceWritten) -> Result<bool, Error> {
+/// Records the outcome that its viber reports. `false`: it had ended before, or belongs to another viber.
+pub async fn end(tx: &mut Change<'_>, viber: &ViberId, written: &WorkspaceWritten) -> Result<bool, DbError> {
     let sql = "UPDATE edits SET state = $4, reason = $5, theirs_hash = $6, ended_at = $7 \
                WHERE team_id = $1 AND viber_id = $2 AND edit_id = $3 AND state = 'queued'";
     let state = match written.state {
@@ -47,27 +47,27 @@ pub async fn end(tx: &mut Change<'_>, viber: &ViberId, written: &WorkspaceWritte
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// A person has dealt with a conflict.
-pub async fn settle(tx: &mut TeamTx<'_>, id: &EditId) -> Result<bool, Error> {
+/// Marks a conflict as settled by a person.
+pub async fn settle(tx: &mut TeamTx<'_>, id: &EditId) -> Result<bool, DbError> {
     let sql = "UPDATE edits SET state = 'settled' WHERE team_id = $1 AND edit_id = $2 AND state = 'conflict'";
     Ok(tx.execute(sql, args![id]).await? > 0)
 }
 
-/// One, whole.
-pub async fn load(tx: &mut TeamTx<'_>, id: &EditId) -> Result<Option<Edit>, Error> {
+/// One edit with its texts.
+pub async fn load(tx: &mut TeamTx<'_>, id: &EditId) -> Result<Option<Edit>, DbError> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
                made_by, author, created_at, ended_at FROM edits WHERE team_id = $1 AND edit_id = $2";
     tx.row(sql, args![id]).await?.as_ref().map(edit).transpose()
 }
 
-/// What was done here to a file, newest first, without the texts.
+/// The edits of a file, newest first, without their texts.
 pub async fn of_file(
     tx: &mut TeamTx<'_>,
     viber: &ViberId,
     path: &str,
     before: Option<&EditId>,
     limit: u64,
-) -> Result<Vec<Edit>, Error> {
+) -> Result<Vec<Edit>, DbError> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, NULL AS base, NULL AS content, hash, to_path, state, \
                reason, theirs_hash, made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND ($4 IS NULL OR edit_id < $4) \
@@ -76,24 +76,24 @@ pub async fn of_file(
     tx.rows(sql, args![viber, path, before, limit]).await?.iter().map(edit).collect()
 }
 
-/// What waits for its viber or for a person, oldest first, without the texts.
-pub async fn open(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<Edit>, Error> {
+/// The edits that wait for their viber or for a person, oldest first, without their texts.
+pub async fn open(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<Edit>, DbError> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, NULL AS base, NULL AS content, hash, to_path, state, \
                reason, theirs_hash, made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND state IN ('queued', 'conflict') ORDER BY edit_id LIMIT $3 + 0";
     tx.rows(sql, args![viber, limit]).await?.iter().map(edit).collect()
 }
 
-/// The newest change of a file that its viber has not made yet: what the file will be.
-pub async fn pending(tx: &mut TeamTx<'_>, viber: &ViberId, path: &str) -> Result<Option<Edit>, Error> {
+/// The newest edit of a file that its viber has not applied yet.
+pub async fn pending(tx: &mut TeamTx<'_>, viber: &ViberId, path: &str) -> Result<Option<Edit>, DbError> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
                made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND state = 'queued' ORDER BY edit_id DESC LIMIT 1";
     tx.row(sql, args![viber, path]).await?.as_ref().map(edit).transpose()
 }
 
-/// Changes that are over and not worth keeping: those that ended before `before`, and all but the newest `most` of a file.
-pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, most: u64, limit: u64) -> Result<Vec<EditId>, Error> {
+/// Ended edits to be removed: those that ended before `before`, and all but the newest `most` of a file.
+pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, most: u64, limit: u64) -> Result<Vec<EditId>, DbError> {
     let sql = "SELECT edit_id FROM (SELECT edit_id, ended_at, ROW_NUMBER() OVER (PARTITION BY viber_id, path \
                ORDER BY edit_id DESC) AS place FROM edits \
                WHERE team_id = $1 AND state IN ('applied', 'refused', 'settled')) AS ended \
@@ -101,18 +101,18 @@ pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, most: u64, limit: u64) 
     tx.rows(sql, args![before, most, limit]).await?.iter().map(|row| row.parse("edit_id")).collect()
 }
 
-/// Takes one away.
-pub async fn forget(tx: &mut TeamTx<'_>, id: &EditId) -> Result<(), Error> {
+/// Deletes an edit.
+pub async fn forget(tx: &mut TeamTx<'_>, id: &EditId) -> Result<(), DbError> {
     let sql = "DELETE FROM edits WHERE team_id = $1 AND edit_id = $2";
     tx.execute(sql, args![id]).await.map(drop)
 }
 
-fn edit(row: &Row) -> Result<Edit, Error> {
+fn edit(row: &Row) -> Result<Edit, DbError> {
     let op = match row.text("op")?.as_str() {
         "put" => WriteOp::Put,
         "delete" => WriteOp::Delete,
         "rename" => WriteOp::Rename,
-        other => return Err(Error::Broken(format!("an edit has the op {other}"))),
+        other => return Err(DbError::Broken(format!("an edit has the op {other}"))),
     };
     Ok(Edit {
         id: row.parse("edit_id")?,

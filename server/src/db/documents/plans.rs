@@ -1,28 +1,28 @@
-//! Revisions of sessions' plans: every version that the Board saw, the newest few hundred of them.
+//! Revisions of sessions' plans: the newest few hundred versions that the Board saw.
 
 use protocol::{SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx},
-    domain::{Policies, Revision, Source},
+    db::{Change, DbError, Row, TeamTx},
+    domain::{PlanSource, Policies, Revision},
 };
 
-/// Revisions that are kept of a session.
-const KEPT: u64 = 300;
+/// Revisions kept of one session.
+const MAX_REVISIONS_PER_SESSION: u64 = 300;
 
 /// A revision that is to be added.
 #[derive(Clone, Debug)]
-pub struct Fresh<'a> {
+pub struct NewRevision<'a> {
     pub hash: &'a str,
     pub markdown: &'a str,
-    pub source: Source,
+    pub source: PlanSource,
     pub author: &'a str,
     pub task: Option<&'a TaskId>,
 }
 
-/// Adds a revision, unless the newest one says the same. Its number, when it is new. Lock the session first.
-pub async fn add(tx: &mut Change<'_>, session: &SessionId, fresh: &Fresh<'_>) -> Result<Option<u64>, Error> {
+/// Adds a revision, unless the newest one is equal. Returns its number when it is new. Lock the session first.
+pub async fn add(tx: &mut Change<'_>, session: &SessionId, fresh: &NewRevision<'_>) -> Result<Option<u64>, DbError> {
     let newest = newest(tx, session).await?;
     if newest.as_ref().is_some_and(|newest| newest.hash == fresh.hash) {
         return Ok(None);
@@ -32,29 +32,29 @@ pub async fn add(tx: &mut Change<'_>, session: &SessionId, fresh: &Fresh<'_>) ->
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let args = args![session, n, fresh.hash, fresh.markdown, fresh.source, fresh.author, fresh.task, tx.now];
     tx.execute(sql, args).await?;
-    if n > KEPT {
+    if n > MAX_REVISIONS_PER_SESSION {
         let sql = "DELETE FROM plan_revisions WHERE team_id = $1 AND session_id = $2 AND n <= $3";
-        tx.execute(sql, args![session, n - KEPT]).await?;
+        tx.execute(sql, args![session, n - MAX_REVISIONS_PER_SESSION]).await?;
     }
     Ok(Some(n))
 }
 
 /// The newest revision.
-pub async fn newest(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Revision>, Error> {
+pub async fn newest(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Revision>, DbError> {
     let sql = "SELECT n, hash, markdown, source, author, task_id, created_at FROM plan_revisions \
                WHERE team_id = $1 AND session_id = $2 ORDER BY n DESC LIMIT 1";
     tx.row(sql, args![session]).await?.as_ref().map(revision).transpose()
 }
 
 /// One revision.
-pub async fn load(tx: &mut TeamTx<'_>, session: &SessionId, n: u64) -> Result<Option<Revision>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, session: &SessionId, n: u64) -> Result<Option<Revision>, DbError> {
     let sql = "SELECT n, hash, markdown, source, author, task_id, created_at FROM plan_revisions \
                WHERE team_id = $1 AND session_id = $2 AND n = $3";
     tx.row(sql, args![session, n]).await?.as_ref().map(revision).transpose()
 }
 
-/// The newest revision that says this.
-pub async fn of_hash(tx: &mut TeamTx<'_>, session: &SessionId, hash: &str) -> Result<Option<Revision>, Error> {
+/// The newest revision with this hash.
+pub async fn of_hash(tx: &mut TeamTx<'_>, session: &SessionId, hash: &str) -> Result<Option<Revision>, DbError> {
     let sql = "SELECT n, hash, markdown, source, author, task_id, created_at FROM plan_revisions \
                WHERE team_id = $1 AND session_id = $2 AND hash = $3 ORDER BY n DESC LIMIT 1";
     tx.row(sql, args![session, hash]).await?.as_ref().map(revision).transpose()
@@ -66,18 +66,18 @@ pub async fn list(
     session: &SessionId,
     before: Option<u64>,
     limit: u64,
-) -> Result<Vec<Revision>, Error> {
+) -> Result<Vec<Revision>, DbError> {
     let sql = "SELECT n, hash, '' AS markdown, source, author, task_id, created_at FROM plan_revisions \
                WHERE team_id = $1 AND session_id = $2 AND n < $3 ORDER BY n DESC LIMIT $4 + 0";
     let before = before.unwrap_or(i64::MAX.unsigned_abs());
     tx.rows(sql, args![session, before, limit]).await?.iter().map(revision).collect()
 }
 
-/// How a session treats changes, and its newest plan: what goes with a task.
+/// A session's policies and its newest plan, which are sent with a task.
 pub async fn sent(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
-) -> Result<Option<(Policies, Option<(String, String)>)>, Error> {
+) -> Result<Option<(Policies, Option<(String, String)>)>, DbError> {
     let sql = "SELECT s.plan_policy, s.memory_policy, s.approve_first, p.markdown, p.hash FROM sessions s \
                LEFT JOIN plan_revisions p ON p.team_id = s.team_id AND p.session_id = s.session_id AND p.n = \
                (SELECT MAX(n) FROM plan_revisions x WHERE x.team_id = s.team_id AND x.session_id = s.session_id) \
@@ -87,7 +87,7 @@ pub async fn sent(
     Ok(Some((crate::db::sessions::policies(&row)?, plan)))
 }
 
-fn revision(row: &Row) -> Result<Revision, Error> {
+fn revision(row: &Row) -> Result<Revision, DbError> {
     Ok(Revision {
         n: row.count("n")?,
         hash: row.text("hash")?,

@@ -1,10 +1,10 @@
-//! What agents would like to be changed, until somebody decides.
+//! Proposals: changes that agents would like, until a person decides.
 
 use protocol::{ProposalId, SessionId, ViberId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx},
     domain::{Proposal, ProposalState, plan::ProposalKind},
 };
 
@@ -15,8 +15,8 @@ macro_rules! columns {
     };
 }
 
-/// Keeps a proposal; `false` when its event was seen before.
-pub async fn insert(tx: &mut TeamTx<'_>, proposal: &Proposal) -> Result<bool, Error> {
+/// Inserts a proposal; `false` when its event was seen before.
+pub async fn insert(tx: &mut TeamTx<'_>, proposal: &Proposal) -> Result<bool, DbError> {
     let sql = "INSERT INTO proposals (team_id, proposal_id, kind, session_id, task_id, attempt, seq, base_hash, content, \
                note, state, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
     let args = args![
@@ -36,7 +36,7 @@ pub async fn insert(tx: &mut TeamTx<'_>, proposal: &Proposal) -> Result<bool, Er
 }
 
 /// One proposal of a session.
-pub async fn load(tx: &mut TeamTx<'_>, session: &SessionId, id: &ProposalId) -> Result<Option<Proposal>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, session: &SessionId, id: &ProposalId) -> Result<Option<Proposal>, DbError> {
     let sql =
         concat!("SELECT ", columns!(), " FROM proposals WHERE team_id = $1 AND session_id = $2 AND proposal_id = $3");
     tx.row(sql, args![session, id]).await?.as_ref().map(proposal).transpose()
@@ -49,7 +49,7 @@ pub async fn list(
     kind: ProposalKind,
     state: Option<ProposalState>,
     limit: u64,
-) -> Result<Vec<Proposal>, Error> {
+) -> Result<Vec<Proposal>, DbError> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -60,8 +60,8 @@ pub async fn list(
     tx.rows(sql, args).await?.iter().map(proposal).collect()
 }
 
-/// How many of a session's proposals wait: about its plan, about `MEMORY.md`.
-pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<[usize; 2], Error> {
+/// How many of a session's proposals are pending: about its plan, and about `MEMORY.md`.
+pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<[usize; 2], DbError> {
     let sql = "SELECT kind, COUNT(*) AS n FROM proposals WHERE team_id = $1 AND session_id = $2 AND state = 'pending' \
                GROUP BY kind";
     let mut counts = [0; 2];
@@ -72,37 +72,36 @@ pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<[usize;
     Ok(counts)
 }
 
-/// Decides a proposal that waits; `false` when it does not wait any more.
-pub async fn decide(tx: &mut Change<'_>, id: &ProposalId, state: ProposalState) -> Result<bool, Error> {
+/// Decides a pending proposal; `false` when it is no longer pending.
+pub async fn decide(tx: &mut Change<'_>, id: &ProposalId, state: ProposalState) -> Result<bool, DbError> {
     let sql = "UPDATE proposals SET state = $3, decided_by = $4, decided_at = $5 \
                WHERE team_id = $1 AND proposal_id = $2 AND state = 'pending'";
     Ok(tx.execute(sql, args![id, state, tx.by.actor.id(), tx.now]).await? > 0)
 }
 
-/// Those that waited before this one give way to it: of a plan all of the session, which has one; of `MEMORY.md` those of
-/// the same task, which went on from them.
-pub async fn supersede(tx: &mut Change<'_>, newer: &Proposal) -> Result<(), Error> {
+/// Supersedes older pending proposals: for a plan all of the session, for `MEMORY.md` those of the same task, which this one
+/// builds on.
+pub async fn supersede(tx: &mut Change<'_>, newer: &Proposal) -> Result<(), DbError> {
     let sql = "UPDATE proposals SET state = 'superseded', decided_at = $5 WHERE team_id = $1 AND session_id = $2 \
                AND kind = $3 AND proposal_id <> $4 AND state = 'pending' AND (kind = 'plan' OR task_id = $6)";
     tx.execute(sql, args![&newer.session_id, newer.kind, &newer.id, tx.now, &newer.task_id]).await.map(drop)
 }
 
-/// The sessions of a viber of which a proposal about `MEMORY.md` waits.
-pub async fn about_memory(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<SessionId>, Error> {
+/// The sessions of a viber with a pending proposal about `MEMORY.md`.
+pub async fn about_memory(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<SessionId>, DbError> {
     let sql = "SELECT DISTINCT p.session_id FROM proposals p JOIN sessions s ON s.team_id = p.team_id \
                AND s.session_id = p.session_id AND s.deleted_at IS NULL WHERE p.team_id = $1 AND s.viber_id = $2 AND p.kind = 'memory' \
                AND p.state = 'pending' ORDER BY p.session_id LIMIT 1000";
     tx.rows(sql, args![viber]).await?.iter().map(|row| row.parse("session_id")).collect()
 }
 
-/// What `MEMORY.md` of a viber said in a version: kept with proposals that were made for it, at most `limit` of them; says
-/// how many that were.
+/// Stores the text of a version of `MEMORY.md` with proposals made for it, at most `limit`; returns how many.
 pub async fn keep_base(
     tx: &mut TeamTx<'_>,
     viber: &ViberId,
     (hash, text): (&str, &str),
     limit: u64,
-) -> Result<u64, Error> {
+) -> Result<u64, DbError> {
     let sql = "UPDATE proposals SET base = $4 WHERE team_id = $1 AND proposal_id IN (SELECT p.proposal_id \
                FROM proposals p JOIN sessions s ON s.team_id = p.team_id AND s.session_id = p.session_id \
                WHERE p.team_id = $1 AND p.kind = 'memory' AND p.state = 'pending' AND p.base IS NULL \
@@ -110,7 +109,7 @@ pub async fn keep_base(
     tx.execute(sql, args![viber, hash, text, limit]).await
 }
 
-fn proposal(row: &Row) -> Result<Proposal, Error> {
+fn proposal(row: &Row) -> Result<Proposal, DbError> {
     Ok(Proposal {
         id: row.parse("proposal_id")?,
         kind: row.parse("kind")?,

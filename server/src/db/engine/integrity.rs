@@ -1,4 +1,4 @@
-//! Looking at a database file before anything is done with it: a damaged one is neither served nor written to.
+//! Checking a database file before it is used: a damaged one is neither served nor written to.
 
 use std::{
     str::FromStr,
@@ -7,15 +7,14 @@ use std::{
 
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use crate::db::Error;
+use crate::db::DbError;
 
-/// Steps of SQLite's machine between two looks at the clock.
-const STEPS: i32 = 20_000;
+/// Instructions of SQLite's virtual machine between two looks at the clock.
+const STEPS_PER_CLOCK_CHECK: i32 = 20_000;
 
-/// What is wrong inside the SQLite file that `url` names, as far as a look of at most `limit` tells; a large one is
-/// looked at in part. Writes nothing. There is nothing wrong with a file that is not there, nor with PostgreSQL, which
-/// looks after its own pages.
-pub async fn damage(url: &str, limit: Duration) -> Result<Option<String>, Error> {
+/// What is wrong inside the SQLite file that `url` names, as far as a check of at most `limit` finds; a large file is
+/// checked in part. Writes nothing. A missing file is fine, and so is PostgreSQL, which checks its own pages.
+pub async fn damage(url: &str, limit: Duration) -> Result<Option<String>, DbError> {
     if !url.starts_with("sqlite:") {
         return Ok(None);
     }
@@ -39,10 +38,10 @@ pub async fn damage(url: &str, limit: Duration) -> Result<Option<String>, Error>
 }
 
 async fn look(options: SqliteConnectOptions, limit: Duration) -> Result<Option<String>, sqlx::Error> {
-    let options = options.read_only(true).busy_timeout(crate::db::BUSY);
+    let options = options.read_only(true).busy_timeout(crate::db::SQLITE_BUSY_TIMEOUT);
     let mut connection = SqliteConnection::connect_with(&options).await?;
     let until = Instant::now() + limit;
-    connection.lock_handle().await?.set_progress_handler(STEPS, move || Instant::now() < until);
+    connection.lock_handle().await?.set_progress_handler(STEPS_PER_CLOCK_CHECK, move || Instant::now() < until);
     let said: Result<Vec<(String,)>, sqlx::Error> =
         sqlx::query_as("PRAGMA quick_check(3)").fetch_all(&mut connection).await;
     connection.close().await?;

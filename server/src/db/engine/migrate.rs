@@ -7,14 +7,14 @@ use sqlx::{
     migrate::{MigrateError, Migration, MigrationType, Migrator},
 };
 
-use crate::db::{Db, Error, Pools};
+use crate::db::{Db, DbError, Pools};
 use crate::fault;
 
-/// Instructions of SQLite's machine between two failpoints of a migration.
-const STEP: i32 = 10;
+/// Instructions of SQLite's virtual machine between two failpoints of a migration.
+const FAILPOINT_INSTRUCTIONS: i32 = 10;
 
 /// Version, name and both texts of every migration, oldest first.
-const ALL: &[(i64, &str, &str, &str)] = &[
+const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
     (
         1,
         "first",
@@ -61,11 +61,11 @@ const ALL: &[(i64, &str, &str, &str)] = &[
 
 /// The schema version this binary speaks.
 pub fn newest() -> i64 {
-    ALL.last().map_or(0, |migration| migration.0)
+    MIGRATIONS.last().map_or(0, |migration| migration.0)
 }
 
 /// The schema version of a database; 0 when it is empty.
-pub async fn version(db: &Db) -> Result<i64, Error> {
+pub async fn version(db: &Db) -> Result<i64, DbError> {
     let mut tx = db.reader().await?;
     let sql = match tx.is_sqlite() {
         true => "SELECT 1 AS n FROM sqlite_master WHERE name = '_sqlx_migrations'",
@@ -79,7 +79,7 @@ pub async fn version(db: &Db) -> Result<i64, Error> {
 }
 
 /// Whether a Board's tables are there, whatever made them.
-async fn has_tables(db: &Db) -> Result<bool, Error> {
+async fn has_tables(db: &Db) -> Result<bool, DbError> {
     let mut tx = db.reader().await?;
     let sql = match tx.is_sqlite() {
         true => "SELECT 1 AS n FROM sqlite_master WHERE name = 'teams'",
@@ -89,44 +89,47 @@ async fn has_tables(db: &Db) -> Result<bool, Error> {
 }
 
 fn migrator(pick: fn(&(i64, &'static str, &'static str, &'static str)) -> &'static str) -> Migrator {
-    let list = ALL.iter().map(|all| {
+    let list = MIGRATIONS.iter().map(|all| {
         Migration::new(all.0, Cow::Borrowed(all.1), MigrationType::Simple, SqlStr::from_static(pick(all)), false)
     });
     Migrator::with_migrations(list.collect())
 }
 
-/// Brings an SQLite database that nobody else uses up to a version, or up to date.
-pub(in crate::db) async fn sqlite_up_to(connection: &mut SqliteConnection, version: Option<i64>) -> Result<(), Error> {
+/// Migrates an SQLite database that nobody else uses to a version, or to the newest.
+pub(in crate::db) async fn sqlite_up_to(
+    connection: &mut SqliteConnection,
+    version: Option<i64>,
+) -> Result<(), DbError> {
     migrator(|all| all.2).run_direct(version, connection, false).await.map_err(failed)
 }
 
 /// Makes the newest schema inside a transaction of PostgreSQL, where there is none.
-pub(in crate::db) async fn postgres_inside(connection: &mut PgConnection) -> Result<(), Error> {
+pub(in crate::db) async fn postgres_inside(connection: &mut PgConnection) -> Result<(), DbError> {
     let mut migrator = migrator(|all| all.3);
     // Whoever replaces a database has it to itself.
     migrator.set_locking(false);
     migrator.run_direct(None, connection, false).await.map_err(failed)
 }
 
-fn failed(error: MigrateError) -> Error {
+fn failed(error: MigrateError) -> DbError {
     match error {
         MigrateError::Execute(error) => error.into(),
-        other => Error::Broken(format!("the schema could not be brought up to date: {other}")),
+        other => DbError::Broken(format!("the schema could not be brought up to date: {other}")),
     }
 }
 
 /// Applies what is missing. A database newer than this binary is refused before anything is written.
-pub(in crate::db) async fn run(db: &Db) -> Result<(), Error> {
+pub(in crate::db) async fn run(db: &Db) -> Result<(), DbError> {
     let found = version(db).await?;
     if found > newest() {
-        return Err(Error::Broken(format!(
+        return Err(DbError::Broken(format!(
             "the database has schema version {found}, this binary knows only {}: use the newer viber-board, or restore a backup",
             newest()
         )));
     }
-    // Looked at again: another replica may have made them just now, with their version.
+    // The version is read again: another process may have made the tables just now.
     if found == 0 && has_tables(db).await? && version(db).await? == 0 {
-        return Err(Error::Broken(
+        return Err(DbError::Broken(
             "the database has tables, but nothing in it says of which schema version: restore a backup, or use an empty one"
                 .into(),
         ));
@@ -137,14 +140,14 @@ pub(in crate::db) async fn run(db: &Db) -> Result<(), Error> {
             if cfg!(feature = "failpoints") {
                 // Where a test can end the Board in the middle of a migration.
                 let mut machine = alone.lock_handle().await?;
-                machine.set_progress_handler(STEP, || !fault::at("migrate::step"));
+                machine.set_progress_handler(FAILPOINT_INSTRUCTIONS, || !fault::at("migrate::step"));
             }
             let done = migrator(|all| all.2).run(&mut alone).await;
             alone.close().await?;
             done
         }
         Pools::Postgres(pool) => {
-            // A migration may take as long as it takes; so may waiting for another replica's.
+            // A migration has no time limit, and neither has waiting for another process's.
             let mut alone = pool.acquire().await?.detach();
             sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut alone).await?;
             migrator(|all| all.3).run(&mut alone).await

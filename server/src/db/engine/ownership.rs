@@ -1,6 +1,5 @@
-//! Who has a database: at most one Board serves from it, and nobody brings its schema up to date or puts a backup in its
-//! place meanwhile. Until a Board runs as several processes, two of them on one database would each believe that the
-//! other's vibers are silent.
+//! Ownership of a database: at most one Board serves from it, and nobody migrates or restores it meanwhile. Two Boards on
+//! one database would each take the other's vibers for silent.
 //!
 //! SQLite: a locked file beside the database ([`file`]). PostgreSQL: an advisory lock of a session of its own
 //! ([`session`]), and a number ([`Fence`]) that every change of the Board checks, so that a Board that lost the lock
@@ -14,43 +13,43 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::db::Error;
+use crate::db::DbError;
 
 pub use fence::{Fence, OWNER_FENCE};
-pub use file::BEFORE;
+pub use file::BEFORE_RESTORE_INFIX;
 
-/// How long somebody who is just leaving is waited for: a process that was killed, a command that is nearly done.
-const LEAVING: Duration = Duration::from_secs(3);
-/// Between two tries.
-const RETRY: Duration = Duration::from_millis(100);
+/// How long an owner that is about to leave is waited for: a killed process, a command that is nearly done.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause between two attempts to take the database.
+const TAKE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a database could not be taken.
 #[derive(Debug, thiserror::Error)]
-pub enum TakeError {
-    /// Somebody else has it: who, and since when.
+pub enum OwnershipError {
+    /// Another process has it: which one, and since when.
     #[error("{0}")]
     Owned(String),
-    /// Its file has other names, under which somebody else would find it free: which file, and what to do.
+    /// Its file has other names (hard links), under which another process would find it free: which file, and what to do.
     #[error("{0}")]
     OtherNames(String),
-    /// It could not be asked.
+    /// The database could not be reached.
     #[error(transparent)]
-    Failed(#[from] Error),
+    Failed(#[from] DbError),
 }
 
 /// The right to serve from a database, or to replace it. Ends when dropped, and with the process.
 #[derive(Debug)]
 pub enum Ownership {
-    /// A database in memory has nobody else.
+    /// A database in memory: no other process can reach it.
     Alone,
     File(file::LockFile),
     Session(Box<session::LockSession>),
 }
 
 impl Ownership {
-    /// Takes the database that `url` names, for the command `verb`. Fails when somebody else has it and keeps it.
-    pub async fn take(url: &str, verb: &str) -> Result<Self, TakeError> {
-        let end = Instant::now() + LEAVING;
+    /// Takes the database that `url` names, for the command `verb`. Fails when another process has it and keeps it.
+    pub async fn take(url: &str, verb: &str) -> Result<Self, OwnershipError> {
+        let end = Instant::now() + TAKE_TIMEOUT;
         loop {
             let taken = match crate::db::sqlite_file(url)? {
                 Some(database) => file::take(&database, verb).map(|taken| taken.map(Self::File)),
@@ -63,16 +62,16 @@ impl Ownership {
             match taken? {
                 Ok(taken) => match Self::other_names(url)? {
                     None => return Ok(taken),
-                    Some(words) => return Err(TakeError::OtherNames(words)),
+                    Some(words) => return Err(OwnershipError::OtherNames(words)),
                 },
-                Err(holder) if Instant::now() >= end => return Err(TakeError::Owned(holder)),
-                Err(_) => tokio::time::sleep(RETRY).await,
+                Err(holder) if Instant::now() >= end => return Err(OwnershipError::Owned(holder)),
+                Err(_) => tokio::time::sleep(TAKE_RETRY_INTERVAL).await,
             }
         }
     }
 
     /// Who has the database now, if anybody does.
-    pub async fn holder(url: &str) -> Result<Option<String>, Error> {
+    pub async fn holder(url: &str) -> Result<Option<String>, DbError> {
         match crate::db::sqlite_file(url)? {
             Some(database) => file::holder(&database),
             None if url.starts_with("sqlite:") => Ok(None),
@@ -81,20 +80,20 @@ impl Ownership {
     }
 
     /// What is wrong when the file of an SQLite database has more than one name (hard links).
-    pub fn other_names(url: &str) -> Result<Option<String>, Error> {
+    pub fn other_names(url: &str) -> Result<Option<String>, DbError> {
         crate::db::sqlite_file(url)?.map_or(Ok(None), |database| file::other_names(&database))
     }
 
-    /// Shuts out whoever had it before and may not know yet that it lost it. To be called once the schema is up to date, and
-    /// before anything is read that is acted upon.
-    pub async fn raise_fence(&mut self) -> Result<(), Error> {
+    /// Shuts out a previous owner that may not have noticed its loss. Call it once the schema is up to date, and before
+    /// anything is read that is acted upon.
+    pub async fn raise_fence(&mut self) -> Result<(), DbError> {
         match self {
             Self::Alone | Self::File(_) => Ok(()),
             Self::Session(session) => session.raise_fence().await,
         }
     }
 
-    /// What every change of the Board is to check.
+    /// The fence that every change of the Board has to check.
     pub fn fence(&self) -> Option<Arc<Fence>> {
         match self {
             Self::Alone | Self::File(_) => None,
@@ -102,8 +101,8 @@ impl Ownership {
         }
     }
 
-    /// Keeps it: takes it again when the database was away. Answers who has it, when somebody else took it meanwhile.
-    /// A locked file is kept by itself.
+    /// Keeps the ownership, taking it again when the database was away. Returns who has it when another process took it
+    /// meanwhile. A locked file needs no keeping.
     pub async fn keep(&mut self) -> String {
         match self {
             Self::Alone | Self::File(_) => std::future::pending().await,
@@ -111,7 +110,7 @@ impl Ownership {
         }
     }
 
-    /// Gives it back, so that the next one finds it free at once.
+    /// Releases it, so that the next owner finds it free at once.
     pub async fn release(self) {
         if let Self::Session(session) = self {
             session.close().await;
@@ -119,7 +118,7 @@ impl Ownership {
     }
 }
 
-/// What the lock says of this process.
+/// How the lock describes this process.
 fn this_process(verb: &str) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("viber-board {} {verb}, process {} on {host}", env!("CARGO_PKG_VERSION"), std::process::id())

@@ -1,4 +1,4 @@
-//! What goes into a statement and what comes out of it, for either engine.
+//! Parameters of statements and rows of results, for both engines.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteRow},
 };
 
-use crate::db::Error;
+use crate::db::DbError;
 
-/// A parameter. Typed even when absent, because PostgreSQL asks for the type of a NULL. Cheap to clone.
+/// A parameter. Typed even when NULL, because PostgreSQL needs the type of a NULL. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Arg {
     Text(Option<Arc<str>>),
@@ -19,7 +19,7 @@ pub enum Arg {
 }
 
 impl Arg {
-    /// PostgreSQL refuses U+0000 in a text, SQLite keeps it: neither is given one, whatever was typed where.
+    /// PostgreSQL refuses U+0000 in a text and SQLite stores it, so it is replaced for both.
     fn text(text: &str) -> Self {
         Self::Text(Some(if text.contains('\0') { crate::db::clean(text).into() } else { text.into() }))
     }
@@ -147,12 +147,12 @@ pub enum Row {
 
 impl Row {
     /// A TEXT column that is never NULL.
-    pub fn text(&self, column: &'static str) -> Result<String, Error> {
-        self.optional_text(column)?.ok_or_else(|| Error::Broken(format!("{column} is NULL")))
+    pub fn text(&self, column: &'static str) -> Result<String, DbError> {
+        self.optional_text(column)?.ok_or_else(|| DbError::Broken(format!("{column} is NULL")))
     }
 
     /// A TEXT column.
-    pub fn optional_text(&self, column: &'static str) -> Result<Option<String>, Error> {
+    pub fn optional_text(&self, column: &'static str) -> Result<Option<String>, DbError> {
         Ok(match self {
             Self::Sqlite(row) => row.try_get(column)?,
             Self::Postgres(row) => row.try_get(column)?,
@@ -160,12 +160,12 @@ impl Row {
     }
 
     /// A BIGINT column that is never NULL.
-    pub fn int(&self, column: &'static str) -> Result<i64, Error> {
-        self.optional_int(column)?.ok_or_else(|| Error::Broken(format!("{column} is NULL")))
+    pub fn int(&self, column: &'static str) -> Result<i64, DbError> {
+        self.optional_int(column)?.ok_or_else(|| DbError::Broken(format!("{column} is NULL")))
     }
 
     /// A BIGINT column, or a number that a statement makes itself: PostgreSQL calls `1` an INT4.
-    pub fn optional_int(&self, column: &'static str) -> Result<Option<i64>, Error> {
+    pub fn optional_int(&self, column: &'static str) -> Result<Option<i64>, DbError> {
         Ok(match self {
             Self::Sqlite(row) => row.try_get(column)?,
             Self::Postgres(row) => match row.try_get::<Option<i32>, _>(column) {
@@ -176,53 +176,53 @@ impl Row {
     }
 
     /// A count or seq, never negative.
-    pub fn count(&self, column: &'static str) -> Result<u64, Error> {
-        u64::try_from(self.int(column)?).map_err(|_| Error::Broken(format!("{column} is negative")))
+    pub fn count(&self, column: &'static str) -> Result<u64, DbError> {
+        u64::try_from(self.int(column)?).map_err(|_| DbError::Broken(format!("{column} is negative")))
     }
 
     /// A BIGINT column that holds 0 or 1.
-    pub fn flag(&self, column: &'static str) -> Result<bool, Error> {
+    pub fn flag(&self, column: &'static str) -> Result<bool, DbError> {
         Ok(self.int(column)? != 0)
     }
 
     /// An instant that is never NULL.
-    pub fn instant(&self, column: &'static str) -> Result<protocol::Instant, Error> {
+    pub fn instant(&self, column: &'static str) -> Result<protocol::Instant, DbError> {
         Ok(protocol::Instant(self.int(column)?))
     }
 
     /// An instant.
-    pub fn optional_instant(&self, column: &'static str) -> Result<Option<protocol::Instant>, Error> {
+    pub fn optional_instant(&self, column: &'static str) -> Result<Option<protocol::Instant>, DbError> {
         Ok(self.optional_int(column)?.map(protocol::Instant))
     }
 
     /// A TEXT column that holds an identifier, a role, a state …
-    pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(&self, column: &'static str) -> Result<T, Error> {
-        self.text(column)?.parse().map_err(|error| Error::Broken(format!("{column}: {error}")))
+    pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(&self, column: &'static str) -> Result<T, DbError> {
+        self.text(column)?.parse().map_err(|error| DbError::Broken(format!("{column}: {error}")))
     }
 
     /// The same for a column that may be NULL.
     pub fn optional_parse<T: std::str::FromStr<Err: std::fmt::Display>>(
         &self,
         column: &'static str,
-    ) -> Result<Option<T>, Error> {
-        let parse = |text: String| text.parse().map_err(|error| Error::Broken(format!("{column}: {error}")));
+    ) -> Result<Option<T>, DbError> {
+        let parse = |text: String| text.parse().map_err(|error| DbError::Broken(format!("{column}: {error}")));
         self.optional_text(column)?.map(parse).transpose()
     }
 
     /// A TEXT column that holds JSON.
-    pub fn json<T: serde::de::DeserializeOwned>(&self, column: &'static str) -> Result<T, Error> {
-        serde_json::from_str(&self.text(column)?).map_err(|error| Error::Broken(format!("{column}: {error}")))
+    pub fn json<T: serde::de::DeserializeOwned>(&self, column: &'static str) -> Result<T, DbError> {
+        serde_json::from_str(&self.text(column)?).map_err(|error| DbError::Broken(format!("{column}: {error}")))
     }
 
     /// The same for a column that may be NULL.
-    pub fn optional_json<T: serde::de::DeserializeOwned>(&self, column: &'static str) -> Result<Option<T>, Error> {
+    pub fn optional_json<T: serde::de::DeserializeOwned>(&self, column: &'static str) -> Result<Option<T>, DbError> {
         let parse =
-            |text: String| serde_json::from_str(&text).map_err(|error| Error::Broken(format!("{column}: {error}")));
+            |text: String| serde_json::from_str(&text).map_err(|error| DbError::Broken(format!("{column}: {error}")));
         self.optional_text(column)?.map(parse).transpose()
     }
 }
 
-/// The parameters of statements that are sent at once, one after the other.
+/// The parameters of statements that are sent together, one after the other.
 pub(in crate::db) fn sqlite_arguments<'a>(all: impl Iterator<Item = &'a Arg>) -> Result<SqliteArguments, sqlx::Error> {
     let mut arguments = SqliteArguments::default();
     for arg in all {

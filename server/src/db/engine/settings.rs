@@ -1,46 +1,46 @@
 //! Facts about this Board as a whole.
 
-use crate::db::{Error, Tx};
+use crate::db::{DbError, Tx};
 
 /// Hash of the setup code that still works.
 pub const SETUP_CODE: &str = "setup_code";
 
-/// When a backup was last put in place of the database, milliseconds.
+/// When a backup last replaced the database, milliseconds.
 const RESTORED_AT: &str = "restored_at";
 
-/// A backup was put in place of the database, or was noticed to have been.
-pub async fn set_restored(tx: &mut Tx, at: protocol::Instant) -> Result<(), Error> {
+/// Records that a backup replaced the database, or that this was noticed.
+pub async fn set_restored(tx: &mut Tx, at: protocol::Instant) -> Result<(), DbError> {
     set_fact(tx, RESTORED_AT, &at.0.to_string()).await
 }
 
-/// When a backup was last put in place of the database.
-pub async fn restored(tx: &mut Tx) -> Result<Option<protocol::Instant>, Error> {
+/// When a backup last replaced the database.
+pub async fn restored(tx: &mut Tx) -> Result<Option<protocol::Instant>, DbError> {
     Ok(fact(tx, RESTORED_AT).await?.and_then(|at| at.parse().ok()).map(protocol::Instant))
 }
 
 /// A fact.
-pub async fn fact(tx: &mut Tx, key: &str) -> Result<Option<String>, Error> {
+pub async fn fact(tx: &mut Tx, key: &str) -> Result<Option<String>, DbError> {
     tx.row("SELECT value FROM board WHERE key = $1", crate::args![key]).await?.map(|row| row.text("value")).transpose()
 }
 
 /// Sets a fact.
-pub async fn set_fact(tx: &mut Tx, key: &str, value: &str) -> Result<(), Error> {
+pub async fn set_fact(tx: &mut Tx, key: &str, value: &str) -> Result<(), DbError> {
     let sql = "INSERT INTO board (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
     tx.execute(sql, crate::args![key, value]).await.map(drop)
 }
 
-/// Takes a fact away if it still has this value; says whether it had.
-pub async fn take_fact(tx: &mut Tx, key: &str, value: &str) -> Result<bool, Error> {
+/// Removes a fact if it still has this value; returns whether it had.
+pub async fn take_fact(tx: &mut Tx, key: &str, value: &str) -> Result<bool, DbError> {
     Ok(tx.execute("DELETE FROM board WHERE key = $1 AND value = $2", crate::args![key, value]).await? == 1)
 }
 
-/// Takes a fact away.
-pub async fn drop_fact(tx: &mut Tx, key: &str) -> Result<(), Error> {
+/// Removes a fact.
+pub async fn drop_fact(tx: &mut Tx, key: &str) -> Result<(), DbError> {
     tx.execute("DELETE FROM board WHERE key = $1", crate::args![key]).await.map(drop)
 }
 
 /// Size of the database in bytes, as its engine counts it.
-pub async fn size(tx: &mut Tx) -> Result<u64, Error> {
+pub async fn size(tx: &mut Tx) -> Result<u64, DbError> {
     let sql = if tx.is_sqlite() {
         "SELECT page_count * page_size AS n FROM pragma_page_count(), pragma_page_size()"
     } else {
@@ -50,7 +50,7 @@ pub async fn size(tx: &mut Tx) -> Result<u64, Error> {
 }
 
 /// What is wrong inside the database's files, if the engine can tell.
-pub async fn check(tx: &mut Tx) -> Result<Option<String>, Error> {
+pub async fn check(tx: &mut Tx) -> Result<Option<String>, DbError> {
     if !tx.is_sqlite() {
         return Ok(None);
     }
@@ -60,7 +60,7 @@ pub async fn check(tx: &mut Tx) -> Result<Option<String>, Error> {
 }
 
 /// The newest instant the database knows: its clock's, or where it has none, its audit's.
-pub async fn newest_instant(tx: &mut Tx) -> Result<Option<protocol::Instant>, Error> {
+pub async fn newest_instant(tx: &mut Tx) -> Result<Option<protocol::Instant>, DbError> {
     let sql = if tx.is_sqlite() {
         "SELECT MAX(at) AS at FROM audit"
     } else {

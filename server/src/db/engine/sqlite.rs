@@ -1,5 +1,4 @@
-//! What SQLite needs beside its driver: readers that stay open, one wake-up a command, and a write-ahead log that is kept
-//! short.
+//! What SQLite needs beside its driver: readers that stay open, one wake-up per command, and a short write-ahead log.
 
 pub(in crate::db) mod completion;
 pub(in crate::db) mod inline_executor;

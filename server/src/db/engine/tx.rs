@@ -1,7 +1,7 @@
-//! A transaction, or a reader: where statements go in and answers come out.
+//! A transaction, or a reader: runs statements and returns their answers.
 //!
-//! What belongs together can be asked at once: on SQLite that is one turn of the connection's thread, and one waking of
-//! whoever asks. PostgreSQL runs the same statements one after the other.
+//! Statements that belong together can be sent together: on SQLite that takes one turn of the connection's thread and one
+//! wake-up of the caller. PostgreSQL runs the same statements one after the other.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,10 +16,10 @@ use sqlx::{
 };
 
 use crate::db::{
-    Error,
+    DbError,
     audit::AuditChain,
-    bound::Spent,
-    completion::{Completion, Waiting},
+    change_limits::ChangeCost,
+    completion::{Completion, CompletionWait},
     ownership::Fence,
     row::{self, Arg, Row},
 };
@@ -27,20 +27,20 @@ use crate::db::{
 /// One connection inside (or, for reads, outside) a transaction, of no team: only the stores that `tests/it/tidy.rs` lists
 /// take it. What belongs to a team is asked through a [`crate::db::TeamTx`].
 pub struct Tx {
-    connection: Connection,
-    /// What all transactions of this database share about the audit.
+    connection: EngineConnection,
+    /// The audit's shared state of this database.
     chain: Arc<AuditChain>,
-    /// Teams to whose audit this transaction adds.
+    /// Teams whose audit this transaction adds to.
     grown: BTreeSet<TeamId>,
     /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
     pub(in crate::db) raced: bool,
-    /// The connection is of no use any more.
+    /// The connection cannot be used any more.
     pub(in crate::db) broken: bool,
     /// What the change has written so far.
-    pub(in crate::db) spent: Spent,
+    pub(in crate::db) spent: ChangeCost,
 }
 
-enum Connection {
+enum EngineConnection {
     Sqlite(Box<Sqlite>),
     Postgres(PoolConnection<Postgres>),
 }
@@ -48,12 +48,12 @@ enum Connection {
 /// A SQLite connection.
 struct Sqlite {
     connection: SqliteConnection,
-    waiting: Waiting,
-    /// The one text of several statements, by where they lie in memory.
+    waiting: CompletionWait,
+    /// The combined texts of statements that are sent together, by the addresses of the single texts.
     texts: HashMap<Vec<(usize, usize)>, Arc<str>>,
 }
 
-/// What one statement came to.
+/// The answer to one statement.
 #[derive(Default)]
 pub struct Answer {
     pub rows: Vec<Row>,
@@ -72,18 +72,18 @@ impl Answer {
 pub struct Ask<T> {
     sql: &'static str,
     args: Vec<Arg>,
-    pub(in crate::db) read: fn(Answer) -> Result<T, Error>,
+    pub(in crate::db) read: fn(Answer) -> Result<T, DbError>,
 }
 
 /// A statement as it is sent: a team's statement has its team before the other parameters.
 #[derive(Clone, Copy)]
-pub(in crate::db) struct Asked<'a> {
+pub(in crate::db) struct BoundStatement<'a> {
     sql: &'static str,
     team: Option<&'a Arg>,
     args: &'a [Arg],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> BoundStatement<'a> {
     /// A statement of the whole database.
     pub fn new(sql: &'static str, args: &'a [Arg]) -> Self {
         Self { sql, team: None, args }
@@ -105,93 +105,96 @@ impl<'a> Asked<'a> {
 }
 
 impl<T> Ask<T> {
-    /// Nothing is sent before it is given to a [`Tx`].
-    pub fn new(sql: &'static str, args: &[Arg], read: fn(Answer) -> Result<T, Error>) -> Self {
+    /// Prepares a statement; it is sent when it is given to a [`Tx`].
+    pub fn new(sql: &'static str, args: &[Arg], read: fn(Answer) -> Result<T, DbError>) -> Self {
         Self { sql, args: args.to_vec(), read }
     }
 
-    pub(in crate::db) fn of<'a>(&'a self, team: &'a Arg) -> Asked<'a> {
-        Asked::of(team, self.sql, &self.args)
+    pub(in crate::db) fn of<'a>(&'a self, team: &'a Arg) -> BoundStatement<'a> {
+        BoundStatement::of(team, self.sql, &self.args)
     }
 }
 
 impl Tx {
     pub(in crate::db) fn sqlite(connection: SqliteConnection, completion: Completion) -> Self {
-        let connection = Sqlite { connection, waiting: Waiting::new(completion), texts: HashMap::new() };
-        Self::over(Connection::Sqlite(Box::new(connection)))
+        let connection = Sqlite { connection, waiting: CompletionWait::new(completion), texts: HashMap::new() };
+        Self::over(EngineConnection::Sqlite(Box::new(connection)))
     }
 
     pub(in crate::db) fn postgres(connection: PoolConnection<Postgres>) -> Self {
-        Self::over(Connection::Postgres(connection))
+        Self::over(EngineConnection::Postgres(connection))
     }
 
-    fn over(connection: Connection) -> Self {
+    fn over(connection: EngineConnection) -> Self {
         Self {
             connection,
             chain: Arc::default(),
             grown: BTreeSet::new(),
             raced: false,
             broken: false,
-            spent: Spent::new(),
+            spent: ChangeCost::new(),
         }
     }
 
-    /// Whether the change has written its share: what is left is for the next one.
+    /// Whether the change is full: the rest is for the next one.
     pub fn is_full(&self) -> bool {
         self.spent.is_enough()
     }
 
-    /// The same for changes, which may add to the audit.
+    /// Makes it a transaction for changes, which may add to the audit.
     pub(in crate::db) fn writing(self, chain: &Arc<AuditChain>) -> Self {
         Self { chain: chain.clone(), ..self }
     }
 
-    /// What is shared about the audit.
+    /// The audit's shared state.
     pub(in crate::db) fn audit_chain(&self) -> &AuditChain {
         &self.chain
     }
 
-    /// This transaction adds to a team's audit.
+    /// Marks that this transaction adds to a team's audit.
     pub(in crate::db) fn audit_grows(&mut self, team: &TeamId) {
         self.grown.insert(team.clone());
     }
 
-    /// The transaction was committed, or it may have been: whoever keeps the heads looks.
-    pub(in crate::db) fn tell_audit(&mut self) {
+    /// Reports the teams whose audit grew: the transaction was committed, or may have been.
+    pub(in crate::db) fn report_audit_growth(&mut self) {
         self.chain.grew(std::mem::take(&mut self.grown));
     }
 
-    /// Runs a statement and answers how many rows it touched.
-    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, Error> {
+    /// Runs a statement and returns how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, DbError> {
         Ok(self.answer(sql, args).await?.touched)
     }
 
-    /// Runs a query and answers all its rows: bound every list with a LIMIT.
-    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<Row>, Error> {
+    /// Runs a query and returns all its rows: bound every list with a LIMIT.
+    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<Row>, DbError> {
         Ok(self.answer(sql, args).await?.rows)
     }
 
-    /// Runs a query that answers at most one row.
-    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<Row>, Error> {
+    /// Runs a query that returns at most one row.
+    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<Row>, DbError> {
         Ok(self.rows(sql, args).await?.into_iter().next())
     }
 
     /// Whether this is SQLite: for the few statements where the two really differ.
     pub fn is_sqlite(&self) -> bool {
-        matches!(self.connection, Connection::Sqlite(_))
+        matches!(self.connection, EngineConnection::Sqlite(_))
     }
 
-    async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, Error> {
-        let [answer] = self.answers([Asked::new(sql, args)]).await?;
+    async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, DbError> {
+        let [answer] = self.answers([BoundStatement::new(sql, args)]).await?;
         Ok(answer)
     }
 
-    /// Runs statements in their order, on SQLite in one turn.
-    pub(in crate::db) async fn answers<const N: usize>(&mut self, asked: [Asked<'_>; N]) -> Result<[Answer; N], Error> {
+    /// Runs statements in order, on SQLite in one command.
+    pub(in crate::db) async fn answers<const N: usize>(
+        &mut self,
+        asked: [BoundStatement<'_>; N],
+    ) -> Result<[Answer; N], DbError> {
         let mut answers = std::array::from_fn(|_| Answer::default());
         let done = match &mut self.connection {
-            Connection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,
-            Connection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
+            EngineConnection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,
+            EngineConnection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
         for (one, answer) in asked.iter().zip(&answers) {
@@ -201,9 +204,9 @@ impl Tx {
     }
 
     /// Begins a change on PostgreSQL; behind a fence it fails when another Board has the database.
-    pub(in crate::db) async fn begin_postgres(&mut self, fence: Option<&Fence>) -> Result<(), Error> {
+    pub(in crate::db) async fn begin_postgres(&mut self, fence: Option<&Fence>) -> Result<(), DbError> {
         match (fence, &mut self.connection) {
-            (Some(fence), Connection::Postgres(connection)) => {
+            (Some(fence), EngineConnection::Postgres(connection)) => {
                 let begun = fence.begin(connection).await;
                 begun.map_err(|error| self.note(error))
             }
@@ -211,24 +214,24 @@ impl Tx {
         }
     }
 
-    /// Gives up a connection whose transaction did not end as it was told: nobody else is to find it open.
+    /// Discards a connection whose transaction did not end properly, so that nobody else gets it.
     pub(in crate::db) fn forsake(self) {
-        if let Connection::Postgres(connection) = self.connection {
+        if let EngineConnection::Postgres(connection) = self.connection {
             drop(connection.detach());
         }
     }
 
-    /// Closes a connection of its own.
+    /// Closes its SQLite connection.
     pub(in crate::db) async fn close(self) {
         use sqlx::Connection as _;
-        if let Connection::Sqlite(sqlite) = self.connection
+        if let EngineConnection::Sqlite(sqlite) = self.connection
             && let Err(error) = sqlite.connection.close().await
         {
             tracing::debug!(%error, "a connection was not closed in order");
         }
     }
 
-    fn note(&mut self, error: sqlx::Error) -> Error {
+    fn note(&mut self, error: sqlx::Error) -> DbError {
         // PostgreSQL: serialization_failure and deadlock_detected.
         let code = error.as_database_error().and_then(|database| database.code());
         self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
@@ -238,8 +241,8 @@ impl Tx {
 }
 
 impl Sqlite {
-    /// Runs what is asked in one command.
-    async fn ask(&mut self, asked: &[Asked<'_>], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+    /// Runs statements in one command.
+    async fn ask(&mut self, asked: &[BoundStatement<'_>], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
         let args = row::sqlite_arguments(asked.iter().flat_map(|one| one.args()))?;
         let query = match asked {
             [one] => sqlx::query_with(SqlStr::from_static(one.sql), args),
@@ -262,8 +265,8 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Several statements as one text: the numbers of each one's parameters go on after those before it.
-    fn text(&mut self, asked: &[Asked<'_>]) -> Arc<str> {
+    /// Several statements as one text: each one's parameter numbers continue after those before it.
+    fn text(&mut self, asked: &[BoundStatement<'_>]) -> Arc<str> {
         let key = asked.iter().map(|one| (one.sql.as_ptr() as usize, one.sql.len())).collect();
         let text = self.texts.entry(key).or_insert_with(|| {
             let (mut text, mut given) = (String::new(), 0);
@@ -291,7 +294,7 @@ fn shift(text: &mut String, sql: &str, given: usize) {
 
 async fn postgres(
     connection: &mut PoolConnection<Postgres>,
-    asked: &[Asked<'_>],
+    asked: &[BoundStatement<'_>],
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
     for (one, answer) in asked.iter().zip(answers) {

@@ -1,13 +1,13 @@
-//! Commands: what a viber is asked to do, in `cmdSeq` order, until its daemon has it on disk.
+//! Commands to a viber, in `cmdSeq` order, kept until its daemon has them on disk.
 
 use protocol::{Instant, TaskId, ViberId};
 
 use crate::args;
-use crate::db::{Change, Error, Row, TeamTx};
+use crate::db::{Change, DbError, Row, TeamTx};
 
-/// A stored command. Of a `task:submit` the body says only what is needed to compose it again.
+/// A stored command. The body of a `task:submit` holds only what is needed to compose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredCommand {
     pub cmd_seq: u64,
     /// The command's type on the wire.
     pub kind: String,
@@ -18,22 +18,26 @@ pub struct Stored {
     pub acked: bool,
 }
 
-/// What a new command says.
-pub struct New<'a> {
+/// A new command.
+pub struct NewCommand<'a> {
     pub kind: &'a str,
     pub attempt: Option<(&'a TaskId, u32)>,
     pub body: String,
 }
 
-/// Stores a command and answers its number; `None` when the viber was revoked.
-pub async fn give(tx: &mut Change<'_>, viber: &ViberId, command: New<'_>) -> Result<Option<u64>, Error> {
+/// Stores a command and returns its number; `None` when the viber was revoked.
+pub async fn give(tx: &mut Change<'_>, viber: &ViberId, command: NewCommand<'_>) -> Result<Option<u64>, DbError> {
     let Some(cmd_seq) = crate::db::vibers::next_cmd_seq(tx, viber).await? else { return Ok(None) };
     put(tx, (viber, cmd_seq), command).await?;
     Ok(Some(cmd_seq))
 }
 
-/// Stores a command under the number that was given for it.
-pub async fn put(tx: &mut Change<'_>, (viber, cmd_seq): (&ViberId, u64), command: New<'_>) -> Result<(), Error> {
+/// Stores a command under a number given for it.
+pub async fn put(
+    tx: &mut Change<'_>,
+    (viber, cmd_seq): (&ViberId, u64),
+    command: NewCommand<'_>,
+) -> Result<(), DbError> {
     let sql = "INSERT INTO commands (team_id, viber_id, cmd_seq, kind, task_id, attempt, body, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let (task, attempt) = (command.attempt.map(|(task, _)| task), command.attempt.map(|(_, n)| i64::from(n)));
@@ -41,7 +45,12 @@ pub async fn put(tx: &mut Change<'_>, (viber, cmd_seq): (&ViberId, u64), command
 }
 
 /// Commands above `cmd_seq`, in order.
-pub async fn after(tx: &mut TeamTx<'_>, viber: &ViberId, cmd_seq: u64, limit: u64) -> Result<Vec<Stored>, Error> {
+pub async fn after(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    cmd_seq: u64,
+    limit: u64,
+) -> Result<Vec<StoredCommand>, DbError> {
     let sql = "SELECT cmd_seq, kind, task_id, attempt, body, created_at, acked_at FROM commands \
                WHERE team_id = $1 AND viber_id = $2 AND cmd_seq > $3 ORDER BY cmd_seq LIMIT $4 + 0";
     tx.rows(sql, args![viber, cmd_seq, limit]).await?.iter().map(stored).collect()
@@ -53,22 +62,22 @@ pub async fn submit_of(
     viber: &ViberId,
     task: &TaskId,
     attempt: u32,
-) -> Result<Option<Stored>, Error> {
+) -> Result<Option<StoredCommand>, DbError> {
     let sql = "SELECT c.cmd_seq, c.kind, c.task_id, c.attempt, c.body, c.created_at, c.acked_at FROM attempts a \
                JOIN commands c ON c.team_id = a.team_id AND c.viber_id = a.viber_id AND c.cmd_seq = a.cmd_seq \
                WHERE a.team_id = $1 AND a.viber_id = $2 AND a.task_id = $3 AND a.attempt = $4";
     tx.row(sql, args![viber, task, attempt]).await?.as_ref().map(stored).transpose()
 }
 
-/// Whether the viber was ever told of the task: then its reports are no lie, even when the task was deleted.
-pub async fn named(tx: &mut TeamTx<'_>, viber: &ViberId, task: &TaskId) -> Result<bool, Error> {
+/// Whether the viber ever got a command about the task: then its reports are legitimate, even if the task was deleted.
+pub async fn named(tx: &mut TeamTx<'_>, viber: &ViberId, task: &TaskId) -> Result<bool, DbError> {
     let sql = "SELECT 1 AS n FROM commands WHERE team_id = $1 AND viber_id = $2 AND task_id = $3 LIMIT 1";
     Ok(tx.row(sql, args![viber, task]).await?.is_some())
 }
 
-/// The daemon has everything up to `cmd_seq` on disk. Answers how many of them were not known to be there, at most `limit`.
-pub async fn ack(tx: &mut Change<'_>, viber: &ViberId, cmd_seq: u64, limit: u64) -> Result<u64, Error> {
-    // From the viber's counter on, not from its first command.
+/// Marks commands up to `cmd_seq` as received, at most `limit`; returns how many were newly marked.
+pub async fn ack(tx: &mut Change<'_>, viber: &ViberId, cmd_seq: u64, limit: u64) -> Result<u64, DbError> {
+    // Starts at the viber's counter, not at its first command.
     let sql = "UPDATE commands SET acked_at = $4 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq IN \
                (SELECT c.cmd_seq FROM commands c WHERE c.team_id = $1 AND c.viber_id = $2 AND c.cmd_seq <= $3 \
                AND c.cmd_seq > (SELECT v.acked_cmd_seq FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2) \
@@ -76,22 +85,22 @@ pub async fn ack(tx: &mut Change<'_>, viber: &ViberId, cmd_seq: u64, limit: u64)
     tx.execute(sql, args![viber, cmd_seq, tx.now, limit]).await
 }
 
-/// The same, said by the connection `epoch`; call it before the viber's own counter is moved.
-pub async fn ack_over(tx: &mut Change<'_>, viber: &ViberId, epoch: u64, cmd_seq: u64) -> Result<(), Error> {
-    // From the viber's counter on, not from its first command. An older connection finds no counter.
+/// The same for a report of the connection `epoch`; call it before the viber's own counter is moved.
+pub async fn ack_over(tx: &mut Change<'_>, viber: &ViberId, epoch: u64, cmd_seq: u64) -> Result<(), DbError> {
+    // Starts at the viber's counter, not at its first command. An older connection finds no counter.
     let sql = "UPDATE commands SET acked_at = $5 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $4 \
                AND cmd_seq > (SELECT v.acked_cmd_seq FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2 \
                AND v.conn_epoch = $3 AND v.revoked_at IS NULL) AND acked_at IS NULL";
     tx.execute(sql, args![viber, epoch, cmd_seq, tx.now]).await.map(drop)
 }
 
-fn stored(row: &Row) -> Result<Stored, Error> {
+fn stored(row: &Row) -> Result<StoredCommand, DbError> {
     let attempt = row.optional_int("attempt")?.map(u32::try_from).transpose();
-    Ok(Stored {
+    Ok(StoredCommand {
         cmd_seq: row.count("cmd_seq")?,
         kind: row.text("kind")?,
         task_id: row.optional_parse("task_id")?,
-        attempt: attempt.map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        attempt: attempt.map_err(|_| DbError::Broken("attempt is out of range".into()))?,
         body: row.text("body")?,
         created_at: row.instant("created_at")?,
         acked: row.optional_int("acked_at")?.is_some(),

@@ -6,12 +6,12 @@ use protocol::{Instant, JoinTokenId, TeamId, ViberId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx, Tx},
+    db::{Change, DbError, Row, TeamTx, Tx},
     domain::JoinToken,
 };
 
 /// A new token.
-pub async fn insert(tx: &mut TeamTx<'_>, token: &JoinToken, hash: &str, created_by: &str) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, token: &JoinToken, hash: &str, created_by: &str) -> Result<(), DbError> {
     let sql = "INSERT INTO join_tokens (team_id, join_token_id, token_hash, labels, created_by, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let labels = crate::db::json(&token.labels)?;
@@ -24,7 +24,7 @@ pub async fn redeem(
     hash: &str,
     viber: &ViberId,
     now: Instant,
-) -> Result<Option<(TeamId, BTreeMap<String, String>)>, Error> {
+) -> Result<Option<(TeamId, BTreeMap<String, String>)>, DbError> {
     let sql = "UPDATE join_tokens SET used_at = $3, viber_id = $2 WHERE token_hash = $1 AND used_at IS NULL \
                AND revoked_at IS NULL AND expires_at > $3 AND EXISTS (SELECT 1 FROM teams t \
                WHERE t.team_id = join_tokens.team_id AND t.suspended_at IS NULL) RETURNING team_id, labels";
@@ -33,7 +33,7 @@ pub async fn redeem(
 }
 
 /// Tokens that can still be used, newest first.
-pub async fn open(tx: &mut TeamTx<'_>, now: Instant, limit: u64) -> Result<Vec<JoinToken>, Error> {
+pub async fn open(tx: &mut TeamTx<'_>, now: Instant, limit: u64) -> Result<Vec<JoinToken>, DbError> {
     let sql = "SELECT join_token_id, labels, created_at, expires_at, used_at, viber_id FROM join_tokens \
                WHERE team_id = $1 AND used_at IS NULL AND revoked_at IS NULL AND expires_at > $2 \
                ORDER BY join_token_id DESC LIMIT $3 + 0";
@@ -41,26 +41,26 @@ pub async fn open(tx: &mut TeamTx<'_>, now: Instant, limit: u64) -> Result<Vec<J
 }
 
 /// One token, whatever became of it.
-pub async fn load(tx: &mut TeamTx<'_>, id: &JoinTokenId) -> Result<Option<JoinToken>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &JoinTokenId) -> Result<Option<JoinToken>, DbError> {
     let sql = "SELECT join_token_id, labels, created_at, expires_at, used_at, viber_id FROM join_tokens \
                WHERE team_id = $1 AND join_token_id = $2";
     tx.row(sql, args![id]).await?.as_ref().map(join_token).transpose()
 }
 
 /// The team's token with this hash.
-pub async fn by_hash(tx: &mut TeamTx<'_>, hash: &str) -> Result<Option<JoinTokenId>, Error> {
+pub async fn by_hash(tx: &mut TeamTx<'_>, hash: &str) -> Result<Option<JoinTokenId>, DbError> {
     let sql = "SELECT join_token_id FROM join_tokens WHERE team_id = $1 AND token_hash = $2";
     tx.row(sql, args![hash]).await?.map(|row| row.parse("join_token_id")).transpose()
 }
 
 /// Ends a token before it was used.
-pub async fn revoke(tx: &mut Change<'_>, id: &JoinTokenId) -> Result<bool, Error> {
+pub async fn revoke(tx: &mut Change<'_>, id: &JoinTokenId) -> Result<bool, DbError> {
     let sql = "UPDATE join_tokens SET revoked_at = $3 WHERE team_id = $1 AND join_token_id = $2 \
                AND used_at IS NULL AND revoked_at IS NULL";
     Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
-fn join_token(row: &Row) -> Result<JoinToken, Error> {
+fn join_token(row: &Row) -> Result<JoinToken, DbError> {
     Ok(JoinToken {
         id: row.parse("join_token_id")?,
         labels: row.json("labels")?,

@@ -6,18 +6,18 @@ use protocol::{
     AgentInfo, BootId, Confinement, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState,
 };
 
-mod ends;
+mod ending;
 
 use crate::{
     args,
-    db::{Ask, Change, Error, Row, TeamTx, Tx},
+    db::{Ask, Change, DbError, Row, TeamTx, Tx},
     domain::{Contact, ContactState, Viber, name},
 };
 
-pub use ends::*;
+pub use ending::*;
 
-/// Damaged files of a viber that are kept.
-const MAX_DAMAGE: usize = 64;
+/// Reports of damaged files that are stored of one viber.
+const MAX_DAMAGED_FILES: usize = 64;
 
 macro_rules! select {
     ($rest:literal) => {
@@ -36,13 +36,13 @@ macro_rules! select {
 }
 
 /// A viber that was not revoked.
-pub async fn load(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Viber>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Viber>, DbError> {
     let sql = select!("WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
     tx.row(sql, args![id]).await?.as_ref().map(viber).transpose()
 }
 
-/// The fleet in order of joining, after `cursor`, without the revoked.
-pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, Error> {
+/// The team's vibers in order of joining, after `cursor`, without revoked ones.
+pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, DbError> {
     let sql = select!(
         "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3 + 0"
     );
@@ -50,7 +50,7 @@ pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> 
 }
 
 /// How many vibers the team has, and how many of them are connected.
-pub async fn reach(tx: &mut TeamTx<'_>) -> Result<(usize, usize), Error> {
+pub async fn reach(tx: &mut TeamTx<'_>) -> Result<(usize, usize), DbError> {
     let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN contact = 'connected' THEN 1 END) AS connected FROM vibers \
                WHERE team_id = $1 AND revoked_at IS NULL";
     let Some(row) = tx.row(sql, &[]).await? else { return Ok((0, 0)) };
@@ -58,7 +58,7 @@ pub async fn reach(tx: &mut TeamTx<'_>) -> Result<(usize, usize), Error> {
     Ok((count("n")?, count("connected")?))
 }
 
-fn viber(row: &Row) -> Result<Viber, Error> {
+fn viber(row: &Row) -> Result<Viber, DbError> {
     Ok(Viber {
         id: row.parse("viber_id")?,
         name: row.text("name")?,
@@ -84,7 +84,7 @@ fn viber(row: &Row) -> Result<Viber, Error> {
     })
 }
 
-/// What a submit needs to know to choose among the fleet.
+/// A viber as placing a task sees it.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub id: ViberId,
@@ -97,8 +97,8 @@ pub struct Candidate {
     pub seen_at: Option<Instant>,
 }
 
-/// Everybody a task may be given to; with `id` only that one.
-pub async fn candidates(tx: &mut TeamTx<'_>, id: Option<&ViberId>) -> Result<Vec<Candidate>, Error> {
+/// The vibers that a task may be given to; with `id` only that one.
+pub async fn candidates(tx: &mut TeamTx<'_>, id: Option<&ViberId>) -> Result<Vec<Candidate>, DbError> {
     macro_rules! candidates {
         ($rest:literal) => {
             concat!(
@@ -128,8 +128,8 @@ pub async fn candidates(tx: &mut TeamTx<'_>, id: Option<&ViberId>) -> Result<Vec
     rows.iter().map(candidate).collect()
 }
 
-/// Whose credential has this SHA-256: its team, itself and its name. Revoked vibers and suspended teams have none.
-pub async fn by_credential(tx: &mut Tx, hash: &str) -> Result<Option<(TeamId, ViberId, String)>, Error> {
+/// The team, id and name of the viber whose credential has this SHA-256, unless it is revoked or its team suspended.
+pub async fn by_credential(tx: &mut Tx, hash: &str) -> Result<Option<(TeamId, ViberId, String)>, DbError> {
     let sql = "SELECT v.team_id, v.viber_id, v.name FROM vibers v JOIN teams t ON t.team_id = v.team_id \
                WHERE v.credential_hash = $1 AND v.revoked_at IS NULL AND t.suspended_at IS NULL";
     let row = tx.row(sql, args![hash]).await?;
@@ -137,7 +137,7 @@ pub async fn by_credential(tx: &mut Tx, hash: &str) -> Result<Option<(TeamId, Vi
 }
 
 /// A viber as it joins.
-pub struct Joining<'a> {
+pub struct NewViber<'a> {
     pub id: &'a ViberId,
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
@@ -148,7 +148,7 @@ pub struct Joining<'a> {
 }
 
 /// A new viber, not connected yet.
-pub async fn insert(tx: &mut Change<'_>, viber: Joining<'_>) -> Result<(), Error> {
+pub async fn insert(tx: &mut Change<'_>, viber: NewViber<'_>) -> Result<(), DbError> {
     let sql = "INSERT INTO vibers (team_id, viber_id, name, labels, hostname, platform, version, credential_hash, \
                contact_since, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)";
     let args = args![
@@ -164,42 +164,42 @@ pub async fn insert(tx: &mut Change<'_>, viber: Joining<'_>) -> Result<(), Error
     tx.execute(sql, args).await.map(drop)
 }
 
-/// The names in use, without that of `except`.
-pub async fn names(tx: &mut TeamTx<'_>, except: Option<&ViberId>) -> Result<Vec<String>, Error> {
+/// The names in use, except that of `except`.
+pub async fn names(tx: &mut TeamTx<'_>, except: Option<&ViberId>) -> Result<Vec<String>, DbError> {
     let sql = "SELECT name FROM vibers WHERE team_id = $1 AND revoked_at IS NULL \
                AND ($2 IS NULL OR viber_id <> $2) LIMIT 10000";
     tx.rows(sql, args![except]).await?.iter().map(|row| row.text("name")).collect()
 }
 
-/// Another name.
-pub async fn rename(tx: &mut TeamTx<'_>, id: &ViberId, name: &str) -> Result<bool, Error> {
+/// Renames a viber.
+pub async fn rename(tx: &mut TeamTx<'_>, id: &ViberId, name: &str) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET name = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
     Ok(tx.execute(sql, args![id, name]).await? > 0)
 }
 
-/// Other labels.
-pub async fn set_labels(tx: &mut TeamTx<'_>, id: &ViberId, labels: &BTreeMap<String, String>) -> Result<bool, Error> {
+/// Replaces its labels.
+pub async fn set_labels(tx: &mut TeamTx<'_>, id: &ViberId, labels: &BTreeMap<String, String>) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET labels = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
     Ok(tx.execute(sql, args![id, crate::db::json(labels)?]).await? > 0)
 }
 
-/// Whether it takes new tasks. Answers whether that changed.
-pub async fn set_drained(tx: &mut TeamTx<'_>, id: &ViberId, drained: bool) -> Result<bool, Error> {
+/// Sets whether it is drained. Returns whether that changed.
+pub async fn set_drained(tx: &mut TeamTx<'_>, id: &ViberId, drained: bool) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET drained = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                AND drained <> $3";
     Ok(tx.execute(sql, args![id, drained]).await? > 0)
 }
 
-/// Its credential is no good any more.
-pub async fn revoke(tx: &mut Change<'_>, id: &ViberId) -> Result<bool, Error> {
+/// Revokes its credential.
+pub async fn revoke(tx: &mut Change<'_>, id: &ViberId) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET revoked_at = $3, contact = 'disconnected', unheard = 0, contact_since = $3 \
                WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
     Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
-/// What a connection finds of its viber.
+/// What a new connection needs of its viber's row.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct ConnectionCounters {
     pub conn_epoch: u64,
     pub boot_id: String,
     pub cmd_seq: u64,
@@ -209,14 +209,14 @@ pub struct Counters {
     pub name: String,
 }
 
-/// The counters, locked against everybody who would change them.
-pub async fn counters(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Counters>, Error> {
+/// Reads the counters and locks the row.
+pub async fn counters(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<ConnectionCounters>, DbError> {
     // SQLite has one writer; PostgreSQL takes the row's lock.
     let sql = "UPDATE vibers SET conn_epoch = conn_epoch WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                RETURNING conn_epoch, boot_id, cmd_seq, acked_cmd_seq, drained, contact, name";
     let row = tx.row(sql, args![id]).await?;
     let counters = |row: Row| {
-        Ok(Counters {
+        Ok(ConnectionCounters {
             conn_epoch: row.count("conn_epoch")?,
             boot_id: row.text("boot_id")?,
             cmd_seq: row.count("cmd_seq")?,
@@ -230,19 +230,19 @@ pub async fn counters(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Counte
 }
 
 /// The newest connection's number; `None` when the viber was revoked.
-pub async fn epoch(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, Error> {
+pub async fn epoch(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, DbError> {
     let sql = "SELECT conn_epoch FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
     tx.row(sql, args![id]).await?.map(|row| row.count("conn_epoch")).transpose()
 }
 
-/// The agents of a viber, as it told them: to be asked with others.
+/// The agents that a viber reported, to be asked together with other statements.
 pub fn agents_ask(id: &ViberId) -> Ask<Vec<AgentInfo>> {
     let sql = "SELECT agents FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
     Ask::new(sql, args![id], |answer| answer.row().map_or(Ok(Vec::new()), |row| row.json("agents")))
 }
 
-/// A connection is accepted: what `hello` told, its number, and the counters.
-pub async fn connect(tx: &mut Change<'_>, hello: &Hello, epoch: u64, counters: (u64, u64)) -> Result<(), Error> {
+/// Accepts a connection: stores what `hello` reports, its epoch, and the counters.
+pub async fn connect(tx: &mut Change<'_>, hello: &Hello, epoch: u64, counters: (u64, u64)) -> Result<(), DbError> {
     let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
                capabilities = $8, confinement = NULL, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
                contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected', \
@@ -270,8 +270,8 @@ pub fn boot(text: &str) -> Option<BootId> {
     text.parse().ok()
 }
 
-/// Whole lists as the daemon told them; an absent one stays.
-pub async fn lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Result<(), Error> {
+/// Stores whole lists as the daemon reports them; an absent list stays.
+pub async fn lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Result<(), DbError> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
                jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage), \
                confinement = COALESCE($8, confinement) WHERE team_id = $1 AND viber_id = $2";
@@ -279,88 +279,91 @@ pub async fn lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Res
     let skills = state.skills.as_ref().map(crate::db::json::<Vec<SkillInfo>>).transpose()?;
     let jobs = state.jobs.as_ref().map(crate::db::json::<Vec<JobInfo>>).transpose()?;
     let providers = state.providers.as_ref().map(crate::db::json::<Vec<ProviderInfo>>).transpose()?;
-    let damage =
-        state.damage.as_ref().map(|damage| crate::db::json(&damage[..damage.len().min(MAX_DAMAGE)])).transpose()?;
+    let damage = state
+        .damage
+        .as_ref()
+        .map(|damage| crate::db::json(&damage[..damage.len().min(MAX_DAMAGED_FILES)]))
+        .transpose()?;
     let confinement = state.confinement.as_deref().map(crate::db::json::<Confinement>).transpose()?;
     let args = args![id, agents, skills, jobs, providers, damage, confinement];
     tx.execute(sql, args).await.map(drop)
 }
 
-/// The connection `epoch` ended. Answers whether contact was lost by it: a newer one keeps it.
-pub async fn disconnect(tx: &mut Change<'_>, id: &ViberId, epoch: u64) -> Result<bool, Error> {
+/// Records that the connection `epoch` ended. Returns whether contact was lost: a newer connection keeps it.
+pub async fn disconnect(tx: &mut Change<'_>, id: &ViberId, epoch: u64) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET contact = 'disconnected', contact_since = $4 \
                WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 AND contact = 'connected'";
     Ok(tx.execute(sql, args![id, epoch, tx.now]).await? > 0)
 }
 
-/// The Board starts: whoever was connected when it ended was not heard since. Answers how many were changed, at most `limit`.
-pub async fn forget_contact(tx: &mut Change<'_>, limit: u64) -> Result<u64, Error> {
+/// Marks vibers as unheard that were connected when the Board stopped, at most `limit`; returns how many.
+pub async fn forget_contact(tx: &mut Change<'_>, limit: u64) -> Result<u64, DbError> {
     let sql = "UPDATE vibers SET contact = 'disconnected', unheard = 1, contact_since = $2 WHERE team_id = $1 \
                AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 AND contact = 'connected' LIMIT $3)";
     tx.execute(sql, args![tx.now, limit]).await
 }
 
 /// The next command's number.
-pub async fn next_cmd_seq(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, Error> {
+pub async fn next_cmd_seq(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, DbError> {
     Ok(tx.ask(next_cmd_seq_ask(id)).await?.map(|(cmd_seq, _)| cmd_seq))
 }
 
-/// The same with the viber's contact, to be asked with others.
+/// The same with the viber's contact, to be asked together with other statements.
 pub fn next_cmd_seq_ask(id: &ViberId) -> Ask<Option<(u64, Contact)>> {
     let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                RETURNING cmd_seq, CASE WHEN unheard <> 0 THEN 'unheard' ELSE contact END AS contact, contact_since";
     Ask::new(sql, args![id], |answer| answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose())
 }
 
-fn contact(row: &Row) -> Result<Contact, Error> {
+fn contact(row: &Row) -> Result<Contact, DbError> {
     Ok(Contact { state: row.parse("contact")?, since: row.instant("contact_since")? })
 }
 
-/// Up to which command everything is known to be in the daemon's journal; `None` when `epoch` is not its newest connection.
-pub async fn acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64) -> Result<Option<u64>, Error> {
+/// The last command known to be in the daemon's journal; `None` when `epoch` is not its newest connection.
+pub async fn acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64) -> Result<Option<u64>, DbError> {
     let sql = "SELECT acked_cmd_seq FROM vibers WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
                AND revoked_at IS NULL";
     tx.row(sql, args![id, epoch]).await?.map(|row| row.count("acked_cmd_seq")).transpose()
 }
 
-/// Commands up to `cmd_seq` are in the daemon's journal, says the connection `epoch`.
-pub async fn set_acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64, cmd_seq: u64) -> Result<bool, Error> {
+/// Records that commands up to `cmd_seq` are in the daemon's journal, as the connection `epoch` reports.
+pub async fn set_acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64, cmd_seq: u64) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET acked_cmd_seq = $4 WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
                AND revoked_at IS NULL AND acked_cmd_seq < $4 AND cmd_seq >= $4";
     Ok(tx.execute(sql, args![id, epoch, cmd_seq]).await? > 0)
 }
 
-/// Somebody else may hold its credential.
-pub async fn mark_cloned(tx: &mut Change<'_>, id: &ViberId) -> Result<(), Error> {
+/// Marks that somebody else may have its credential.
+pub async fn mark_cloned(tx: &mut Change<'_>, id: &ViberId) -> Result<(), DbError> {
     let sql = "UPDATE vibers SET cloned_at = $3 WHERE team_id = $1 AND viber_id = $2";
     tx.execute(sql, args![id, tx.now]).await.map(drop)
 }
 
-/// When it was last heard.
-pub async fn seen(tx: &mut TeamTx<'_>, id: &ViberId, at: Instant) -> Result<(), Error> {
+/// Records when it was last heard.
+pub async fn seen(tx: &mut TeamTx<'_>, id: &ViberId, at: Instant) -> Result<(), DbError> {
     let sql =
         "UPDATE vibers SET seen_at = $3 WHERE team_id = $1 AND viber_id = $2 AND (seen_at IS NULL OR seen_at < $3)";
     tx.execute(sql, args![id, at]).await.map(drop)
 }
 
-/// A viber of any team, for the scheduler.
+/// A viber of any team as the lease check sees it.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ViberLease {
     pub team: TeamId,
     pub id: ViberId,
     pub epoch: u64,
     pub connected: bool,
-    /// Of its team: silence after which its tasks are lost, milliseconds; 0 never.
+    /// Silence after which its team counts tasks as lost, milliseconds; 0: never.
     pub lost_after_ms: i64,
 }
 
-/// Every viber whose credential is good, of every team.
-pub async fn standing(tx: &mut Tx) -> Result<Vec<Standing>, Error> {
+/// Every viber with a valid credential, of every team.
+pub async fn standing(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
     let sql = "SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM vibers v \
                JOIN teams t ON t.team_id = v.team_id WHERE v.revoked_at IS NULL AND t.suspended_at IS NULL";
     let rows = tx.rows(sql, &[]).await?;
     let standing = |row: &Row| {
-        Ok(Standing {
+        Ok(ViberLease {
             team: row.parse("team_id")?,
             id: row.parse("viber_id")?,
             epoch: row.count("conn_epoch")?,
@@ -371,23 +374,23 @@ pub async fn standing(tx: &mut Tx) -> Result<Vec<Standing>, Error> {
     rows.iter().map(standing).collect()
 }
 
-/// Whose access ended lately.
+/// Access that ended recently.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndedAccess {
     /// Revoked since the asked instant, or of a team that was suspended since then.
     pub vibers: Vec<ViberId>,
-    /// How many teams are open, and when the newest was made: differs when one is suspended, deleted or made.
+    /// The number of active teams and the newest one's creation: changes when a team is suspended, deleted or made.
     pub teams: (u64, i64),
 }
 
-/// Whose access ended since an instant: asked every second, so it answers only what it finds.
-pub async fn ended(tx: &mut Tx, since: Instant) -> Result<Ended, Error> {
+/// Access that ended since an instant. It is asked every second, so it reads only what changed.
+pub async fn ended(tx: &mut Tx, since: Instant) -> Result<EndedAccess, DbError> {
     let sql = "SELECT viber_id FROM vibers WHERE revoked_at >= $1 UNION ALL SELECT v.viber_id FROM vibers v \
                JOIN teams t ON t.team_id = v.team_id WHERE t.suspended_at >= $2";
     let rows = tx.rows(sql, args![since, since]).await?;
     let vibers = rows.iter().map(|row| row.parse("viber_id")).collect::<Result<_, _>>()?;
     let sql = "SELECT COUNT(*) - COUNT(suspended_at) AS n, COALESCE(MAX(created_at), 0) AS newest FROM teams";
     let row = tx.row(sql, &[]).await?;
-    let teams = row.map_or(Ok((0, 0)), |row| Ok::<_, Error>((row.count("n")?, row.int("newest")?)))?;
-    Ok(Ended { vibers, teams })
+    let teams = row.map_or(Ok((0, 0)), |row| Ok::<_, DbError>((row.count("n")?, row.int("newest")?)))?;
+    Ok(EndedAccess { vibers, teams })
 }

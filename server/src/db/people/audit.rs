@@ -1,6 +1,6 @@
-//! The audit: who did what, from where, on what. Each row is sealed with a key that is not in the database, and its seal
-//! covers the row before it: a row that was changed, moved, taken out or made by hand is found. That the last ones were
-//! taken away is found by the head, which is kept outside (`guard::audit_files`).
+//! The audit: who did what, from where, to what. Each row is sealed with a key that is not in the database, and its seal
+//! covers the row before it, so that a row that was changed, moved, removed or forged is found. The head, which is kept
+//! outside (`guard::audit_files`), shows when the last rows were removed.
 
 mod chain;
 mod verify;
@@ -9,20 +9,20 @@ use protocol::{Instant, TeamId};
 
 use crate::{
     args,
-    db::{Ask, Change, Error, Row, TeamTx},
+    db::{Ask, Change, DbError, Row, TeamTx},
     secret::{
         self,
-        mac::{AuditKeys, SealCheck},
+        audit_keys::{AuditKeys, SealCheck},
     },
 };
 
 pub use chain::AuditChain;
-pub use verify::{ChainFault, ChainReport, RESTORED, verify};
+pub use verify::{ChainFault, ChainReport, RESTORE_ACTION, verify};
 
-/// What `prev_hash` of the first row is.
-const START: &str = "";
+/// The `prev_hash` of the first row.
+const FIRST_PREV_HASH: &str = "";
 
-/// An entry as it is kept.
+/// An entry as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedEntry {
     pub seq: u64,
@@ -38,7 +38,7 @@ pub struct SealedEntry {
     pub before_hash: String,
     pub after_hash: String,
     pub prev_hash: String,
-    /// `key id.HMAC-SHA256` of the row, which covers `prev_hash`; of Boards that had no key the bare SHA-256.
+    /// `key id.HMAC-SHA256` of the row, which covers `prev_hash`; from Boards without a key a bare SHA-256.
     pub hash: String,
 }
 
@@ -63,12 +63,12 @@ impl SealedEntry {
         fields.map(|field| format!("{}:{field}", field.len())).join("\n")
     }
 
-    /// Whether a Board without a key wrote it: its hash is the SHA-256 of its text.
+    /// Whether a Board without a key wrote it: then its hash is the SHA-256 of its text.
     pub fn is_unsealed(&self, team: &TeamId) -> bool {
         self.hash == secret::hash(&self.text(team))
     }
 
-    /// What its seal is worth; `None` when it has none.
+    /// Checks its seal; `None` when it has none.
     pub fn sealed(&self, team: &TeamId, keys: Option<&AuditKeys>) -> Option<SealCheck> {
         let (key, _) = self.hash.split_once('.')?;
         Some(match keys {
@@ -78,8 +78,8 @@ impl SealedEntry {
     }
 }
 
-/// What a change did, for the audit. `before` and `after` are the object's text forms; only their hashes are kept.
-/// Nothing secret belongs into `detail`.
+/// What a change did, for the audit. `before` and `after` are the object's text forms; only their hashes are stored.
+/// Nothing secret belongs in `detail`.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     action: &'a str,
@@ -95,51 +95,51 @@ impl<'a> Entry<'a> {
         Self { action, object, detail: "", before: None, after: None }
     }
 
-    /// What people are told beside it.
+    /// Adds a text for people.
     pub fn detail(self, detail: &'a str) -> Self {
         Self { detail, ..self }
     }
 
-    /// The object as it was.
+    /// Adds the object's state before the change.
     pub fn before(self, before: impl Into<Option<&'a str>>) -> Self {
         Self { before: before.into(), ..self }
     }
 
-    /// The object as it is now.
+    /// Adds the object's state after the change.
     pub fn after(self, after: impl Into<Option<&'a str>>) -> Self {
         Self { after: after.into(), ..self }
     }
 }
 
-/// Adds an entry inside the change that it tells about.
-pub async fn append(tx: &mut Change<'_>, entry: Entry<'_>) -> Result<(), Error> {
+/// Adds an entry inside the change that it describes.
+pub async fn append(tx: &mut Change<'_>, entry: Entry<'_>) -> Result<(), DbError> {
     lock(tx).await?;
     let head = tx.ask(head_ask()).await?;
     add(tx, head, entry).await
 }
 
-/// PostgreSQL runs changes side by side: the chain grows one row at a time. SQLite has one writer.
-pub async fn lock(tx: &mut TeamTx<'_>) -> Result<(), Error> {
+/// Locks the chain, which grows one row at a time: PostgreSQL runs changes side by side, SQLite has one writer.
+pub async fn lock(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
     if !tx.is_sqlite() {
         crate::db::teams::lock(tx).await?;
     }
     Ok(())
 }
 
-/// The end of a team's chain, behind its lock.
-pub struct Head(u64, String);
+/// The seq and hash of a chain's last row, read behind its lock.
+pub struct ChainEnd(u64, String);
 
-/// To be asked with others, after `lock`.
-pub fn head_ask() -> Ask<Head> {
+/// Reads the end of the chain, to be asked together with other statements after `lock`.
+pub fn head_ask() -> Ask<ChainEnd> {
     let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 AND seq > 0 ORDER BY seq DESC LIMIT 1";
     Ask::new(sql, &[], |answer| match answer.row() {
-        Some(row) => Ok(Head(row.count("seq")?, row.text("hash")?)),
-        None => Ok(Head(0, START.to_owned())),
+        Some(row) => Ok(ChainEnd(row.count("seq")?, row.text("hash")?)),
+        None => Ok(ChainEnd(0, FIRST_PREV_HASH.to_owned())),
     })
 }
 
 /// Adds an entry after `head`.
-pub async fn add(tx: &mut Change<'_>, Head(seq, prev_hash): Head, entry: Entry<'_>) -> Result<(), Error> {
+pub async fn add(tx: &mut Change<'_>, ChainEnd(seq, prev_hash): ChainEnd, entry: Entry<'_>) -> Result<(), DbError> {
     let hash_of = |text: Option<&str>| text.map_or_else(String::new, secret::hash);
     let mut entry = SealedEntry {
         seq: seq + 1,
@@ -176,27 +176,27 @@ pub async fn add(tx: &mut Change<'_>, Head(seq, prev_hash): Head, entry: Entry<'
     tx.execute(sql, args).await.map(drop)
 }
 
-/// A page of rows, the newest first, older than `before` (a seq). A row below 1 was never written by a Board: `verify`
-/// tells of it, and whoever reads the audit is not stopped by it.
-pub async fn page(tx: &mut TeamTx<'_>, before: Option<u64>, limit: u64) -> Result<Vec<SealedEntry>, Error> {
+/// A page of rows, the newest first, older than `before` (a seq). No Board writes a row below 1: `verify` reports it, and
+/// reading the audit ignores it.
+pub async fn page(tx: &mut TeamTx<'_>, before: Option<u64>, limit: u64) -> Result<Vec<SealedEntry>, DbError> {
     let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, prev_hash, \
                hash FROM audit WHERE team_id = $1 AND seq > 0 AND seq < $2 ORDER BY seq DESC LIMIT $3 + 0";
     tx.rows(sql, args![before.unwrap_or(u64::MAX), limit]).await?.iter().map(entry).collect()
 }
 
 /// The newest row of a team.
-pub async fn newest(tx: &mut TeamTx<'_>) -> Result<Option<SealedEntry>, Error> {
+pub async fn newest(tx: &mut TeamTx<'_>) -> Result<Option<SealedEntry>, DbError> {
     Ok(page(tx, None, 1).await?.pop())
 }
 
 /// The hash of one row.
-pub async fn hash_at(tx: &mut TeamTx<'_>, seq: u64) -> Result<Option<String>, Error> {
+pub async fn hash_at(tx: &mut TeamTx<'_>, seq: u64) -> Result<Option<String>, DbError> {
     let row = tx.row("SELECT hash FROM audit WHERE team_id = $1 AND seq = $2", args![seq]).await?;
     row.map(|row| row.text("hash")).transpose()
 }
 
-/// Leaves a sealed note that the Board itself deleted a team and its audit: whoever has the database alone cannot.
-pub async fn bury(tx: &mut Change<'_>) -> Result<(), Error> {
+/// Leaves a sealed note that the Board itself deleted a team and its audit, which nobody can forge with the database alone.
+pub async fn bury(tx: &mut Change<'_>) -> Result<(), DbError> {
     let said = deletion(&tx.team, tx.now);
     let note = format!("{} {}", tx.now.0, tx.audit_chain().keys()?.seal(&said));
     tx.audit_grows();
@@ -205,7 +205,7 @@ pub async fn bury(tx: &mut Change<'_>) -> Result<(), Error> {
 }
 
 /// Whether the Board itself deleted a team.
-pub async fn is_buried(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bool, Error> {
+pub async fn is_buried(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bool, DbError> {
     let key = buried(&tx.team);
     let note = crate::db::settings::fact(tx.board(), &key).await?;
     Ok(note.as_deref().and_then(|note| note.split_once(' ')).is_some_and(|(at, seal)| {
@@ -221,7 +221,7 @@ fn deletion(team: &TeamId, at: Instant) -> String {
     format!("team {team} was deleted at {}", at.0)
 }
 
-fn entry(row: &Row) -> Result<SealedEntry, Error> {
+fn entry(row: &Row) -> Result<SealedEntry, DbError> {
     Ok(SealedEntry {
         seq: row.count("seq")?,
         at: row.instant("at")?,

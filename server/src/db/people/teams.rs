@@ -4,12 +4,12 @@ use protocol::{Instant, OperatorId, TeamId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx, Tx},
+    db::{Change, DbError, Row, TeamTx, Tx},
     domain::{Role, Team},
 };
 
 /// The team in a row, its columns named as in the table.
-pub(in crate::db) fn team(row: &Row) -> Result<Team, Error> {
+pub(in crate::db) fn team(row: &Row) -> Result<Team, DbError> {
     Ok(Team {
         id: row.parse("team_id")?,
         slug: row.text("slug")?,
@@ -23,28 +23,28 @@ pub(in crate::db) fn team(row: &Row) -> Result<Team, Error> {
 }
 
 /// A team by its id.
-pub async fn load(tx: &mut Tx, id: &TeamId) -> Result<Option<Team>, Error> {
+pub async fn load(tx: &mut Tx, id: &TeamId) -> Result<Option<Team>, DbError> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
                created_at AS team_created_at FROM teams WHERE team_id = $1 AND deleted_at IS NULL";
     tx.row(sql, args![id]).await?.as_ref().map(team).transpose()
 }
 
 /// A team by the name in its addresses.
-pub async fn by_slug(tx: &mut Tx, slug: &str) -> Result<Option<Team>, Error> {
+pub async fn by_slug(tx: &mut Tx, slug: &str) -> Result<Option<Team>, DbError> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
                created_at AS team_created_at FROM teams WHERE slug = $1 AND deleted_at IS NULL";
     tx.row(sql, args![slug]).await?.as_ref().map(team).transpose()
 }
 
 /// All teams, by slug: for the console.
-pub async fn all(tx: &mut Tx, limit: u64) -> Result<Vec<Team>, Error> {
+pub async fn all(tx: &mut Tx, limit: u64) -> Result<Vec<Team>, DbError> {
     let sql = "SELECT team_id, slug, name AS team_name, claimed_at, suspended_at, lost_after_ms, retention_days, \
                created_at AS team_created_at FROM teams WHERE deleted_at IS NULL ORDER BY slug LIMIT $1 + 0";
     tx.rows(sql, args![limit]).await?.iter().map(team).collect()
 }
 
 /// The teams an operator is in, by name, with its role in each.
-pub async fn of_operator(tx: &mut Tx, operator: &OperatorId) -> Result<Vec<(Team, Role)>, Error> {
+pub async fn of_operator(tx: &mut Tx, operator: &OperatorId) -> Result<Vec<(Team, Role)>, DbError> {
     let sql = "SELECT t.team_id, t.slug, t.name AS team_name, t.claimed_at, t.suspended_at, t.lost_after_ms, \
                t.retention_days, t.created_at AS team_created_at, m.role \
                FROM members m JOIN teams t ON t.team_id = m.team_id WHERE m.operator_id = $1 \
@@ -55,7 +55,7 @@ pub async fn of_operator(tx: &mut Tx, operator: &OperatorId) -> Result<Vec<(Team
 }
 
 /// A new team.
-pub async fn insert(tx: &mut Tx, team: &Team) -> Result<(), Error> {
+pub async fn insert(tx: &mut Tx, team: &Team) -> Result<(), DbError> {
     let sql = "INSERT INTO teams (team_id, slug, name, claimed_at, suspended_at, lost_after_ms, retention_days, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let args = args![
@@ -71,32 +71,32 @@ pub async fn insert(tx: &mut Tx, team: &Team) -> Result<(), Error> {
     tx.execute(sql, args).await.map(drop)
 }
 
-/// What its owners may change.
-pub async fn update(tx: &mut TeamTx<'_>, team: &Team) -> Result<(), Error> {
+/// Stores the settings that owners may change.
+pub async fn update(tx: &mut TeamTx<'_>, team: &Team) -> Result<(), DbError> {
     let sql = "UPDATE teams SET slug = $2, name = $3, lost_after_ms = $4, retention_days = $5 WHERE team_id = $1";
     tx.execute(sql, args![&team.slug, &team.name, team.lost_after_ms, team.retention_days]).await.map(drop)
 }
 
-/// Its first owner came.
-pub async fn claim(tx: &mut Change<'_>) -> Result<(), Error> {
+/// Records that the team has its first owner.
+pub async fn claim(tx: &mut Change<'_>) -> Result<(), DbError> {
     let sql = "UPDATE teams SET claimed_at = $2 WHERE team_id = $1 AND claimed_at IS NULL";
     tx.execute(sql, args![tx.now]).await.map(drop)
 }
 
 /// Suspends a team, or lifts the suspension.
-pub async fn suspend(tx: &mut TeamTx<'_>, at: Option<Instant>) -> Result<(), Error> {
+pub async fn suspend(tx: &mut TeamTx<'_>, at: Option<Instant>) -> Result<(), DbError> {
     tx.execute("UPDATE teams SET suspended_at = $2 WHERE team_id = $1 AND deleted_at IS NULL", args![at])
         .await
         .map(drop)
 }
 
 /// Makes changes of this team's members and audit wait for each other, until this change is committed.
-pub async fn lock(tx: &mut TeamTx<'_>) -> Result<bool, Error> {
+pub async fn lock(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
     Ok(tx.execute("UPDATE teams SET slug = slug WHERE team_id = $1", &[]).await? == 1)
 }
 
-/// Teams that are shut while tasks of theirs are not over yet.
-pub async fn unfinished(tx: &mut Tx) -> Result<Vec<Team>, Error> {
+/// Suspended teams with unfinished tasks.
+pub async fn unfinished(tx: &mut Tx) -> Result<Vec<Team>, DbError> {
     let sql = "SELECT t.team_id, t.slug, t.name AS team_name, t.claimed_at, t.suspended_at, t.lost_after_ms, \
                t.retention_days, t.created_at AS team_created_at FROM teams t WHERE t.suspended_at IS NOT NULL \
                AND t.deleted_at IS NULL AND EXISTS (SELECT 1 FROM tasks k JOIN sessions s ON s.team_id = k.team_id \

@@ -1,10 +1,10 @@
-//! What agents wait for a person's word for.
+//! Approvals: what agents ask a person to decide.
 
 use protocol::{ApprovalId, SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx},
     domain::{Approval, ApprovalState},
 };
 
@@ -15,7 +15,7 @@ macro_rules! columns {
     };
 }
 
-/// Questions with the state that they are in: one of a task that is over waits no more, whoever ended it.
+/// Approvals with their effective state: one of a finished task is expired, whoever ended the task.
 macro_rules! approvals {
     () => {
         "(SELECT q.team_id, q.approval_id, q.session_id, q.task_id, q.attempt, q.tool, q.digest, q.args, q.cwd, q.preview, \
@@ -28,17 +28,17 @@ macro_rules! approvals {
     };
 }
 
-/// A person's word.
+/// The decision of a person.
 #[derive(Clone, Debug)]
-pub struct Word<'a> {
+pub struct ApprovalDecision<'a> {
     pub state: ApprovalState,
     pub scope: Option<&'a str>,
     pub note: Option<&'a str>,
     pub by: &'a str,
 }
 
-/// Keeps a question; `false` when it was asked before, by whomever.
-pub async fn insert(tx: &mut TeamTx<'_>, approval: &Approval) -> Result<bool, Error> {
+/// Inserts an approval; `false` when its id exists, in whatever team.
+pub async fn insert(tx: &mut TeamTx<'_>, approval: &Approval) -> Result<bool, DbError> {
     let sql = "INSERT INTO approvals (team_id, approval_id, session_id, task_id, attempt, tool, digest, args, cwd, \
                preview, risk, state, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING";
@@ -60,19 +60,19 @@ pub async fn insert(tx: &mut TeamTx<'_>, approval: &Approval) -> Result<bool, Er
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// One question.
-pub async fn load(tx: &mut TeamTx<'_>, id: &ApprovalId) -> Result<Option<Approval>, Error> {
+/// One approval.
+pub async fn load(tx: &mut TeamTx<'_>, id: &ApprovalId) -> Result<Option<Approval>, DbError> {
     let sql = concat!("SELECT ", columns!(), " FROM ", approvals!(), " WHERE a.team_id = $1 AND a.approval_id = $2");
     tx.row(sql, args![id]).await?.as_ref().map(approval).transpose()
 }
 
-/// The team's questions, the newest first, after `after`: those in `state`, or all.
+/// The team's approvals, the newest first, after `after`: those in `state`, or all.
 pub async fn list(
     tx: &mut TeamTx<'_>,
     state: Option<ApprovalState>,
     after: Option<&ApprovalId>,
     limit: u64,
-) -> Result<Vec<Approval>, Error> {
+) -> Result<Vec<Approval>, DbError> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -85,8 +85,8 @@ pub async fn list(
     tx.rows(sql, args).await?.iter().map(approval).collect()
 }
 
-/// A session's question that waits, the newest.
-pub async fn pending(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Approval>, Error> {
+/// The newest pending approval of a session.
+pub async fn pending(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Approval>, DbError> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -97,21 +97,21 @@ pub async fn pending(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<
     tx.row(sql, args![session]).await?.as_ref().map(approval).transpose()
 }
 
-/// Decides a question that waits; `false` when it does not wait any more.
-pub async fn decide(tx: &mut Change<'_>, id: &ApprovalId, word: &Word<'_>) -> Result<bool, Error> {
+/// Decides a pending approval; `false` when it is no longer pending.
+pub async fn decide(tx: &mut Change<'_>, id: &ApprovalId, word: &ApprovalDecision<'_>) -> Result<bool, DbError> {
     let sql = "UPDATE approvals SET state = $3, scope = $4, note = $5, decided_by = $6, decided_at = $7 \
                WHERE team_id = $1 AND approval_id = $2 AND state = 'pending'";
     Ok(tx.execute(sql, args![id, word.state, word.scope, word.note, word.by, tx.now]).await? > 0)
 }
 
-/// Nobody waits for a task's questions any more: all but `kept`.
-pub async fn expire(tx: &mut Change<'_>, task: &TaskId, kept: Option<&ApprovalId>) -> Result<(), Error> {
+/// Expires the pending approvals of a task, except `kept`.
+pub async fn expire(tx: &mut Change<'_>, task: &TaskId, kept: Option<&ApprovalId>) -> Result<(), DbError> {
     let sql = "UPDATE approvals SET state = 'expired', decided_at = $4 \
                WHERE team_id = $1 AND task_id = $2 AND state = 'pending' AND ($3 IS NULL OR approval_id <> $3)";
     tx.execute(sql, args![task, kept, tx.now]).await.map(drop)
 }
 
-fn approval(row: &Row) -> Result<Approval, Error> {
+fn approval(row: &Row) -> Result<Approval, DbError> {
     Ok(Approval {
         id: row.parse("approval_id")?,
         session_id: row.parse("session_id")?,

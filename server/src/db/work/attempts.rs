@@ -1,28 +1,28 @@
-//! Attempts: one delivery of a task each. `last_seq` is the duplicate and gap check of its events.
+//! Attempts: each is one delivery of a task. `last_seq` detects duplicates and gaps among its events.
 
 use protocol::{Instant, MessageId, SessionId, TaskId, Usage, ViberId};
 
 use crate::{
     args,
-    db::{Change, Error, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx},
     domain::{Attempt, TaskState},
 };
 
 /// The attempts of a task, oldest first.
-pub async fn list(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<Attempt>, Error> {
+pub async fn list(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<Attempt>, DbError> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND task_id = $2 ORDER BY attempt LIMIT 1000";
     tx.rows(sql, args![task]).await?.iter().map(attempt).collect()
 }
 
 /// One attempt.
-pub async fn load(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<Option<Attempt>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<Option<Attempt>, DbError> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
     tx.row(sql, args![task, number]).await?.as_ref().map(attempt).transpose()
 }
 
-fn attempt(row: &Row) -> Result<Attempt, Error> {
+fn attempt(row: &Row) -> Result<Attempt, DbError> {
     Ok(Attempt {
         task_id: row.parse("task_id")?,
         attempt: number(row, "attempt")?,
@@ -38,18 +38,18 @@ fn attempt(row: &Row) -> Result<Attempt, Error> {
     })
 }
 
-fn number(row: &Row, column: &'static str) -> Result<u32, Error> {
-    row.int(column)?.try_into().map_err(|_| Error::Broken(format!("{column} is out of range")))
+fn number(row: &Row, column: &'static str) -> Result<u32, DbError> {
+    row.int(column)?.try_into().map_err(|_| DbError::Broken(format!("{column} is out of range")))
 }
 
-/// What recording an attempt's events needs to know of it and its task.
+/// An attempt and its task, as far as recording its events needs them.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct AttemptWithTask {
     pub viber_id: ViberId,
     pub last_seq: u64,
     pub parts_seq: u64,
     pub message_id: Option<MessageId>,
-    /// The seq kept free for the assistant's message.
+    /// The seq reserved for the assistant's message.
     pub message_seq: u64,
     pub outcome: Option<String>,
     pub session_id: SessionId,
@@ -61,15 +61,19 @@ pub struct Held {
     pub usage: Usage,
 }
 
-/// An attempt with its task; `None` when the team has none such.
-pub async fn held(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<Option<Held>, Error> {
+/// An attempt with its task; `None` when the team has no such attempt.
+pub async fn load_with_task(
+    tx: &mut TeamTx<'_>,
+    task: &TaskId,
+    number: u32,
+) -> Result<Option<AttemptWithTask>, DbError> {
     let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.message_id, a.message_seq, a.outcome, t.session_id, \
                t.agent_id, t.attempt AS newest, t.state, t.usage FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
                JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
                WHERE a.team_id = $1 AND a.task_id = $2 AND a.attempt = $3";
     let Some(row) = tx.row(sql, args![task, number]).await? else { return Ok(None) };
-    Ok(Some(Held {
+    Ok(Some(AttemptWithTask {
         viber_id: row.parse("viber_id")?,
         last_seq: row.count("last_seq")?,
         parts_seq: row.count("parts_seq")?,
@@ -84,23 +88,23 @@ pub async fn held(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<Opt
     }))
 }
 
-/// An attempt that did not end, as a connection's handshake and a lease see it.
+/// An unfinished attempt, as a connection's handshake and a lease see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenAttempt {
     pub task_id: TaskId,
     pub attempt: u32,
     pub session_id: SessionId,
     pub last_seq: u64,
     /// The task's newest attempt.
     pub newest: u32,
-    /// The daemon's journal holds it, as far as we know.
+    /// The daemon's journal holds it, as far as the Board knows.
     pub delivered: bool,
     pub state: TaskState,
 }
 
-/// The attempts of a viber that did not end and were offered.
-pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<Open>, Error> {
-    // `|| ''`: SQLite would rather read all attempts of the team than use the index.
+/// The unfinished attempts of a viber that were offered.
+pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<OpenAttempt>, DbError> {
+    // `|| ''` keeps SQLite from reading all attempts of the team instead of using the index.
     let sql = "SELECT a.task_id, a.attempt, a.last_seq, t.session_id, t.attempt AS newest, t.state, \
                CASE WHEN a.last_seq > 0 OR c.acked_at IS NOT NULL THEN 1 ELSE 0 END AS delivered FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
@@ -109,7 +113,7 @@ pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<O
                WHERE a.team_id || '' = $1 AND a.viber_id = $2 AND a.outcome IS NULL \
                AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) ORDER BY a.task_id LIMIT 10000";
     let open = |row: &Row| {
-        Ok(Open {
+        Ok(OpenAttempt {
             task_id: row.parse("task_id")?,
             attempt: number(row, "attempt")?,
             session_id: row.parse("session_id")?,
@@ -122,20 +126,20 @@ pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<O
     tx.rows(sql, args![viber]).await?.iter().map(open).collect()
 }
 
-/// A new attempt; `message_seq` is kept free for its answer.
+/// Inserts an attempt; `message_seq` is reserved for its answer.
 pub async fn insert(
     tx: &mut Change<'_>,
     attempt: (&TaskId, u32),
     viber: &ViberId,
     message_seq: u64,
-) -> Result<(), Error> {
+) -> Result<(), DbError> {
     let sql = "INSERT INTO attempts (team_id, task_id, attempt, viber_id, message_seq, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6)";
     tx.execute(sql, args![attempt.0, attempt.1, viber, message_seq, tx.now]).await.map(drop)
 }
 
-/// The number of its `task:submit`.
-pub async fn set_cmd_seq(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, cmd_seq: u64) -> Result<(), Error> {
+/// Stores the number of its `task:submit`.
+pub async fn set_cmd_seq(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, cmd_seq: u64) -> Result<(), DbError> {
     let sql = "UPDATE attempts SET cmd_seq = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
     tx.execute(sql, args![task, number, cmd_seq]).await.map(drop)
 }
@@ -150,8 +154,8 @@ pub struct Advance<'a> {
     pub started_at: Option<Instant>,
 }
 
-/// Moves on from `from - 1` to `to`; `false` when somebody else did meanwhile.
-pub async fn advance(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, Error> {
+/// Moves an attempt from seq `from - 1` to `to`; `false` when another change did meanwhile.
+pub async fn advance(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, DbError> {
     let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
                started_at = COALESCE(started_at, $8) \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4";
@@ -161,7 +165,7 @@ pub async fn advance(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, by: &Advan
 }
 
 /// How an attempt ended.
-pub struct End<'a> {
+pub struct AttemptEnd<'a> {
     /// `completed`, `error`, `stopped`; `lost` when the Board declared it.
     pub outcome: &'a str,
     /// A newer attempt had begun.
@@ -171,22 +175,22 @@ pub struct End<'a> {
 }
 
 /// Ends an attempt that is open, or was only declared lost.
-pub async fn end(tx: &mut Change<'_>, task: &TaskId, number: u32, end: End<'_>) -> Result<bool, Error> {
+pub async fn end(tx: &mut Change<'_>, task: &TaskId, number: u32, end: AttemptEnd<'_>) -> Result<bool, DbError> {
     let sql = "UPDATE attempts SET outcome = $4, superseded = $5, report = COALESCE($6, report), ended_at = $7 \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND (outcome IS NULL OR outcome = 'lost')";
     Ok(tx.execute(sql, args![task, number, end.outcome, end.superseded, end.report, tx.now]).await? > 0)
 }
 
 /// Ended attempts whose events are older than `before` and were not trimmed yet.
-pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, limit: u64) -> Result<Vec<Attempt>, Error> {
+pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, limit: u64) -> Result<Vec<Attempt>, DbError> {
     let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
                started_at, ended_at FROM attempts WHERE team_id = $1 AND ended_at < $2 AND trimmed_at IS NULL \
                AND last_seq > 0 ORDER BY ended_at, task_id, attempt LIMIT $3 + 0";
     tx.rows(sql, args![before, limit]).await?.iter().map(attempt).collect()
 }
 
-/// Its events gave way to a gap.
-pub async fn trimmed(tx: &mut Change<'_>, task: &TaskId, number: u32) -> Result<(), Error> {
+/// Records that its events were replaced by a gap.
+pub async fn trimmed(tx: &mut Change<'_>, task: &TaskId, number: u32) -> Result<(), DbError> {
     let sql = "UPDATE attempts SET trimmed_at = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
     tx.execute(sql, args![task, number, tx.now]).await.map(drop)
 }

@@ -1,10 +1,10 @@
-//! Events: one row a contiguous run of one commit, the items byte for byte.
+//! Events: one row per contiguous run of one commit, the items byte for byte.
 
 use protocol::TaskId;
 
 use crate::{
     args,
-    db::{Ask, Change, Error, TeamTx},
+    db::{Ask, Change, DbError, TeamTx},
     domain::Committed,
 };
 
@@ -15,35 +15,35 @@ pub async fn after(
     attempt: u32,
     seq: u64,
     limit: u64,
-) -> Result<Vec<Committed>, Error> {
+) -> Result<Vec<Committed>, DbError> {
     tx.ask(after_ask(task, attempt, seq, limit)).await?.parse(task, attempt, seq)
 }
 
-/// Runs as they are kept: what they say is known with what was asked for.
-pub struct Kept(Vec<(u64, String)>);
+/// Runs as they are stored; parsing them needs the task and attempt.
+pub struct StoredRuns(Vec<(u64, String)>);
 
-/// The same, to be asked with others.
-pub fn after_ask(task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Ask<Kept> {
+/// The same, to be asked together with other statements.
+pub fn after_ask(task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Ask<StoredRuns> {
     let sql = "SELECT from_seq, body FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
                AND from_seq >= COALESCE((SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
                AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6 + 0";
     Ask::new(sql, args![task, attempt, seq.saturating_add(1), seq, limit], |answer| {
         let kept = answer.rows.iter().map(|row| Ok((row.count("from_seq")?, row.text("body")?)));
-        kept.collect::<Result<_, Error>>().map(Kept)
+        kept.collect::<Result<_, DbError>>().map(StoredRuns)
     })
 }
 
-impl Kept {
+impl StoredRuns {
     /// The runs of the attempt after `seq`.
-    pub fn parse(self, task: &TaskId, attempt: u32, seq: u64) -> Result<Vec<Committed>, Error> {
-        let broken = |error| Error::Broken(format!("events of {task}: {error}"));
+    pub fn parse(self, task: &TaskId, attempt: u32, seq: u64) -> Result<Vec<Committed>, DbError> {
+        let broken = |error| DbError::Broken(format!("events of {task}: {error}"));
         let parse = |(from, body): (u64, String)| Committed::parse(task.clone(), attempt, from, &body, seq);
         self.0.into_iter().map(|kept| parse(kept).map_err(broken)).collect()
     }
 }
 
-/// Keeps a run.
-pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), Error> {
+/// Inserts a run.
+pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), DbError> {
     let sql = "INSERT INTO events (team_id, task_id, attempt, from_seq, to_seq, body, received_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let bytes: usize = run.items.iter().map(|item| item.json.len() + 1).sum();
@@ -59,8 +59,8 @@ pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), Error> {
     tx.execute(sql, args![&run.task, run.attempt, run.from, run.to, body, tx.now]).await.map(drop)
 }
 
-/// Takes the first events of an attempt away, at most `limit` runs of them and none that ends after `to`.
-pub async fn clear(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, to: u64, limit: u64) -> Result<u64, Error> {
+/// Removes the first runs of an attempt, at most `limit` and none that ends after `to`.
+pub async fn clear(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, to: u64, limit: u64) -> Result<u64, DbError> {
     let sql = "DELETE FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND from_seq IN \
                (SELECT from_seq FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND to_seq <= $4 \
                ORDER BY from_seq LIMIT $5 + 0)";
@@ -68,7 +68,7 @@ pub async fn clear(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, to: u64, li
 }
 
 /// The last seq and the bytes of the first runs of an attempt, in order.
-pub async fn sizes(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, limit: u64) -> Result<Vec<(u64, u64)>, Error> {
+pub async fn sizes(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, limit: u64) -> Result<Vec<(u64, u64)>, DbError> {
     let sql = "SELECT to_seq, OCTET_LENGTH(body) AS size FROM events WHERE team_id = $1 AND task_id = $2 \
                AND attempt = $3 ORDER BY from_seq LIMIT $4 + 0";
     let rows = tx.rows(sql, args![task, attempt, limit]).await?;

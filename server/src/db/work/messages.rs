@@ -4,18 +4,18 @@ use protocol::{Instant, MessageId, SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Ask, Change, Error, Row, TeamTx},
-    domain::{Author, Message, Part, TaskState, assemble::GAP},
+    db::{Ask, Change, DbError, Row, TeamTx},
+    domain::{Message, MessageRole, Part, TaskState, assemble::GAP_PHRASE},
 };
 
-/// A page of messages without their parts, ascending by seq: the newest, or those below `before`; and how many parts each
-/// has.
+/// A page of messages without their parts, ascending by seq, and how many parts each has: the newest, or those below
+/// `before`.
 pub async fn heads(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
     before: Option<u64>,
     limit: u64,
-) -> Result<Vec<(Message, u64)>, Error> {
+) -> Result<Vec<(Message, u64)>, DbError> {
     let sql = "SELECT m.session_id, m.seq, m.message_id, m.role, m.author, m.task_id, m.attempt, m.created_at, \
                COALESCE((SELECT MAX(p.idx) + 1 FROM parts p WHERE p.team_id = m.team_id \
                AND p.message_id = m.message_id), 0) AS parts FROM messages m \
@@ -26,10 +26,10 @@ pub async fn heads(
     rows.iter().map(|row| Ok((message(row)?, row.count("parts")?))).collect()
 }
 
-/// A part as it is known without being read.
+/// A part without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outline {
-    /// Of its message.
+pub struct PartOutline {
+    /// Seq of its message.
     pub seq: u64,
     pub idx: u64,
     pub kind: String,
@@ -37,45 +37,45 @@ pub struct Outline {
     pub size: u64,
 }
 
-/// A stretch of a session's parts: from a message and a part of it on, up to a message.
+/// A range of a session's parts: from a part of a message on, up to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct PartRange {
     pub from: (u64, u64),
     pub to: u64,
-    /// Without those of this message; 0: of none.
+    /// Excludes the parts of this message; 0: of none.
     pub except: u64,
 }
 
-/// The parts of a stretch, in order.
+/// The outlines of the parts in a range, in order.
 pub async fn outline(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
-    stretch: Stretch,
+    stretch: PartRange,
     limit: u64,
-) -> Result<Vec<Outline>, Error> {
+) -> Result<Vec<PartOutline>, DbError> {
     let sql = "SELECT m.seq, p.idx, p.kind, OCTET_LENGTH(p.body) AS size FROM messages m JOIN parts p \
                ON p.team_id = m.team_id AND p.message_id = m.message_id AND (m.seq > $3 OR p.idx >= $4) \
                WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $5 \
                AND m.seq <> $6 ORDER BY m.seq, p.idx LIMIT $7 + 0";
-    let Stretch { from, to, except } = stretch;
+    let PartRange { from, to, except } = stretch;
     let outline = |row: &Row| {
         let (seq, idx, kind) = (row.count("seq")?, row.count("idx")?, row.text("kind")?);
-        Ok(Outline { seq, idx, kind, size: row.count("size")? })
+        Ok(PartOutline { seq, idx, kind, size: row.count("size")? })
     };
     tx.rows(sql, args![session, from.0, from.1, to, except, limit]).await?.iter().map(outline).collect()
 }
 
-/// Reads the parts of a stretch into its messages (ascending).
+/// Reads the parts of a range into its messages (ascending).
 pub async fn read_parts(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
-    stretch: Stretch,
+    stretch: PartRange,
     messages: &mut [Message],
-) -> Result<(), Error> {
+) -> Result<(), DbError> {
     let sql = "SELECT m.seq, p.body FROM messages m JOIN parts p ON p.team_id = m.team_id \
                AND p.message_id = m.message_id AND (m.seq > $3 OR p.idx >= $4) WHERE m.team_id = $1 \
                AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $5 AND m.seq <> $6 ORDER BY m.seq, p.idx";
-    let Stretch { from, to, except } = stretch;
+    let PartRange { from, to, except } = stretch;
     let rows = tx.rows(sql, args![session, from.0, from.1, to, except]).await?;
     spread(messages, &rows)
 }
@@ -87,14 +87,14 @@ pub async fn some_parts(
     kind: Option<&str>,
     (from, to): (u64, u64),
     limit: u64,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<Part>, DbError> {
     let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND ($3 IS NULL OR kind = $3) \
                AND idx >= $4 AND idx < $5 ORDER BY idx LIMIT $6 + 0";
     tx.rows(sql, args![id, kind, from, to, limit]).await?.iter().map(|row| row.json("body")).collect()
 }
 
 /// One message without its parts, and how many it has.
-pub async fn head(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<(Message, u64)>, Error> {
+pub async fn head(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<(Message, u64)>, DbError> {
     let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
                WHERE team_id = $1 AND message_id = $2";
     let Some(row) = tx.row(sql, args![id]).await? else { return Ok(None) };
@@ -107,7 +107,7 @@ pub async fn page(
     session: &SessionId,
     before: Option<u64>,
     limit: u64,
-) -> Result<Vec<Message>, Error> {
+) -> Result<Vec<Message>, DbError> {
     let sql = "SELECT session_id, seq, message_id, role, author, task_id, attempt, created_at FROM messages \
                WHERE team_id = $1 AND session_id = $2 AND seq < $3 ORDER BY seq DESC LIMIT $4 + 0";
     let before = before.unwrap_or(i64::MAX.unsigned_abs());
@@ -125,7 +125,7 @@ pub async fn page(
 }
 
 /// Puts part rows (`seq`, `body`, ascending) into their messages (ascending).
-fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), Error> {
+fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), DbError> {
     for row in rows {
         let seq = row.count("seq")?;
         if let Ok(at) = messages.binary_search_by_key(&seq, |message| message.seq) {
@@ -136,15 +136,15 @@ fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), Error> {
 }
 
 /// One message with its parts.
-pub async fn load(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<Message>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<Message>, DbError> {
     let Some((mut found, _)) = head(tx, id).await? else { return Ok(None) };
     found.parts = parts(tx, id).await?;
     Ok(Some(found))
 }
 
-/// The newest messages of a task without their parts, ascending: its question, then the answer of each attempt; and how
-/// many parts each has.
-pub async fn of_task(tx: &mut TeamTx<'_>, task: &TaskId, limit: u64) -> Result<Vec<(Message, u64)>, Error> {
+/// The newest messages of a task without their parts, ascending, and how many parts each has: its question, then the
+/// answer of each attempt.
+pub async fn of_task(tx: &mut TeamTx<'_>, task: &TaskId, limit: u64) -> Result<Vec<(Message, u64)>, DbError> {
     let sql = "SELECT m.session_id, m.seq, m.message_id, m.role, m.author, m.task_id, m.attempt, m.created_at, \
                COALESCE((SELECT MAX(p.idx) + 1 FROM parts p WHERE p.team_id = m.team_id \
                AND p.message_id = m.message_id), 0) AS parts FROM messages m \
@@ -155,13 +155,13 @@ pub async fn of_task(tx: &mut TeamTx<'_>, task: &TaskId, limit: u64) -> Result<V
 }
 
 /// The parts of a message, in order.
-pub async fn parts(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Vec<Part>, Error> {
+pub async fn parts(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Vec<Part>, DbError> {
     let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 ORDER BY idx";
     tx.rows(sql, args![id]).await?.iter().map(|row| row.json("body")).collect()
 }
 
 /// A new message without parts.
-pub async fn insert(tx: &mut TeamTx<'_>, message: &Message) -> Result<(), Error> {
+pub async fn insert(tx: &mut TeamTx<'_>, message: &Message) -> Result<(), DbError> {
     let sql = "INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let args = args![
@@ -177,8 +177,8 @@ pub async fn insert(tx: &mut TeamTx<'_>, message: &Message) -> Result<(), Error>
     tx.execute(sql, args).await.map(drop)
 }
 
-/// Appends complete parts after those that are there.
-pub async fn append(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Result<(), Error> {
+/// Appends complete parts to a message.
+pub async fn append(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Result<(), DbError> {
     let sql = "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT $1, $2, \
                COALESCE(MAX(idx), -1) + 1, $3, $4, $5 FROM parts WHERE team_id = $1 AND message_id = $2";
     for part in parts {
@@ -188,45 +188,45 @@ pub async fn append(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Resu
 }
 
 /// How many parts a message has.
-pub async fn count(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<u64, Error> {
+pub async fn count(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<u64, DbError> {
     let sql = "SELECT COALESCE(MAX(idx) + 1, 0) AS n FROM parts WHERE team_id = $1 AND message_id = $2";
     tx.row(sql, args![id]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// Whether the newest text of a message comes after its newest gap: what was said is whole then.
-pub async fn is_said(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<bool, Error> {
+/// Whether the newest text of a message comes after its newest gap: then its text is complete.
+pub async fn is_said(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<bool, DbError> {
     let sql = "SELECT kind FROM parts WHERE team_id = $1 AND message_id = $2 AND (kind = 'text' \
                OR (kind = 'notice' AND body LIKE $3)) ORDER BY idx DESC LIMIT 1";
-    let gap = format!("%{GAP}%");
+    let gap = format!("%{GAP_PHRASE}%");
     let newest = tx.row(sql, args![id, gap]).await?;
     Ok(newest.map(|row| row.text("kind")).transpose()?.is_some_and(|kind| kind == "text"))
 }
 
-/// A message of an earlier task, for the history that is sent with a task.
+/// A part of an earlier task's message, for the history that is sent with a task.
 #[derive(Clone, Debug)]
-pub struct Earlier {
-    /// Place of its task in the session.
+pub struct HistoryPart {
+    /// The seq of its task's question.
     pub place: u64,
     pub task_id: TaskId,
     pub state: TaskState,
-    pub role: Author,
+    pub role: MessageRole,
     pub part: Option<Part>,
 }
 
-/// The parts of a session's tasks before the message `before`, that were complete at `until`, newest task first, each
-/// task's in order: its question, then the answer of its newest attempt. `below` is the place to go on from.
+/// The parts of a session's tasks below the seq `below` that were complete at `until`, the newest task first, each task's
+/// in order: its question, then the answer of its newest attempt.
 pub async fn history(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
     below: u64,
     until: Instant,
     tasks: u64,
-) -> Result<Vec<Earlier>, Error> {
+) -> Result<Vec<HistoryPart>, DbError> {
     tx.ask(history_ask(session, below, until, tasks)).await
 }
 
-/// The same, to be asked with others.
-pub fn history_ask(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<Earlier>> {
+/// The same, to be asked together with other statements.
+pub fn history_ask(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<HistoryPart>> {
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
                attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5 + 0) t \
@@ -237,8 +237,8 @@ pub fn history_ask(session: &SessionId, below: u64, until: Instant, tasks: u64) 
     Ask::new(sql, args![session, below, until, tasks], |answer| answer.rows.iter().map(earlier).collect())
 }
 
-fn earlier(row: &Row) -> Result<Earlier, Error> {
-    Ok(Earlier {
+fn earlier(row: &Row) -> Result<HistoryPart, DbError> {
+    Ok(HistoryPart {
         place: row.count("message_seq")?,
         task_id: row.parse("task_id")?,
         state: row.parse("state")?,
@@ -247,7 +247,7 @@ fn earlier(row: &Row) -> Result<Earlier, Error> {
     })
 }
 
-fn message(row: &Row) -> Result<Message, Error> {
+fn message(row: &Row) -> Result<Message, DbError> {
     Ok(Message {
         id: row.parse("message_id")?,
         session_id: row.parse("session_id")?,
@@ -255,7 +255,7 @@ fn message(row: &Row) -> Result<Message, Error> {
         role: row.parse("role")?,
         author: row.text("author")?,
         task_id: row.parse("task_id")?,
-        attempt: row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        attempt: row.int("attempt")?.try_into().map_err(|_| DbError::Broken("attempt is out of range".into()))?,
         parts: Vec::new(),
         created_at: row.instant("created_at")?,
     })

@@ -1,74 +1,74 @@
-//! What was deleted, taken away bit by bit. A deleted session or team is hidden from the first change on; its rows go in
-//! pieces that nobody waits for, leaves first, so that no foreign key takes many along.
+//! Removing deleted sessions and teams piece by piece. They are hidden from the first change on; their rows go in small
+//! pieces, leaves first, so that no foreign key cascades to many rows.
 
 use protocol::{SessionId, TaskId, TeamId, ViberId};
 
 use crate::args;
-use crate::db::{Change, Error, TeamTx, Tx, bound::PIECE};
+use crate::db::{Change, DbError, TeamTx, Tx, change_limits::DELETE_BATCH_ROWS};
 
-/// Sessions that are deleted and not gone yet, of all teams, the oldest deletion first.
-pub async fn sessions(tx: &mut Tx, limit: u64) -> Result<Vec<(TeamId, SessionId)>, Error> {
+/// Deleted sessions of all teams that still have rows, the oldest deletion first.
+pub async fn sessions(tx: &mut Tx, limit: u64) -> Result<Vec<(TeamId, SessionId)>, DbError> {
     let sql = "SELECT team_id, session_id FROM sessions WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT $1 + 0";
     let rows = tx.rows(sql, args![limit]).await?;
     rows.iter().map(|row| Ok((row.parse("team_id")?, row.parse("session_id")?))).collect()
 }
 
-/// Teams that are deleted and not gone yet.
-pub async fn teams(tx: &mut Tx) -> Result<Vec<TeamId>, Error> {
+/// Deleted teams that still have rows.
+pub async fn teams(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
     let sql = "SELECT team_id FROM teams WHERE deleted_at IS NOT NULL ORDER BY deleted_at LIMIT 100";
     tx.rows(sql, &[]).await?.iter().map(|row| row.parse("team_id")).collect()
 }
 
-/// Hides a session from everybody. `false`: it is not there, or was deleted before.
-pub async fn hide_session(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, Error> {
+/// Hides a session from everybody. `false`: it does not exist, or was deleted before.
+pub async fn hide_session(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET deleted_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
-/// Shuts a team and hides it; its name is free for another one.
-pub async fn hide_team(tx: &mut Change<'_>) -> Result<bool, Error> {
+/// Suspends and hides a team; its slug becomes free.
+pub async fn hide_team(tx: &mut Change<'_>) -> Result<bool, DbError> {
     let sql = "UPDATE teams SET deleted_at = $2, suspended_at = $2, slug = team_id \
                WHERE team_id = $1 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![tx.now]).await? > 0)
 }
 
 /// An unfinished task of a deleted session.
-pub struct Open {
+pub struct OpenTask {
     pub task: TaskId,
     pub attempt: u32,
     pub viber: ViberId,
-    /// Its viber was told of it.
+    /// It was offered to its viber.
     pub told: bool,
 }
 
 /// Unfinished tasks of a deleted session.
-pub async fn open(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Open>, Error> {
+pub async fn open(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<OpenTask>, DbError> {
     let sql = "SELECT task_id, attempt, viber_id, CASE WHEN delivery = 'queued' THEN 0 ELSE 1 END AS told FROM tasks \
                WHERE team_id = $1 AND session_id = $2 AND state IN ('pending', 'running') ORDER BY message_seq LIMIT $3 + 0";
-    let rows = tx.rows(sql, args![session, PIECE]).await?;
+    let rows = tx.rows(sql, args![session, DELETE_BATCH_ROWS]).await?;
     let open = |row: &crate::db::Row| {
-        let attempt = row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?;
-        Ok(Open { task: row.parse("task_id")?, attempt, viber: row.parse("viber_id")?, told: row.flag("told")? })
+        let attempt = row.int("attempt")?.try_into().map_err(|_| DbError::Broken("attempt is out of range".into()))?;
+        Ok(OpenTask { task: row.parse("task_id")?, attempt, viber: row.parse("viber_id")?, told: row.flag("told")? })
     };
     rows.iter().map(open).collect()
 }
 
 /// Whether a task belongs to a session that was deleted.
-pub async fn is_going(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, Error> {
+pub async fn is_going(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, DbError> {
     let sql = "SELECT 1 AS n FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                WHERE t.team_id = $1 AND t.task_id = $2 AND s.deleted_at IS NOT NULL";
     Ok(tx.row(sql, args![task]).await?.is_some())
 }
 
-/// Whether the id belongs to a session that was deleted, and is not free yet.
-pub async fn is_session_going(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
+/// Whether the id belongs to a deleted session that still has rows.
+pub async fn is_session_going(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
     let sql = "SELECT 1 AS n FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
     Ok(tx.row(sql, args![id]).await?.is_some())
 }
 
-/// What a session owns, in the order in which it goes: each statement takes at most `$3` rows away, and none of them is
-/// pointed at any more. Of the messages and tasks only the first ones are looked at, so that no statement grows.
-const OF_SESSION: &[&str] = &[
+/// Statements that remove what a session owns, in order. Each removes at most `$3` rows that nothing references any more.
+/// Only the first messages and tasks are considered, so that no statement becomes slow.
+const SESSION_ROWS_SQL: &[&str] = &[
     "DELETE FROM parts WHERE team_id = $1 AND (message_id, idx) IN (SELECT p.message_id, p.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id LIMIT $3 + 0)",
@@ -100,20 +100,20 @@ const OF_SESSION: &[&str] = &[
      FROM read_marks WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
 ];
 
-/// Takes a share of a deleted session's rows away, and the session itself with the last. `true`: it is gone.
-pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
+/// Removes some of a deleted session's rows, and at last the session itself. `true`: it is gone.
+pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
     loop {
         let mut gone = 0;
-        for sql in OF_SESSION {
-            let some = tx.execute(sql, args![id, PIECE]).await?;
+        for sql in SESSION_ROWS_SQL {
+            let some = tx.execute(sql, args![id, DELETE_BATCH_ROWS]).await?;
             gone += some;
-            // Asked only when something went: however slow a statement is, the next piece finds less.
+            // Checked only after something was removed, so that every piece makes progress however slow it is.
             if some > 0 && tx.is_full() {
                 return Ok(false);
             }
         }
         if gone == 0 {
-            // What is left is at most one row of each table.
+            // Nothing but its own row is left.
             let sql = "DELETE FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
             tx.execute(sql, args![id]).await?;
             return Ok(true);
@@ -121,8 +121,8 @@ pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error>
     }
 }
 
-/// What a team owns beside its sessions, in the order in which it goes: what points at a viber before the vibers.
-const OF_TEAM: &[&str] = &[
+/// Statements that remove what a team owns beside its sessions, in order: what references a viber before the vibers.
+const TEAM_ROWS_SQL: &[&str] = &[
     "DELETE FROM commands WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM commands \
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM files WHERE team_id = $1 AND (viber_id, path) IN (SELECT viber_id, path FROM files WHERE team_id = $1 \
@@ -147,11 +147,11 @@ const OF_TEAM: &[&str] = &[
      LIMIT $2 + 0)",
 ];
 
-/// Hides sessions of a deleted team, as many as fit. `true`: none is left.
-pub async fn sessions_of_team(tx: &mut Change<'_>) -> Result<bool, Error> {
+/// Hides the sessions of a deleted team, as many as fit. `true`: none is left.
+pub async fn sessions_of_team(tx: &mut Change<'_>) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET deleted_at = $3 WHERE team_id = $1 AND session_id IN (SELECT session_id FROM sessions \
                WHERE team_id = $1 AND deleted_at IS NULL LIMIT $2 + 0)";
-    while tx.execute(sql, args![PIECE, tx.now]).await? > 0 {
+    while tx.execute(sql, args![DELETE_BATCH_ROWS, tx.now]).await? > 0 {
         if tx.is_full() {
             return Ok(false);
         }
@@ -159,13 +159,13 @@ pub async fn sessions_of_team(tx: &mut Change<'_>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Takes a share of what a deleted team owned away, once its sessions are gone. `true`: nothing but its own row is left.
+/// Removes some of what a deleted team owned, once its sessions are gone. `true`: nothing but its own row is left.
 ///
-/// A table is empty before the next one's turn: a viber's row would take all its commands, files, listings and edits along.
-pub async fn team(tx: &mut TeamTx<'_>) -> Result<bool, Error> {
-    for sql in OF_TEAM {
-        while tx.execute(sql, args![PIECE]).await? > 0 {
-            // Asked only when something went: however slow a statement is, the next piece finds less.
+/// Each table is emptied before the next one: deleting a viber would cascade to its commands, files, listings and edits.
+pub async fn team(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+    for sql in TEAM_ROWS_SQL {
+        while tx.execute(sql, args![DELETE_BATCH_ROWS]).await? > 0 {
+            // Checked only after something was removed, so that every piece makes progress however slow it is.
             if tx.is_full() {
                 return Ok(false);
             }
@@ -174,7 +174,7 @@ pub async fn team(tx: &mut TeamTx<'_>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The last row of a deleted team.
-pub async fn team_row(tx: &mut TeamTx<'_>) -> Result<(), Error> {
+/// Removes the last row of a deleted team.
+pub async fn team_row(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
     tx.execute("DELETE FROM teams WHERE team_id = $1 AND deleted_at IS NOT NULL", &[]).await.map(drop)
 }

@@ -1,11 +1,10 @@
-//! Sessions: the conversations of a team. One that was deleted is nowhere to be found, though its rows may still be there
-//! (`purge`).
+//! Sessions: the conversations of a team. A deleted session is never found, although its rows may still exist (`purge`).
 
 use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
 
 use crate::{
     args,
-    db::{Ask, Change, Error, Row, TeamTx},
+    db::{Ask, Change, DbError, Row, TeamTx},
     domain::{Brief, Contact, Policies, Session, SessionLine},
 };
 
@@ -18,8 +17,8 @@ macro_rules! columns {
 
 /// Which sessions a list shows.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// Those put away, or those that are not.
+pub struct SessionFilter {
+    /// Archived sessions, or those that are not.
     pub archived: bool,
     pub viber: Option<ViberId>,
     /// A part of the title, in any case.
@@ -27,7 +26,7 @@ pub struct Filter {
 }
 
 /// A session.
-pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>, DbError> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -41,10 +40,10 @@ pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>
 pub async fn list(
     tx: &mut TeamTx<'_>,
     reader: Option<&OperatorId>,
-    filter: &Filter,
+    filter: &SessionFilter,
     cursor: Option<(Instant, &SessionId)>,
     limit: u64,
-) -> Result<Vec<SessionLine>, Error> {
+) -> Result<Vec<SessionLine>, DbError> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -75,7 +74,7 @@ pub async fn list(
     ];
     let line = |row: &Row| {
         let brief = |id| {
-            Ok::<_, Error>(Brief {
+            Ok::<_, DbError>(Brief {
                 id,
                 state: row.parse("state")?,
                 delivery: row.optional_parse("delivery")?,
@@ -95,7 +94,7 @@ pub async fn list(
 }
 
 /// Sessions that began on their machine, the most recently active first.
-pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, Error> {
+pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, DbError> {
     let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = $2 \
                AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
     tx.rows(sql, args![viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
@@ -118,8 +117,8 @@ pub fn fold(title: &str) -> String {
     crate::db::clean(&title.to_lowercase())
 }
 
-/// A new session, with the seqs that were given up to now.
-pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, Error> {
+/// Inserts a session with its `last_seq`; `false` when the id is taken.
+pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, DbError> {
     let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
                created_at, active_at, last_seq, plan_policy, memory_policy, approve_first) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
@@ -139,13 +138,13 @@ pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, Erro
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// Gives `count` seqs and answers the first; the session is active now, and locked until the change ends.
-pub async fn give_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Result<Option<u64>, Error> {
+/// Reserves `count` seqs and returns the first; marks the session active now, and locks it until the change ends.
+pub async fn give_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Result<Option<u64>, DbError> {
     let ask = give_seqs_ask(id, count, tx.now);
     Ok(tx.ask(ask).await?.map(|last| last + 1 - count))
 }
 
-/// The same, to be asked with others; it tells the last seq that was given.
+/// The same, to be asked together with other statements; returns the last reserved seq.
 pub fn give_seqs_ask(id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
     let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
                active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
@@ -153,54 +152,54 @@ pub fn give_seqs_ask(id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64
     Ask::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
 }
 
-/// Something happened in it; locked until the change ends.
-pub async fn touch(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, Error> {
+/// Marks a session active now; locks it until the change ends.
+pub async fn touch(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
 
-/// A title chosen by a person.
-pub async fn rename(tx: &mut Change<'_>, id: &SessionId, title: &str) -> Result<bool, Error> {
+/// Sets a title chosen by a person.
+pub async fn rename(tx: &mut Change<'_>, id: &SessionId, title: &str) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET title = $3, title_folded = $4, renamed_at = $5 \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, title, fold(title), tx.now]).await? > 0)
 }
 
-/// The title its first goal gives it.
-pub async fn entitle(tx: &mut TeamTx<'_>, id: &SessionId, title: &str) -> Result<(), Error> {
+/// Sets the title from its first goal, unless a person chose one.
+pub async fn entitle(tx: &mut TeamTx<'_>, id: &SessionId, title: &str) -> Result<(), DbError> {
     let sql = "UPDATE sessions SET title = $3, title_folded = $4 \
                WHERE team_id = $1 AND session_id = $2 AND renamed_at IS NULL";
     tx.execute(sql, args![id, title, fold(title)]).await.map(drop)
 }
 
-/// Puts it away, or back when `at` is absent.
-pub async fn set_archived(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+/// Archives a session, or brings it back when `at` is absent.
+pub async fn set_archived(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET archived_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, at]).await? > 0)
 }
 
-/// Keeps it on top, or not when `at` is absent.
-pub async fn set_pinned(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, Error> {
+/// Pins a session, or unpins it when `at` is absent.
+pub async fn set_pinned(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET pinned_at = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, at]).await? > 0)
 }
 
-/// How it treats what its agent changes.
-pub async fn set_policies(tx: &mut TeamTx<'_>, id: &SessionId, policies: Policies) -> Result<bool, Error> {
+/// Sets how it treats what its agent changes.
+pub async fn set_policies(tx: &mut TeamTx<'_>, id: &SessionId, policies: Policies) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET plan_policy = $3, memory_policy = $4, approve_first = $5 \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     let (plan, memory) = (policies.plan.as_str(), policies.memory.as_str());
     Ok(tx.execute(sql, args![id, plan, memory, policies.approve_first]).await? > 0)
 }
 
-/// Locked until the change ends: what is numbered within it is numbered once. Whether it is there.
-pub async fn lock(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, Error> {
+/// Locks a session until the change ends, so that numbers within it are given once. Returns whether it exists.
+pub async fn lock(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id]).await? > 0)
 }
 
-fn session(row: &Row) -> Result<Session, Error> {
+fn session(row: &Row) -> Result<Session, DbError> {
     Ok(Session {
         id: row.parse("session_id")?,
         viber_id: row.parse("viber_id")?,
@@ -218,7 +217,7 @@ fn session(row: &Row) -> Result<Session, Error> {
 }
 
 /// The policies of a row that has them.
-pub(in crate::db) fn policies(row: &Row) -> Result<Policies, Error> {
+pub(in crate::db) fn policies(row: &Row) -> Result<Policies, DbError> {
     Ok(Policies {
         plan: policy(&row.text("plan_policy")?),
         memory: policy(&row.text("memory_policy")?),

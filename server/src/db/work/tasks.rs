@@ -4,13 +4,13 @@ use protocol::{Instant, SessionId, Stream, TaskId, ViberId};
 
 use crate::{
     args,
-    db::{Ask, Change, Error, Row, TeamTx, Tx},
+    db::{Ask, Change, DbError, Row, TeamTx, Tx},
     domain::{Contact, Task, TaskState},
 };
 
-mod moves;
+mod transitions;
 
-pub use moves::*;
+pub use transitions::*;
 
 macro_rules! select {
     ($rest:literal) => {
@@ -29,18 +29,18 @@ macro_rules! select {
 
 /// Which tasks a list shows.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct TaskFilter {
     pub state: Option<TaskState>,
     pub session: Option<SessionId>,
     pub viber: Option<ViberId>,
 }
 
 /// A task.
-pub async fn load(tx: &mut TeamTx<'_>, id: &TaskId) -> Result<Option<Task>, Error> {
+pub async fn load(tx: &mut TeamTx<'_>, id: &TaskId) -> Result<Option<Task>, DbError> {
     tx.ask(load_ask(id)).await
 }
 
-/// The same, to be asked with others.
+/// The same, to be asked together with other statements.
 pub fn load_ask(id: &TaskId) -> Ask<Option<Task>> {
     let sql = select!("WHERE t.team_id = $1 AND t.task_id = $2");
     Ask::new(sql, args![id], |answer| answer.row().map(task).transpose())
@@ -49,10 +49,10 @@ pub fn load_ask(id: &TaskId) -> Ask<Option<Task>> {
 /// Tasks, newest first, after `cursor`.
 pub async fn list(
     tx: &mut TeamTx<'_>,
-    filter: &Filter,
+    filter: &TaskFilter,
     cursor: Option<&TaskId>,
     limit: u64,
-) -> Result<Vec<Task>, Error> {
+) -> Result<Vec<Task>, DbError> {
     let sql = select!(
         "WHERE t.team_id = $1 AND ($2 IS NULL OR t.state = $2) AND ($3 IS NULL OR t.session_id = $3) \
          AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6 + 0"
@@ -62,8 +62,8 @@ pub async fn list(
     tx.rows(sql, args).await?.iter().map(task).collect()
 }
 
-/// The tasks of a session that are not final, in their order: the first is the one at work.
-pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Task>, Error> {
+/// The unfinished tasks of a session, in order: the first is the active one.
+pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Task>, DbError> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') \
          ORDER BY CASE WHEN t.delivery = 'queued' THEN 1 ELSE 0 END, t.message_seq LIMIT 1000"
@@ -72,13 +72,13 @@ pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result
 }
 
 /// The newest task of a session.
-pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
     let sql = select!("WHERE t.team_id = $1 AND t.session_id = $2 ORDER BY t.message_seq DESC LIMIT 1");
     tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
 }
 
-/// The tasks whose messages lie within two seqs of a session, in their order: what a page of messages needs beside it.
-pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to: u64) -> Result<Vec<Task>, Error> {
+/// The tasks of a session with messages between two seqs, in order.
+pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to: u64) -> Result<Vec<Task>, DbError> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.task_id IN (SELECT m.task_id FROM messages m \
          WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $4) ORDER BY t.message_seq LIMIT 1000"
@@ -87,23 +87,23 @@ pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to
 }
 
 /// How many unfinished tasks of its session come before a queued task.
-pub async fn place(tx: &mut TeamTx<'_>, task: &Task) -> Result<u64, Error> {
+pub async fn place(tx: &mut TeamTx<'_>, task: &Task) -> Result<u64, DbError> {
     let sql = "SELECT COUNT(*) AS n FROM tasks WHERE team_id = $1 AND session_id = $2 AND task_id <> $4 \
                AND state IN ('pending', 'running') AND (state = 'running' OR delivery <> 'queued' OR message_seq < $3)";
     let row = tx.row(sql, args![&task.session_id, task.message_seq, &task.id]).await?;
     row.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// Whether any task of the session is offered, accepted or running, or an attempt of it is not known to be over: a stop
-/// that the viber did not confirm keeps the session busy, so that two of its tasks never run side by side.
-pub async fn is_busy(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, Error> {
+/// Whether a task of the session is offered, accepted or running, or an attempt may still run: an unconfirmed stop keeps
+/// the session busy, so that two of its tasks never run side by side.
+pub async fn is_busy(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, DbError> {
     tx.ask(is_busy_ask(session)).await
 }
 
-/// The same, to be asked with others.
+/// The same, to be asked together with other statements.
 pub fn is_busy_ask(session: &SessionId) -> Ask<bool> {
-    // Of a long session neither the tasks nor their attempts are read that are over. `|| ''` keeps SQLite from reading all
-    // attempts of the team, which it would rather do than use the index.
+    // Finished tasks and attempts of a long session are not read. `|| ''` keeps SQLite from reading all attempts of the
+    // team instead of using the index.
     let sql = "SELECT 1 AS n WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 \
                AND t.state IN ('pending', 'running') AND (t.state = 'running' OR t.delivery <> 'queued')) \
                OR EXISTS (SELECT 1 FROM attempts a CROSS JOIN tasks t WHERE a.team_id || '' = $1 AND a.viber_id = \
@@ -113,14 +113,14 @@ pub fn is_busy_ask(session: &SessionId) -> Ask<bool> {
     Ask::new(sql, args![session], |answer| Ok(answer.row().is_some()))
 }
 
-/// The queued task of the session whose turn is next, when nothing of the session is at work.
-pub async fn next_turn(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+/// The next queued task of the session, when none is active.
+pub async fn next_turn(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
     let Some(next) = next_queued(tx, session).await? else { return Ok(None) };
     Ok((!is_busy(tx, session).await?).then_some(next))
 }
 
-/// The queued task of the session whose turn is next.
-pub async fn next_queued(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, Error> {
+/// The next queued task of the session.
+pub async fn next_queued(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
          AND t.state IN ('pending', 'running') ORDER BY t.message_seq LIMIT 1"
@@ -128,14 +128,14 @@ pub async fn next_queued(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Opt
     tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
 }
 
-/// Ids of a viber's unfinished tasks with their sessions, of those that were made up to `until`; those that nobody was
-/// told of first, so that none of them gets its turn while the others end.
+/// The sessions and ids of a viber's unfinished tasks made up to `until`. Queued ones come first, so that none of them is
+/// offered while the others end.
 pub async fn open_of_viber(
     tx: &mut TeamTx<'_>,
     viber: &ViberId,
     until: Option<Instant>,
     limit: u64,
-) -> Result<Vec<(SessionId, TaskId)>, Error> {
+) -> Result<Vec<(SessionId, TaskId)>, DbError> {
     let queued = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
                   AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
                   AND t.delivery = 'queued' AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
@@ -151,8 +151,8 @@ pub async fn open_of_viber(
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
 }
 
-/// The team's tasks that are not final, those that nobody was told of first.
-pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>, Error> {
+/// The team's unfinished tasks, queued ones first.
+pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>, DbError> {
     let queued = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                   AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
                   WHERE team_id = $1) AND t.delivery = 'queued' LIMIT $2 + 0";
@@ -168,13 +168,13 @@ pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>
     rows.iter().map(|row| row.parse("task_id")).collect()
 }
 
-/// Whether the id belongs to a task of any team: ids of announced tasks are made by machines.
-pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, Error> {
+/// Whether the id belongs to a task of any team: machines make the ids of announced tasks.
+pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, DbError> {
     Ok(tx.row("SELECT 1 AS n FROM tasks WHERE task_id = $1", args![id]).await?.is_some())
 }
 
 /// A new task.
-pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, Error> {
+pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, DbError> {
     let sql = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, \
                state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
@@ -202,9 +202,9 @@ pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, Error> {
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-fn task(row: &Row) -> Result<Task, Error> {
+fn task(row: &Row) -> Result<Task, DbError> {
     let word = |text: String| serde_json::Value::String(text);
-    let broken = |error: serde_json::Error| Error::Broken(error.to_string());
+    let broken = |error: serde_json::Error| DbError::Broken(error.to_string());
     Ok(Task {
         id: row.parse("task_id")?,
         session_id: row.parse("session_id")?,
@@ -217,7 +217,7 @@ fn task(row: &Row) -> Result<Task, Error> {
         delivery: row.optional_parse("delivery")?,
         waiting: row.optional_json("waiting")?,
         contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
-        attempt: row.int("attempt")?.try_into().map_err(|_| Error::Broken("attempt is out of range".into()))?,
+        attempt: row.int("attempt")?.try_into().map_err(|_| DbError::Broken("attempt is out of range".into()))?,
         stream: serde_json::from_value::<Stream>(word(row.text("stream")?)).map_err(broken)?,
         mode: row.optional_text("mode")?.map(word).map(serde_json::from_value).transpose().map_err(broken)?,
         limits: row.json("limits")?,

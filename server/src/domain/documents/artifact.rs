@@ -4,15 +4,15 @@ use protocol::{ArtifactId, Instant, SessionId, TaskId, ViberId};
 
 use crate::domain::{Contact, ContactState, name};
 
-/// Longest name of a file that is kept, characters.
-const MAX_FILE_NAME: usize = 120;
-/// Of a longer one nothing is looked at, characters.
-const MAX_WORDS: usize = 16 * 1024;
+/// Longest file name, characters.
+const MAX_FILE_NAME_CHARS: usize = 120;
+/// How much of a claimed name is examined, characters.
+const MAX_EXAMINED_CHARS: usize = 16 * 1024;
 
 crate::words! {
-    /// Who brought it.
-    Origin as ArtifactOrigin {
-        /// By a tool or in an answer.
+    /// Where an artifact comes from.
+    ArtifactOrigin {
+        /// An agent reported it, by a tool or in an answer.
         Agent = "agent",
         /// It appeared in the task's folder.
         File = "file",
@@ -21,17 +21,17 @@ crate::words! {
 }
 
 crate::words! {
-    /// Where the bytes are.
-    Place as ArtifactState {
+    /// Where an artifact's bytes are.
+    ArtifactState {
         /// Only on the machine, which is connected.
         Viber = "viber",
         /// In the Board's store.
         Stored = "stored",
         /// Only on the machine, which is away.
         Offline = "offline",
-        /// Nowhere any more.
+        /// Nowhere: they are lost.
         Gone = "gone",
-        /// It has none here: an address that is only shown.
+        /// An address that is only shown; there are no bytes.
         Link = "link",
     }
 }
@@ -45,18 +45,18 @@ pub struct Artifact {
     /// `None` for an attachment that no task has yet.
     pub task_id: Option<TaskId>,
     pub attempt: Option<u32>,
-    /// The agent's id of it, or the file's name: versions share it.
+    /// The agent's id for it, or the file's name: versions share it.
     pub name: String,
     pub title: String,
-    /// The type that was said.
+    /// The media type that was claimed.
     pub claimed: String,
-    /// The type that the bytes look like.
+    /// The media type that the bytes look like.
     pub sniffed: String,
     /// A path beneath the viber's home, or an address.
     pub reference: String,
     pub size: Option<u64>,
     pub sha256: Option<String>,
-    pub origin: Origin,
+    pub origin: ArtifactOrigin,
     pub created_by: String,
     pub created_at: Instant,
     pub gone_at: Option<Instant>,
@@ -67,16 +67,18 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// Where its bytes are, and since when it is so.
-    pub fn place(&self) -> (Place, Instant) {
+    /// Where its bytes are, and since when.
+    pub fn place(&self) -> (ArtifactState, Instant) {
         if self.is_link() {
-            return (Place::Link, self.created_at);
+            return (ArtifactState::Link, self.created_at);
         }
         match (self.stored_at, self.gone_at, self.contact.state) {
-            (Some(at), ..) => (Place::Stored, at),
-            (None, Some(at), _) => (Place::Gone, at),
-            (None, None, ContactState::Connected) => (Place::Viber, self.created_at),
-            (None, None, ContactState::Disconnected | ContactState::Unheard) => (Place::Offline, self.contact.since),
+            (Some(at), ..) => (ArtifactState::Stored, at),
+            (None, Some(at), _) => (ArtifactState::Gone, at),
+            (None, None, ContactState::Connected) => (ArtifactState::Viber, self.created_at),
+            (None, None, ContactState::Disconnected | ContactState::Unheard) => {
+                (ArtifactState::Offline, self.contact.since)
+            }
         }
     }
 
@@ -84,7 +86,7 @@ impl Artifact {
     pub fn is_link(&self) -> bool {
         !self.reference.starts_with("artifacts/")
             && !self.reference.starts_with("workspace/")
-            && self.origin != Origin::Operator
+            && self.origin != ArtifactOrigin::Operator
     }
 
     /// Whether a text of its session means it by this path: the whole reference, a path that ends like it, or its name.
@@ -98,36 +100,36 @@ impl Artifact {
     /// The name that a download gets: one visible part of a path.
     pub fn file_name(&self) -> String {
         let last = if self.is_link() { "" } else { self.reference.rsplit('/').next().unwrap_or("") };
-        file_name(if self.origin == Origin::Operator { &self.name } else { last })
+        file_name(if self.origin == ArtifactOrigin::Operator { &self.name } else { last })
             .or_else(|| file_name(&self.name))
             .unwrap_or_else(|| "artifact".to_owned())
     }
 
     /// How it may be shown.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ArtifactKind {
         kind(&self.sniffed, &self.claimed, &self.file_name())
     }
 }
 
-/// `text` as the name of a file: what hides, turns or leads elsewhere is left out. `None` when nothing is left.
+/// `text` as a file name, without hidden or direction characters and without a path. `None` when nothing is left.
 pub fn file_name(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next().unwrap_or(text);
     let kept: String = last.chars().filter(|c| !matches!(c, '"' | '<' | '>' | '|' | ':' | '*' | '?')).collect();
-    let clean = name::clean(&kept, MAX_WORDS)?;
+    let clean = name::clean(&kept, MAX_EXAMINED_CHARS)?;
     let clean = clean.trim_start_matches('.').trim();
-    // The end says what it is: it is kept.
+    // The extension says what the file is, so it is never cut off.
     let (stem, ending) = match clean.rsplit_once('.') {
         Some((stem, ending)) if ending.chars().count() <= 12 && !stem.is_empty() => (stem, format!(".{ending}")),
         _ => (clean, String::new()),
     };
-    let stem: String = stem.chars().take(MAX_FILE_NAME - ending.chars().count()).collect();
+    let stem: String = stem.chars().take(MAX_FILE_NAME_CHARS - ending.chars().count()).collect();
     let name = format!("{}{ending}", stem.trim_end());
     (!name.is_empty()).then_some(name)
 }
 
-/// How something may be shown. Everything else is only downloaded.
+/// How an artifact may be shown. `Other` is only downloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArtifactKind {
     Text,
     Markdown,
     Code,
@@ -136,7 +138,7 @@ pub enum Kind {
     Log,
     Json,
     Csv,
-    /// The type that it is answered with: only types that run nothing.
+    /// With the media type of the response: only types that run nothing.
     Image(&'static str),
     Audio(&'static str),
     Video(&'static str),
@@ -147,86 +149,87 @@ pub enum Kind {
 }
 
 /// Types that a browser shows without running anything, by what the bytes look like.
-const MEDIA: &[(&str, Kind)] = &[
-    ("image/png", Kind::Image("image/png")),
-    ("image/jpeg", Kind::Image("image/jpeg")),
-    ("image/gif", Kind::Image("image/gif")),
-    ("image/webp", Kind::Image("image/webp")),
-    ("image/avif", Kind::Image("image/avif")),
-    ("image/bmp", Kind::Image("image/bmp")),
-    ("audio/mpeg", Kind::Audio("audio/mpeg")),
-    ("audio/ogg", Kind::Audio("audio/ogg")),
-    ("audio/x-wav", Kind::Audio("audio/wav")),
-    ("audio/wav", Kind::Audio("audio/wav")),
-    ("audio/x-flac", Kind::Audio("audio/flac")),
-    ("audio/m4a", Kind::Audio("audio/mp4")),
-    ("video/mp4", Kind::Video("video/mp4")),
-    ("video/webm", Kind::Video("video/webm")),
-    ("application/pdf", Kind::Pdf),
+const MEDIA_KINDS: &[(&str, ArtifactKind)] = &[
+    ("image/png", ArtifactKind::Image("image/png")),
+    ("image/jpeg", ArtifactKind::Image("image/jpeg")),
+    ("image/gif", ArtifactKind::Image("image/gif")),
+    ("image/webp", ArtifactKind::Image("image/webp")),
+    ("image/avif", ArtifactKind::Image("image/avif")),
+    ("image/bmp", ArtifactKind::Image("image/bmp")),
+    ("audio/mpeg", ArtifactKind::Audio("audio/mpeg")),
+    ("audio/ogg", ArtifactKind::Audio("audio/ogg")),
+    ("audio/x-wav", ArtifactKind::Audio("audio/wav")),
+    ("audio/wav", ArtifactKind::Audio("audio/wav")),
+    ("audio/x-flac", ArtifactKind::Audio("audio/flac")),
+    ("audio/m4a", ArtifactKind::Audio("audio/mp4")),
+    ("video/mp4", ArtifactKind::Video("video/mp4")),
+    ("video/webm", ArtifactKind::Video("video/webm")),
+    ("application/pdf", ArtifactKind::Pdf),
 ];
 
-/// Endings of texts, beside those that say code.
-const TEXTS: &[(&str, Kind)] = &[
-    ("md", Kind::Markdown),
-    ("markdown", Kind::Markdown),
-    ("diff", Kind::Diff),
-    ("patch", Kind::Diff),
-    ("log", Kind::Log),
-    ("ansi", Kind::Log),
-    ("json", Kind::Json),
-    ("csv", Kind::Csv),
-    ("tsv", Kind::Csv),
-    ("html", Kind::Page("text/html; charset=utf-8")),
-    ("htm", Kind::Page("text/html; charset=utf-8")),
-    ("xhtml", Kind::Page("text/html; charset=utf-8")),
-    ("svg", Kind::Page("image/svg+xml")),
-    ("txt", Kind::Text),
-    ("text", Kind::Text),
+/// File extensions of texts; others are shown as code.
+const TEXT_KINDS_BY_ENDING: &[(&str, ArtifactKind)] = &[
+    ("md", ArtifactKind::Markdown),
+    ("markdown", ArtifactKind::Markdown),
+    ("diff", ArtifactKind::Diff),
+    ("patch", ArtifactKind::Diff),
+    ("log", ArtifactKind::Log),
+    ("ansi", ArtifactKind::Log),
+    ("json", ArtifactKind::Json),
+    ("csv", ArtifactKind::Csv),
+    ("tsv", ArtifactKind::Csv),
+    ("html", ArtifactKind::Page("text/html; charset=utf-8")),
+    ("htm", ArtifactKind::Page("text/html; charset=utf-8")),
+    ("xhtml", ArtifactKind::Page("text/html; charset=utf-8")),
+    ("svg", ArtifactKind::Page("image/svg+xml")),
+    ("txt", ArtifactKind::Text),
+    ("text", ArtifactKind::Text),
 ];
 
-/// Types of texts, as they are claimed.
-const CLAIMED: &[(&str, Kind)] = &[
-    ("text/markdown", Kind::Markdown),
-    ("text/x-diff", Kind::Diff),
-    ("text/x-patch", Kind::Diff),
-    ("text/x-log", Kind::Log),
-    ("application/json", Kind::Json),
-    ("text/csv", Kind::Csv),
-    ("text/html", Kind::Page("text/html; charset=utf-8")),
-    ("application/xhtml+xml", Kind::Page("text/html; charset=utf-8")),
-    ("image/svg+xml", Kind::Page("image/svg+xml")),
-    ("text/plain", Kind::Text),
+/// Claimed media types of texts.
+const TEXT_KINDS_BY_TYPE: &[(&str, ArtifactKind)] = &[
+    ("text/markdown", ArtifactKind::Markdown),
+    ("text/x-diff", ArtifactKind::Diff),
+    ("text/x-patch", ArtifactKind::Diff),
+    ("text/x-log", ArtifactKind::Log),
+    ("application/json", ArtifactKind::Json),
+    ("text/csv", ArtifactKind::Csv),
+    ("text/html", ArtifactKind::Page("text/html; charset=utf-8")),
+    ("application/xhtml+xml", ArtifactKind::Page("text/html; charset=utf-8")),
+    ("image/svg+xml", ArtifactKind::Page("image/svg+xml")),
+    ("text/plain", ArtifactKind::Text),
 ];
 
 /// The bytes decide between media and text; the claim and the name only between ways to show a text.
-fn kind(sniffed: &str, claimed: &str, name: &str) -> Kind {
-    let find =
-        |table: &[(&str, Kind)], word: &str| table.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind);
-    if let Some(kind) = find(MEDIA, sniffed) {
+fn kind(sniffed: &str, claimed: &str, name: &str) -> ArtifactKind {
+    let find = |table: &[(&str, ArtifactKind)], word: &str| {
+        table.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind)
+    };
+    if let Some(kind) = find(MEDIA_KINDS, sniffed) {
         return kind;
     }
     if !sniffed.starts_with("text/") && sniffed != "image/svg+xml" {
-        return Kind::Other;
+        return ArtifactKind::Other;
     }
     let claimed = claimed.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
     let by_word = || match claimed.as_str() {
-        "markdown" => Some(Kind::Markdown),
-        "diff" => Some(Kind::Diff),
-        "log" => Some(Kind::Log),
-        "json" => Some(Kind::Json),
-        "csv" => Some(Kind::Csv),
-        "html" | "page" => Some(Kind::Page("text/html; charset=utf-8")),
-        "svg" => Some(Kind::Page("image/svg+xml")),
-        "code" => Some(Kind::Code),
+        "markdown" => Some(ArtifactKind::Markdown),
+        "diff" => Some(ArtifactKind::Diff),
+        "log" => Some(ArtifactKind::Log),
+        "json" => Some(ArtifactKind::Json),
+        "csv" => Some(ArtifactKind::Csv),
+        "html" | "page" => Some(ArtifactKind::Page("text/html; charset=utf-8")),
+        "svg" => Some(ArtifactKind::Page("image/svg+xml")),
+        "code" => Some(ArtifactKind::Code),
         _ => None,
     };
-    find(CLAIMED, sniffed)
-        .filter(|kind| matches!(kind, Kind::Page(_)))
-        .or_else(|| find(TEXTS, &ending))
+    find(TEXT_KINDS_BY_TYPE, sniffed)
+        .filter(|kind| matches!(kind, ArtifactKind::Page(_)))
+        .or_else(|| find(TEXT_KINDS_BY_ENDING, &ending))
         .or_else(by_word)
-        .or_else(|| find(CLAIMED, &claimed))
-        .unwrap_or(if ending.is_empty() { Kind::Text } else { Kind::Code })
+        .or_else(|| find(TEXT_KINDS_BY_TYPE, &claimed))
+        .unwrap_or(if ending.is_empty() { ArtifactKind::Text } else { ArtifactKind::Code })
 }
 
 #[cfg(test)]
@@ -235,15 +238,15 @@ mod tests {
 
     #[test]
     fn the_bytes_decide_what_runs_in_a_browser() {
-        assert_eq!(kind("image/png", "text/html", "x.html"), Kind::Image("image/png"));
-        assert_eq!(kind("text/html", "image/png", "x.png"), Kind::Page("text/html; charset=utf-8"));
-        assert_eq!(kind("text/plain", "", "a.svg"), Kind::Page("image/svg+xml"));
-        assert_eq!(kind("image/svg+xml", "", "a.svg"), Kind::Page("image/svg+xml"));
-        assert_eq!(kind("application/x-executable", "text/plain", "a.txt"), Kind::Other);
-        assert_eq!(kind("", "image/png", "a.png"), Kind::Other);
-        assert_eq!(kind("text/plain", "text/markdown", "notes"), Kind::Markdown);
-        assert_eq!(kind("text/plain", "", "main.rs"), Kind::Code);
-        assert_eq!(kind("text/plain", "text/html\r\nSet-Cookie: x", "notes"), Kind::Text);
+        assert_eq!(kind("image/png", "text/html", "x.html"), ArtifactKind::Image("image/png"));
+        assert_eq!(kind("text/html", "image/png", "x.png"), ArtifactKind::Page("text/html; charset=utf-8"));
+        assert_eq!(kind("text/plain", "", "a.svg"), ArtifactKind::Page("image/svg+xml"));
+        assert_eq!(kind("image/svg+xml", "", "a.svg"), ArtifactKind::Page("image/svg+xml"));
+        assert_eq!(kind("application/x-executable", "text/plain", "a.txt"), ArtifactKind::Other);
+        assert_eq!(kind("", "image/png", "a.png"), ArtifactKind::Other);
+        assert_eq!(kind("text/plain", "text/markdown", "notes"), ArtifactKind::Markdown);
+        assert_eq!(kind("text/plain", "", "main.rs"), ArtifactKind::Code);
+        assert_eq!(kind("text/plain", "text/html\r\nSet-Cookie: x", "notes"), ArtifactKind::Text);
     }
 
     #[test]
@@ -256,6 +259,6 @@ mod tests {
             assert_eq!(file_name(bad), None, "{bad:?}");
         }
         let long = file_name(&format!("{}.csv", "x".repeat(10_000))).expect("a name");
-        assert!(long.chars().count() == MAX_FILE_NAME && long.ends_with("x.csv"), "{long}");
+        assert!(long.chars().count() == MAX_FILE_NAME_CHARS && long.ends_with("x.csv"), "{long}");
     }
 }

@@ -1,32 +1,32 @@
-//! Files of a viber as the Board knows them: what was heard last, what was read, and what people changed here.
+//! Files of a viber as the Board knows them: the last report, the text if somebody read it, and what people changed here.
 
 use protocol::{EditId, Instant, ViberId, WriteOp};
 
-/// A file as it was heard of last, and its text if somebody looked.
+/// A file as it was reported last, and its text if somebody read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     pub path: String,
-    /// `None`: it is not there any more.
+    /// `None`: it no longer exists.
     pub hash: Option<String>,
     pub size: u64,
     pub mtime: Option<Instant>,
     /// `board`, `agent` or `file`.
     pub changed_by: String,
     pub heard_at: Instant,
-    pub text: Option<Text>,
+    pub text: Option<FileText>,
 }
 
 /// A version that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct FileText {
     pub content: String,
     pub hash: String,
     pub at: Instant,
 }
 
-/// What was heard of a file.
+/// What was reported about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct FileReport {
     pub path: String,
     pub hash: Option<String>,
     pub size: u64,
@@ -34,7 +34,7 @@ pub struct Heard {
     pub by: String,
 }
 
-/// A change that somebody made here.
+/// A change to a file that a person made here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub id: EditId,
@@ -49,7 +49,7 @@ pub struct Edit {
     pub to: Option<String>,
     pub state: EditState,
     pub reason: Option<String>,
-    /// Of a conflict: what the file is.
+    /// Of a conflict: the version of the file on the machine.
     pub theirs_hash: Option<String>,
     /// The id of whoever made it, and the name to show.
     pub made_by: String,
@@ -58,17 +58,17 @@ pub struct Edit {
     pub ended_at: Option<Instant>,
 }
 
-/// What became of a change.
+/// The state of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditState {
     /// It waits for its viber.
     Queued,
     Applied,
-    /// The file is another one than the author saw; nothing was written, and somebody decides.
+    /// The file is not the version that the author saw; nothing was written, and a person decides.
     Conflict,
-    /// The viber will not do it.
+    /// The viber refused it.
     Refused,
-    /// A conflict that somebody settled.
+    /// A conflict that a person settled.
     Settled,
 }
 
@@ -94,8 +94,8 @@ impl std::str::FromStr for EditState {
     }
 }
 
-/// A draft in which both changes of a text stand: what only one side changed is taken, and where both changed the same
-/// lines both are kept between marks. Whether there are such places.
+/// Merges two changes of a text: what only one side changed is taken; where both changed the same lines, both are kept
+/// between marks. Returns the merged text, and whether there are such places.
 pub fn merge(base: &str, theirs: &str, mine: &str) -> (String, bool) {
     if mine == theirs || base == mine {
         return (theirs.to_owned(), false);
@@ -121,7 +121,7 @@ pub fn merge(base: &str, theirs: &str, mine: &str) -> (String, bool) {
     }
 }
 
-/// What stands between two kept lines; whether both sides changed it, and differently.
+/// Merges what lies between two kept lines; returns whether both sides changed it, and differently.
 fn gap(merged: &mut String, base: &[&str], theirs: &[&str], mine: &[&str]) -> bool {
     let one = match () {
         () if theirs == mine || base == mine => theirs,

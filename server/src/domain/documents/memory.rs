@@ -1,16 +1,16 @@
-//! What a viber remembers, as the Board shows it. Pure.
+//! The memory of a viber as the Board shows it. Pure.
 
 use protocol::{Excerpt, Instant, TaskId, tokens};
 use serde_json::Value;
 
 /// The file that people and agents curate, beneath the workspace.
-pub const MEMORY: &str = "MEMORY.md";
+pub const MEMORY_FILE: &str = "MEMORY.md";
 /// Excerpts of one request that are shown.
-const EXCERPTS: usize = 200;
+const MAX_SHOWN_EXCERPTS: usize = 200;
 
-/// What an agent told of its request.
+/// What an agent reported about the contents of its request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct RequestContext {
     pub task_id: TaskId,
     pub attempt: u32,
     /// `{layers: [{layer, tokens, items?: [{name, tokens}]}], memory: [Excerpt], …}`
@@ -18,32 +18,32 @@ pub struct Told {
     pub at: Instant,
 }
 
-/// An excerpt that went with a request.
+/// An excerpt of the memory that was part of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Went {
+pub struct SentExcerpt {
     pub excerpt: Excerpt,
     pub tokens: u64,
-    /// Counted here, because the agent did not say.
+    /// Estimated here, because the agent did not report it.
     pub estimated: bool,
 }
 
-impl Told {
+impl RequestContext {
     /// The excerpts, with what they cost.
-    pub fn memory(&self) -> Vec<Went> {
+    pub fn memory(&self) -> Vec<SentExcerpt> {
         let items = self.body["memory"].as_array().map(Vec::as_slice).unwrap_or_default();
         let excerpts = items.iter().filter_map(|item| serde_json::from_value::<Excerpt>(item.clone()).ok());
         let mut costs = self.costs();
         excerpts
-            .take(EXCERPTS)
+            .take(MAX_SHOWN_EXCERPTS)
             .map(|excerpt| {
                 let told = costs.iter().position(|(name, _)| *name == excerpt.path).map(|at| costs.remove(at).1);
                 let tokens = told.unwrap_or_else(|| tokens::estimate(&excerpt.text));
-                Went { excerpt, tokens, estimated: told.is_none() }
+                SentExcerpt { excerpt, tokens, estimated: told.is_none() }
             })
             .collect()
     }
 
-    /// Tokens of the whole layer, when the agent said them.
+    /// Tokens of the whole memory layer, if the agent reported them.
     pub fn layer(&self) -> Option<u64> {
         self.layers().find_map(|layer| layer["tokens"].as_u64())
     }
@@ -53,13 +53,13 @@ impl Told {
         layers.iter().filter(|layer| layer["layer"] == "memory")
     }
 
-    /// What each excerpt cost, by its name, in the order in which they were told.
+    /// The tokens of each excerpt by its name, in the reported order.
     fn costs(&self) -> Vec<(String, u64)> {
         let items = self.layers().filter_map(|layer| layer["items"].as_array()).flatten();
         items.filter_map(|item| Some((item["name"].as_str()?.to_owned(), item["tokens"].as_u64()?))).collect()
     }
 
-    /// With the excerpts of an earlier word about the same attempt, when this one says nothing of them.
+    /// Adds the excerpts of an earlier report about the same attempt, when this one has none.
     pub fn after(mut self, earlier: Option<Self>) -> Self {
         let same = earlier.filter(|earlier| earlier.task_id == self.task_id && earlier.attempt == self.attempt);
         if let Some(memory) = same.and_then(|earlier| earlier.body.get("memory").cloned())
@@ -71,21 +71,21 @@ impl Told {
     }
 }
 
-/// A piece of a text; marked when it is what was looked for.
+/// A piece of a text, marked when it matches the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct MarkedText {
     pub text: String,
     pub marked: bool,
 }
 
 /// A text with the words of `query` marked, in any case.
-pub fn marked(text: &str, query: &str) -> Vec<Piece> {
+pub fn marked(text: &str, query: &str) -> Vec<MarkedText> {
     let words: Vec<String> = words(query).map(str::to_lowercase).collect();
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<MarkedText> = Vec::new();
     let mut push = |text: &str, marked: bool| match pieces.last_mut() {
         Some(last) if last.marked == marked => last.text.push_str(text),
         _ if text.is_empty() => {}
-        _ => pieces.push(Piece { text: text.to_owned(), marked }),
+        _ => pieces.push(MarkedText { text: text.to_owned(), marked }),
     };
     let mut rest = text;
     while !rest.is_empty() {
@@ -110,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    fn told(body: Value) -> Told {
-        Told { task_id: TaskId::new(1), attempt: 1, body, at: Instant(1) }
+    fn told(body: Value) -> RequestContext {
+        RequestContext { task_id: TaskId::new(1), attempt: 1, body, at: Instant(1) }
     }
 
     #[test]
@@ -132,16 +132,16 @@ mod tests {
     #[test]
     fn a_later_word_about_the_same_attempt_keeps_the_excerpts() {
         let first = told(json!({ "memory": [1] }));
-        let later = Told { body: json!({ "layers": [] }), ..first.clone() };
+        let later = RequestContext { body: json!({ "layers": [] }), ..first.clone() };
         assert_eq!(later.clone().after(Some(first.clone())).body, json!({ "layers": [], "memory": [1] }));
-        let other = Told { attempt: 2, ..later };
+        let other = RequestContext { attempt: 2, ..later };
         assert_eq!(other.after(Some(first)).body, json!({ "layers": [] }));
     }
 
     #[test]
     fn words_are_marked_in_any_case_and_from_their_beginning() {
         let brief = |text, query| -> String {
-            let piece = |piece: Piece| if piece.marked { format!("[{}]", piece.text) } else { piece.text };
+            let piece = |piece: MarkedText| if piece.marked { format!("[{}]", piece.text) } else { piece.text };
             marked(text, query).into_iter().map(piece).collect()
         };
         assert_eq!(brief("The KIOSK, kiosks and <b>", "kiosk b"), "The [KIOSK], [kiosks] and <[b]>");

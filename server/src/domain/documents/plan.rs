@@ -1,18 +1,18 @@
-//! Plans as the Board keeps them: revisions, what agents propose, and what waits for a person's word.
+//! Plans as the Board keeps them: revisions, proposals of agents, and approvals that wait for a person.
 
-mod change;
+mod text_changes;
 
 use protocol::{ApprovalId, Instant, ProposalId, SessionId, TaskId};
 use serde_json::Value;
 
-pub use change::{Change, changes, lines, take};
+pub use text_changes::{TextChange, changes, lines, take};
 
 crate::words! {
     /// Where a revision comes from.
-    Source as PlanSource {
+    PlanSource {
         Operator = "operator",
         Agent = "agent",
-        /// Somebody or something on the machine.
+        /// A person or program on the machine.
         File = "file",
     }
 }
@@ -26,23 +26,23 @@ crate::words! {
 }
 
 crate::words! {
-    /// What became of a proposal.
+    /// The state of a proposal.
     ProposalState {
         Pending = "pending",
         Accepted = "accepted",
         Rejected = "rejected",
-        /// A newer one of the same agent stands in its place.
+        /// A newer proposal has replaced it.
         Superseded = "superseded",
     }
 }
 
 crate::words! {
-    /// What became of a question.
+    /// The state of an approval.
     ApprovalState {
         Pending = "pending",
         Allowed = "allowed",
         Denied = "denied",
-        /// Nobody waits for it any more.
+        /// Nobody waits for the decision any more.
         Expired = "expired",
     }
 }
@@ -55,14 +55,14 @@ pub struct Revision {
     /// SHA-256 of the text.
     pub hash: String,
     pub markdown: String,
-    pub source: Source,
+    pub source: PlanSource,
     /// The name to show.
     pub author: String,
     pub task_id: Option<TaskId>,
     pub created_at: Instant,
 }
 
-/// A change that an agent would like to be made.
+/// A change that an agent proposes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     pub id: ProposalId,
@@ -70,13 +70,13 @@ pub struct Proposal {
     pub session_id: SessionId,
     pub task_id: TaskId,
     pub attempt: u32,
-    /// Of the event that brought it.
+    /// Seq of the event that brought it.
     pub seq: u64,
-    /// What the agent saw.
+    /// Hash of the version that the agent saw.
     pub base_hash: Option<String>,
-    /// Of `MEMORY.md`: what it said then, once that was read.
+    /// The text of that version of `MEMORY.md`, once it is known.
     pub base: Option<String>,
-    /// The whole text as it would be.
+    /// The whole proposed text.
     pub content: String,
     pub note: String,
     pub state: ProposalState,
@@ -85,7 +85,7 @@ pub struct Proposal {
     pub decided_at: Option<Instant>,
 }
 
-/// What an agent waits for a person's word for.
+/// An action that an agent asks a person to approve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Approval {
     pub id: ApprovalId,
@@ -93,7 +93,7 @@ pub struct Approval {
     pub task_id: TaskId,
     pub attempt: u32,
     pub tool: String,
-    /// Of what the person decides about: SHA-256.
+    /// SHA-256 of what the person decides about.
     pub digest: String,
     pub args: Value,
     pub cwd: String,

@@ -1,9 +1,9 @@
-//! Spaces as the Board knows them: what vibers tell of their agents' working directories. And remarks on lines of files
-//! there, gathered by a person until they are sent to the agent as one message.
+//! Spaces as the Board knows them: the working directories of agents, as vibers report them. And comments on lines of
+//! files there, gathered by a person until they are sent to the agent as one message.
 
 use std::fmt::Write as _;
 
-use protocol::{AgentInfo, CommentId, Instant, SessionId, space::ID};
+use protocol::{AgentInfo, CommentId, Instant, SessionId, space::ID_DIGITS};
 use sha2::{Digest, Sha256};
 
 use crate::{secret, words};
@@ -11,9 +11,9 @@ use crate::{secret, words};
 /// A declared working directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// What the Board calls it: no path ever comes from here.
+    /// The Board's id for it: the Board never sends a path.
     pub id: String,
-    /// As the viber tells it.
+    /// As the viber reports it.
     pub path: String,
     /// The agents that declare it.
     pub agents: Vec<String>,
@@ -33,7 +33,7 @@ impl Space {
         all
     }
 
-    /// The last part of its path, which people call it by.
+    /// The last part of its path, by which people know it.
     pub fn name(&self) -> &str {
         let path = self.path.trim_end_matches('/');
         path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
@@ -41,30 +41,30 @@ impl Space {
 }
 
 fn id(path: &str) -> String {
-    secret::hex(&Sha256::digest(path.as_bytes()))[..ID].to_owned()
+    secret::hex(&Sha256::digest(path.as_bytes()))[..ID_DIGITS].to_owned()
 }
 
 words! {
-    /// Which version of a file a line is of.
+    /// The version of a file that a line belongs to.
     Side {
-        /// As it was.
+        /// Before the change.
         Old = "old",
-        /// As it is now.
+        /// After the change.
         New = "new",
     }
 }
 
-/// A remark on a line, not sent yet. It belongs to whoever wrote it.
+/// An unsent comment on a line. It belongs to its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comment {
     pub id: CommentId,
     pub session_id: SessionId,
-    /// The space's id, and its path as it was told then.
+    /// The space's id, and its path when the comment was written.
     pub space: String,
     pub folder: String,
     pub path: String,
     pub side: Side,
-    /// From 1 on.
+    /// Counted from 1.
     pub line: u64,
     /// The text of the line as its author saw it.
     pub quote: String,
@@ -72,7 +72,7 @@ pub struct Comment {
     pub at: Instant,
 }
 
-/// The one message that remarks become: each with its place, the line, and the remark.
+/// Composes one message from comments: each with its place, the quoted line, and the remark.
 pub fn compose(comments: &[Comment]) -> String {
     let mut text = if comments.len() == 1 { "A comment on a line:" } else { "Comments on lines:" }.to_owned();
     let mut folder = "";
@@ -102,7 +102,7 @@ mod tests {
         let all = Space::all(&[agent("a", &["/srv/app", "/srv/docs/"]), agent("b", &["/srv/app"])]);
         let told: Vec<_> = all.iter().map(|space| (space.name(), space.agents.join(" "))).collect();
         assert_eq!(told, [("app", "a b".to_owned()), ("docs", "a".to_owned())]);
-        assert_eq!(all[0].id.len(), ID);
+        assert_eq!(all[0].id.len(), ID_DIGITS);
     }
 
     #[test]

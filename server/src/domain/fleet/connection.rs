@@ -4,7 +4,7 @@ use protocol::{TeamId, ViberId};
 
 use crate::domain::{Actor, By};
 
-/// Which connection speaks: its frames count only while it is the viber's newest.
+/// A connection of a viber. Its frames count only while it is the viber's newest.
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub team: TeamId,

@@ -23,15 +23,15 @@ pub struct Viber {
     pub skills: Vec<SkillInfo>,
     pub jobs: Vec<JobInfo>,
     pub providers: Vec<ProviderInfo>,
-    /// Files of the daemon's own that it found damaged.
+    /// The daemon's own files that it found damaged.
     pub damage: Vec<DamageInfo>,
-    /// What commands reach there; `None` when its daemon only says a word among the capabilities.
+    /// What confines commands there; `None` when its daemon reports only a capability.
     pub confinement: Option<Confinement>,
     pub drained: bool,
     pub conn_epoch: u64,
     pub contact: Contact,
     pub seen_at: Option<Instant>,
-    /// Two boots took turns on its credential.
+    /// Since when two daemons are known to share its credential.
     pub cloned_at: Option<Instant>,
     /// Tasks that run, and tasks that wait for it.
     pub running: u64,
@@ -40,13 +40,13 @@ pub struct Viber {
 }
 
 impl Viber {
-    /// Whether the kernel confines commands there; `None`: not told yet.
+    /// Whether the kernel confines commands there; `None`: not reported yet.
     pub fn is_confined(&self) -> Option<bool> {
         let has = |word: &str| self.capabilities.iter().any(|known| known == word);
         if has("namespaces") || has("landlock") { Some(true) } else { has("unconfined").then_some(false) }
     }
 
-    /// What of it is open or only partly kept, the network aside: that is its owner's choice.
+    /// What of the confinement is open or only partly kept, except the network, which is its owner's choice.
     pub fn left_open(&self) -> Vec<&str> {
         let subjects = self.confinement.iter().flat_map(|confinement| &confinement.subjects);
         let left = subjects.filter(|subject| subject.state != ConfinedState::Kept && subject.name != "network");

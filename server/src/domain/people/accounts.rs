@@ -47,7 +47,7 @@ pub struct Member {
     pub since: Instant,
 }
 
-/// A link that makes its bearer a member, once.
+/// An invitation: a link that makes its bearer a member, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invitation {
     pub id: InvitationId,

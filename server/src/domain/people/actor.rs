@@ -1,4 +1,4 @@
-//! Who does something, and from where: what the audit keeps.
+//! Who acts, and from where: what the audit records.
 
 use protocol::{LoginId, OperatorId, TokenId, ViberId};
 
@@ -50,7 +50,7 @@ impl Actor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct By {
     pub actor: Actor,
-    /// The peer's address, or a trusted proxy's word for it; empty for `Console` and `Board`.
+    /// The peer's address, or the one a trusted proxy reports; empty for `Console` and `Board`.
     pub address: String,
 }
 

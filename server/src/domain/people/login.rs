@@ -1,4 +1,4 @@
-//! Signed-in devices, and what a cookie of one is worth that may not be the newest.
+//! Signed-in devices, and how far an older cookie of a login is trusted.
 //!
 //! A login's cookie is exchanged every few minutes. Each has a number, its generation. Whoever uses an older cookie than
 //! one that has already come back holds a copy: the thief or the owner, and nobody can say which. That ends the login.
@@ -6,11 +6,11 @@
 
 use protocol::{Instant, LoginId, OperatorId};
 
-/// Logins of an operator that stand at once. One more ends the one that was used longest ago.
+/// Valid logins of one operator at once. One more ends the one that was used longest ago.
 pub const MAX_LOGINS: u64 = 100;
 /// A cookie is exchanged when it is this old, milliseconds.
 pub const ROTATE_MS: i64 = 450_000;
-/// Requests that were sent with the older cookie may still arrive for so long after the newer one did, milliseconds.
+/// How long after a newer cookie was first used requests with the older one may still arrive, milliseconds.
 pub const GRACE_MS: i64 = 60_000;
 
 /// A signed-in device.
@@ -22,9 +22,9 @@ pub struct Login {
     pub address: String,
     pub created_at: Instant,
     pub seen_at: Instant,
-    /// Unused, it ends then; each use moves it, but not beyond `ends_at`.
+    /// When it ends if it is not used; each use moves it, but not beyond `ends_at`.
     pub expires_at: Instant,
-    /// It ends then however much it is used.
+    /// When it ends however much it is used.
     pub ends_at: Instant,
     pub ended_at: Option<Instant>,
     pub cookie: CookieState,
@@ -33,27 +33,27 @@ pub struct Login {
 /// Where the exchange of a login's cookies stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieState {
-    /// Of the newest cookie that was made.
+    /// Generation of the newest cookie that was made.
     pub generation: u64,
     pub rotated_at: Instant,
-    /// Of the newest cookie that came back.
+    /// Generation of the newest cookie that came back.
     pub seen: u64,
     pub confirmed_at: Instant,
 }
 
 impl CookieState {
-    /// One cookie, the first, made at `now`.
+    /// The first cookie, made at `now`.
     pub fn first(now: Instant) -> Self {
         Self { generation: 0, rotated_at: now, seen: 0, confirmed_at: now }
     }
 }
 
-/// What a cookie of a standing login is worth.
+/// How a cookie of a valid login is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CookieWorth {
     /// The newest.
     Newest {
-        /// It comes back for the first time: older ones are done with.
+        /// It comes back for the first time: older ones are no longer good.
         first: bool,
         /// It is old enough to be exchanged.
         stale: bool,
@@ -69,12 +69,12 @@ pub enum CookieWorth {
 }
 
 impl Login {
-    /// Whether it stands at `now`, as far as its row tells.
+    /// Whether it is valid at `now`, by its row.
     pub fn stands(&self, now: Instant) -> bool {
         self.ended_at.is_none() && now < self.expires_at && now < self.ends_at
     }
 
-    /// What its cookie of this generation is worth at `now`.
+    /// Judges its cookie of this generation at `now`.
     pub fn judge(&self, generation: u64, now: Instant) -> CookieWorth {
         let cookie = self.cookie;
         if generation > cookie.generation {

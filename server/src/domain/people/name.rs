@@ -1,10 +1,10 @@
 //! Names that machines and people give: one line, no characters that hide or turn text.
 
 /// Longest name of a viber, characters.
-pub const MAX_NAME: usize = 80;
+pub const MAX_NAME_CHARS: usize = 80;
 
-/// `text` as a name: no control, format or bidi characters, one space between words, at most `max` characters.
-/// `None` when nothing is left.
+/// `text` as a name, without control, format and bidi characters, with single spaces, cut to `max` characters. `None`
+/// when nothing is left.
 pub fn clean(text: &str, max: usize) -> Option<String> {
     let visible: String =
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).filter(|c| !is_hidden(*c)).collect();
@@ -25,7 +25,7 @@ pub fn unique(name: &str, taken: &[String]) -> String {
     let free = |candidate: &String| !taken.iter().any(|other| other.eq_ignore_ascii_case(candidate));
     let numbered = (2..).map(|n| {
         let tail = format!("-{n}");
-        let head: String = name.chars().take(MAX_NAME - tail.len()).collect();
+        let head: String = name.chars().take(MAX_NAME_CHARS - tail.len()).collect();
         head + &tail
     });
     std::iter::once(name.to_owned()).chain(numbered).find(free).unwrap_or_else(|| name.to_owned())
@@ -46,7 +46,7 @@ mod tests {
     fn a_second_one_of_the_same_name_gets_a_number() {
         let taken = ["kiln".to_owned(), "Kiln-2".to_owned()];
         assert_eq!((unique("kiln", &taken), unique("kiln", &[])), ("kiln-3".to_owned(), "kiln".to_owned()));
-        let long = "x".repeat(MAX_NAME);
-        assert_eq!(unique(&long, std::slice::from_ref(&long)).chars().count(), MAX_NAME);
+        let long = "x".repeat(MAX_NAME_CHARS);
+        assert_eq!(unique(&long, std::slice::from_ref(&long)).chars().count(), MAX_NAME_CHARS);
     }
 }

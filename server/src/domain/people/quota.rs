@@ -1,6 +1,6 @@
-//! What a team may use of what is shared by all.
+//! How much storage a team uses, and how much it may use.
 
-/// Bytes that a team keeps on the Board, and how many it may.
+/// Bytes that a team stores on the Board, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageUse {
     pub used: u64,
@@ -8,12 +8,12 @@ pub struct StorageUse {
 }
 
 impl StorageUse {
-    /// Whether so much more may be kept. Nothing more may when all of it is used.
+    /// Whether this many more bytes may be stored. None may when the limit is reached.
     pub fn has_room(self, bytes: u64) -> bool {
         self.used < self.limit && self.used.saturating_add(bytes) <= self.limit
     }
 
-    /// Whether nothing more may be kept.
+    /// Whether nothing more may be stored.
     pub fn is_full(self) -> bool {
         !self.has_room(0)
     }

@@ -7,49 +7,49 @@ use protocol::{AgentStreamEvent, EventBody, NoticeLevel, StepState, text};
 
 use crate::domain::{Part, Report};
 
-/// Largest folded text of a withdrawn step, bytes: it is shown to people, never to a model.
-const MAX_FOLDED: usize = 32 * 1024;
+/// Largest folded text of a withdrawn step, bytes. It is shown to people, never to a model.
+const MAX_FOLDED_BYTES: usize = 32 * 1024;
 
-/// What a step may hold that stands for itself, calls and the like: beyond it nothing of what was said so far is withdrawn
-/// any more, so that its end is never too much for one change.
-const MAX_OPEN: usize = 64;
+/// Open parts that a step may hold. Beyond that the parts so far are completed and can no longer be withdrawn, so that the
+/// end of a step always fits into one change.
+const MAX_OPEN_PARTS: usize = 64;
 
-/// What the notice of a gap says between how much is missing and why.
-pub const GAP: &str = " are missing here: ";
+/// The words in a gap's notice between how much is missing and why.
+pub const GAP_PHRASE: &str = " are missing here: ";
 
 fn is_gap(part: &Part) -> bool {
-    matches!(part, Part::Notice { text, folded: None, level: NoticeLevel::Warning } if text.contains(GAP))
+    matches!(part, Part::Notice { text, folded: None, level: NoticeLevel::Warning } if text.contains(GAP_PHRASE))
 }
 
 /// Reads events one after the other and yields parts.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     /// What was said since the last part, in order; a step's stays here until the step ends.
-    open: Vec<Open>,
+    open: Vec<OpenPart>,
     /// A model call is under way: nothing becomes a part before it is finished or withdrawn.
     in_step: bool,
     /// Everything up to this seq has become parts, or will never be one.
     parts_seq: u64,
-    /// Text was said, and none of it is missing since: then the result is not said again.
+    /// There is text, and no gap after it: then the result's text is not repeated.
     said: bool,
     parts: Vec<Part>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Open {
+enum OpenPart {
     Text(String),
     Reasoning { text: String, first: Option<i64>, last: Option<i64> },
     Whole(Part),
 }
 
 impl Assembler {
-    /// Goes on after `parts_seq`: feed it the events behind that, then the new ones. `said`: the message's newest text
-    /// comes after its newest gap; needed only when a terminal event may come.
+    /// Continues after `parts_seq`: feed it the events after that, then the new ones. `said`: the message's newest text comes
+    /// after its newest gap; it matters only when a terminal event may come.
     pub fn new(parts_seq: u64, said: bool) -> Self {
         Self { parts_seq, said, ..Self::default() }
     }
 
-    /// Whether reading this event can complete a part: if none of a run can, its parts need not be looked at.
+    /// Whether this event can complete a part: if none of a run can, its parts need not be read.
     pub fn completes(report: &Report) -> bool {
         match &report.body {
             Some(EventBody::Progress { event }) => matches!(
@@ -89,19 +89,19 @@ impl Assembler {
         let at = report.at.map(|at| at.0);
         match event {
             AgentStreamEvent::TextDelta { content } => match self.open.last_mut() {
-                Some(Open::Text(text)) => text.push_str(content),
-                _ => self.open.push(Open::Text(content.clone())),
+                Some(OpenPart::Text(text)) => text.push_str(content),
+                _ => self.open.push(OpenPart::Text(content.clone())),
             },
             AgentStreamEvent::ReasoningDelta { content } => match self.open.last_mut() {
-                Some(Open::Reasoning { text, last, .. }) => {
+                Some(OpenPart::Reasoning { text, last, .. }) => {
                     text.push_str(content);
                     *last = at.or(*last);
                 }
-                _ => self.open.push(Open::Reasoning { text: content.clone(), first: at, last: at }),
+                _ => self.open.push(OpenPart::Reasoning { text: content.clone(), first: at, last: at }),
             },
             AgentStreamEvent::ToolCall { call_id, tool, args } => {
                 let (call_id, tool, args) = (call_id.clone(), tool.clone(), args.clone());
-                self.open.push(Open::Whole(Part::ToolCall { call_id, tool, args }));
+                self.open.push(OpenPart::Whole(Part::ToolCall { call_id, tool, args }));
                 self.flush_many(report.seq);
             }
             AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {
@@ -118,11 +118,11 @@ impl Assembler {
             AgentStreamEvent::Gap { from, to, bytes, reason } => {
                 let events = to.saturating_sub(*from).saturating_add(1);
                 let size = if *bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
-                let text = format!("{events} events{size}{GAP}{reason}");
+                let text = format!("{events} events{size}{GAP_PHRASE}{reason}");
                 self.whole(Part::Notice { level: NoticeLevel::Warning, text, folded: None }, report.seq);
             }
             AgentStreamEvent::Step { state: StepState::Started, .. } => {
-                // A step that was never ended: its end lies in a gap.
+                // A step without an end: its end lies in a gap.
                 self.flush(report.seq.saturating_sub(1));
                 self.in_step = true;
             }
@@ -145,9 +145,9 @@ impl Assembler {
         }
     }
 
-    /// Something complete: a part at once, but inside a step in its place.
+    /// Adds a complete part: at once, but inside a step in its order.
     fn whole(&mut self, part: Part, seq: u64) {
-        self.open.push(Open::Whole(part));
+        self.open.push(OpenPart::Whole(part));
         if !self.in_step {
             self.flush(seq);
         }
@@ -155,7 +155,7 @@ impl Assembler {
     }
 
     fn flush_many(&mut self, seq: u64) {
-        if self.open.len() >= MAX_OPEN {
+        if self.open.len() >= MAX_OPEN_PARTS {
             self.flush(seq);
         }
     }
@@ -164,17 +164,17 @@ impl Assembler {
     fn flush(&mut self, seq: u64) {
         for open in std::mem::take(&mut self.open) {
             match open {
-                Open::Text(text) if text.trim().is_empty() => {}
-                Open::Text(text) => {
+                OpenPart::Text(text) if text.trim().is_empty() => {}
+                OpenPart::Text(text) => {
                     self.said = true;
                     self.parts.push(Part::Text { text });
                 }
-                Open::Reasoning { text, .. } if text.trim().is_empty() => {}
-                Open::Reasoning { text, first, last } => {
+                OpenPart::Reasoning { text, .. } if text.trim().is_empty() => {}
+                OpenPart::Reasoning { text, first, last } => {
                     let took = last.zip(first).map_or(0, |(last, first)| last.saturating_sub(first).max(0));
                     self.parts.push(Part::Reasoning { text, duration_ms: took.unsigned_abs() });
                 }
-                Open::Whole(part) => {
+                OpenPart::Whole(part) => {
                     self.said &= !is_gap(&part);
                     self.parts.push(part);
                 }
@@ -183,16 +183,16 @@ impl Assembler {
         self.parts_seq = self.parts_seq.max(seq);
     }
 
-    /// Makes one folded notice of a withdrawn step; notices in it stand for themselves.
+    /// Turns a withdrawn step into one folded notice; notices in it stay parts of their own.
     fn withdraw(&mut self, reason: Option<&str>, seq: u64) {
         let mut folded = String::new();
         let mut notices = Vec::new();
         for open in std::mem::take(&mut self.open) {
             let said = match open {
-                Open::Text(text) | Open::Reasoning { text, .. } => text,
-                Open::Whole(Part::ToolCall { tool, args, .. }) => format!("{tool} {args}"),
-                Open::Whole(Part::ToolResult { tool, result, .. }) => format!("{tool} → {result}"),
-                Open::Whole(part) => {
+                OpenPart::Text(text) | OpenPart::Reasoning { text, .. } => text,
+                OpenPart::Whole(Part::ToolCall { tool, args, .. }) => format!("{tool} {args}"),
+                OpenPart::Whole(Part::ToolResult { tool, result, .. }) => format!("{tool} → {result}"),
+                OpenPart::Whole(part) => {
                     notices.push(part);
                     continue;
                 }
@@ -207,7 +207,7 @@ impl Assembler {
                 || "A model call was withdrawn".to_owned(),
                 |r| format!("A model call was withdrawn: {r}"),
             );
-            let folded = Some(text::head_and_tail(&folded, MAX_FOLDED));
+            let folded = Some(text::head_and_tail(&folded, MAX_FOLDED_BYTES));
             self.parts.push(Part::Notice { level: NoticeLevel::Info, text, folded });
         }
         self.said &= !notices.iter().any(is_gap);
@@ -215,12 +215,12 @@ impl Assembler {
         self.parts_seq = self.parts_seq.max(seq);
     }
 
-    /// The parts that were completed, and the seq up to which nothing has to be read again.
+    /// The completed parts, and the seq up to which no event has to be read again.
     pub fn finish(self) -> (Vec<Part>, u64) {
         (self.parts, self.parts_seq)
     }
 
-    /// What is open: shown while it grows, kept by nobody.
+    /// The open parts: shown while they grow, stored nowhere.
     pub fn open_parts(&self) -> Vec<Part> {
         let mut shown = Self { open: self.open.clone(), ..Self::default() };
         shown.flush(0);

@@ -1,4 +1,4 @@
-//! Events that are durable: what a tail keeps and a viewer is shown.
+//! Durable events: what a tail keeps and a viewer is shown.
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,7 +29,7 @@ pub struct Item {
     pub json: Arc<str>,
 }
 
-/// What the Board understands of an event; an event that it does not understand is kept and shown to nobody.
+/// What the Board understands of an event. An event that it does not understand is stored and shown to nobody.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     pub seq: u64,
@@ -53,7 +53,7 @@ impl Committed {
         Self::new(runs[0].task.clone(), runs[0].attempt, runs[0].from, items)
     }
 
-    /// What it costs to keep, bytes.
+    /// Its size in memory, bytes, about.
     pub fn size(&self) -> usize {
         self.items.iter().map(|item| item.json.len() + 32).sum()
     }

@@ -1,12 +1,12 @@
-//! History: what of a conversation is sent along with the next goal. Pure.
+//! History: the part of a conversation that is sent along with the next goal. Pure.
 
 use protocol::{Turn, TurnPart, TurnRole, limits, text, tokens};
 use serde_json::{Value, json};
 
 use crate::domain::{Part, TaskState};
 
-/// What a part costs beside its text, tokens.
-const PART_COST: u64 = 4;
+/// Tokens that a part takes beside its text.
+const PART_OVERHEAD_TOKENS: u64 = 4;
 
 /// One earlier task: what was asked, and what its newest attempt answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +27,10 @@ pub struct History {
 }
 
 impl History {
-    /// For a context window of so many tokens.
+    /// For a context window of this many tokens.
     pub fn new(window: Option<u64>) -> Self {
-        let window = window.filter(|window| *window > 0).unwrap_or(limits::DEFAULT_WINDOW);
-        Self { left: window.saturating_mul(limits::HISTORY_SHARE as u64) / 100, turns: Vec::new(), cut: false }
+        let window = window.filter(|window| *window > 0).unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS);
+        Self { left: window.saturating_mul(limits::MAX_HISTORY_PERCENT as u64) / 100, turns: Vec::new(), cut: false }
     }
 
     /// Takes the next older exchange. `false` when no more fits.
@@ -93,7 +93,7 @@ fn answer(exchange: &Exchange) -> Vec<TurnPart> {
         Part::ToolCall { call_id, tool, args } => {
             let (result, ok) =
                 result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
-            let result = text::head_and_tail(&result, limits::HISTORY_TOOL_TEXT);
+            let result = text::head_and_tail(&result, limits::MAX_HISTORY_TOOL_TEXT_BYTES);
             Some(TurnPart::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: short(args), result, ok })
         }
         _ => None,
@@ -118,15 +118,15 @@ fn plain(result: &Value) -> String {
 /// Arguments stay an object, as every provider wants them.
 fn short(args: &Value) -> Value {
     let whole = args.to_string();
-    if whole.len() <= limits::HISTORY_TOOL_TEXT {
+    if whole.len() <= limits::MAX_HISTORY_TOOL_TEXT_BYTES {
         return args.clone();
     }
-    json!({ "shortened": text::head_and_tail(&whole, limits::HISTORY_TOOL_TEXT) })
+    json!({ "shortened": text::head_and_tail(&whole, limits::MAX_HISTORY_TOOL_TEXT_BYTES) })
 }
 
 fn cost(turn: &Turn) -> u64 {
     let part = |part: &TurnPart| {
-        PART_COST
+        PART_OVERHEAD_TOKENS
             + match part {
                 TurnPart::Text { text } | TurnPart::Notice { text } => tokens::estimate(text),
                 TurnPart::ToolCall { tool, args, result, .. } => {
@@ -143,7 +143,7 @@ fn shorten(turn: &mut Turn, tokens: u64) {
         TurnPart::Text { text } => Some(text.clone()),
         _ => None,
     });
-    let bytes = usize::try_from(tokens.saturating_sub(PART_COST) * 4).unwrap_or(usize::MAX);
+    let bytes = usize::try_from(tokens.saturating_sub(PART_OVERHEAD_TOKENS) * 4).unwrap_or(usize::MAX);
     turn.parts = last.map(|last| TurnPart::Text { text: text::head_and_tail(&last, bytes) }).into_iter().collect();
 }
 

@@ -1,21 +1,21 @@
-//! Calls that a caller may send again when it never saw the answer.
+//! Calls that a caller may repeat when it never saw the answer.
 
 use protocol::Instant;
 
 /// How long an answer is kept for its key, milliseconds: 24 h.
-pub const KEPT_FOR: i64 = 24 * 60 * 60 * 1000;
+pub const ANSWER_LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// An unsafe call with a key of its caller's choice: an API client's `Idempotency-Key`, a form's hidden nonce.
+/// An unsafe call with a key chosen by its caller: an API client's `Idempotency-Key`, a form's hidden nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Once {
+pub struct IdempotentCall {
     pub key: String,
-    /// SHA-256 (hex) of what is asked: the same key with other words is a mistake and refused.
+    /// SHA-256 (hex) of the request: the same key with another request is a mistake and refused.
     pub asks: String,
 }
 
-/// What the call with this key was answered.
+/// The answer that the call with this key got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptAnswer {
     pub status: u16,
     /// The body, byte for byte.
     pub answer: String,
@@ -24,10 +24,10 @@ pub struct Kept {
 
 /// Whether a key was seen in the last 24 h.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Earlier {
+pub enum EarlierCall {
     No,
-    /// The same call: it is answered as before and nothing is done.
-    Same(Kept),
+    /// The same call: it gets the same answer and has no effect.
+    Same(KeptAnswer),
     /// Another call took the key (422 `idempotency_mismatch`).
     Other,
 }

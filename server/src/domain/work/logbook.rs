@@ -1,38 +1,38 @@
-//! A machine's own log of a session, read back: lines become the tasks that they tell of. Pure.
+//! A machine's own log of a session: its lines become tasks. Pure.
 //!
-//! A line may hold anything. What cannot be read is counted and said, never guessed.
+//! A line may contain anything. Unreadable lines are counted and reported, never guessed.
 
 use std::collections::BTreeMap;
 
 use protocol::{
     ErrorCode, Instant, LoggedLine, MessageId, NoticeLevel, Running, SessionId, TaskError, TaskId, TaskResult, Usage,
-    limits::{MAX_GOAL, MAX_RESULT_TEXT, MAX_TOOL_TEXT},
+    limits::{MAX_GOAL_BYTES, MAX_RESULT_TEXT_BYTES, MAX_TOOL_TEXT_BYTES},
     text::{head, head_and_tail, summary},
 };
 use serde_json::Value;
 
-use crate::domain::{Author, Message, Part};
+use crate::domain::{Message, MessageRole, Part};
 
 /// Largest text of a part, bytes.
-const MAX_TEXT: usize = 256 * 1024;
-/// Parts of one attempt; what comes after them is left out and said.
-const MAX_PARTS: usize = 5_000;
-/// What is kept of one attempt, bytes; what comes after it is left out and said.
-const MAX_ATTEMPT: usize = 16 * 1024 * 1024;
-/// The highest number of an attempt. Lines of a higher one are counted with those that cannot be read: nobody tries one
-/// task so often, and each attempt is some rows of the database.
-const MAX_ATTEMPTS: u32 = 1_000;
+const MAX_PART_TEXT_BYTES: usize = 256 * 1024;
+/// Parts of one attempt; a notice replaces further ones.
+const MAX_PARTS_PER_ATTEMPT: usize = 5_000;
+/// Size of one attempt, bytes; a notice replaces the rest.
+const MAX_ATTEMPT_BYTES: usize = 16 * 1024 * 1024;
+/// The highest number of an attempt; lines of higher ones count as unreadable. Nobody retries a task that often, and each
+/// attempt takes rows of the database.
+const MAX_ATTEMPT_NUMBER: u32 = 1_000;
 /// Longest name of a tool or a call, bytes.
-const MAX_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 /// Largest arguments of a call, bytes of JSON.
-const MAX_ARGS: usize = 32 * 1024;
-/// Said of a task whose goal does not stand in the log.
-const NO_GOAL: &str = "(The log does not say what was asked.)";
-/// What a value, a part, an attempt or a task takes beside its text, bytes, about.
-const VALUE: usize = 32;
-const RECORD: usize = 256;
+const MAX_ARGS_BYTES: usize = 32 * 1024;
+/// The goal of a task whose goal is not in the log.
+const UNKNOWN_GOAL_TEXT: &str = "(The log does not say what was asked.)";
+/// Memory that a JSON value takes beside its text, and that a part, attempt or task does, bytes, about.
+const VALUE_OVERHEAD_BYTES: usize = 32;
+const RECORD_OVERHEAD_BYTES: usize = 256;
 
-/// A task as a log tells of it.
+/// A task as a log describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedTask {
     pub id: TaskId,
@@ -42,7 +42,7 @@ pub struct LoggedTask {
     pub attempts: Vec<LoggedAttempt>,
 }
 
-/// An attempt as a log tells of it.
+/// An attempt as a log describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedAttempt {
     pub number: u32,
@@ -52,9 +52,9 @@ pub struct LoggedAttempt {
     pub parts: Vec<Part>,
     /// How it ended; `None`: the log does not say.
     pub ending: Option<Ending>,
-    /// Bytes of all this, about.
+    /// Its size in memory, bytes, about.
     held: usize,
-    /// There was no room for a part: no later one is kept either, it would stand in the wrong place.
+    /// A part was left out for lack of room: later ones are left out too, because they would be out of place.
     left_out: bool,
 }
 
@@ -68,10 +68,19 @@ pub enum Ending {
 
 impl LoggedAttempt {
     fn new(number: u32, at: Instant) -> Self {
-        Self { number, model: None, from: at, to: at, parts: Vec::new(), ending: None, held: RECORD, left_out: false }
+        Self {
+            number,
+            model: None,
+            from: at,
+            to: at,
+            parts: Vec::new(),
+            ending: None,
+            held: RECORD_OVERHEAD_BYTES,
+            left_out: false,
+        }
     }
 
-    /// Its end; what the log does not say is an end too, when nothing of it is alive.
+    /// Its end; an attempt without one in the log counts as broken off.
     pub fn end(&self) -> Ending {
         self.ending.clone().unwrap_or_else(|| {
             Ending::Failed(TaskError {
@@ -86,7 +95,7 @@ impl LoggedAttempt {
 }
 
 impl LoggedTask {
-    /// Its messages: what was asked, then what each attempt answered. `seq` is that of the first one; `author` asked.
+    /// Its messages: the question, then the answer of each attempt. `seq` is that of the question; `author` asked it.
     pub fn messages(&self, session: &SessionId, agent: &str, author: &str, seq: u64) -> Vec<Message> {
         let answer = |(n, attempt): (u64, &LoggedAttempt)| {
             let message = self.answer(attempt, session, agent, seq + n)?;
@@ -96,19 +105,19 @@ impl LoggedTask {
         asked.chain((1..).zip(&self.attempts).filter_map(answer)).collect()
     }
 
-    /// What was asked.
+    /// The question.
     pub fn question(&self, session: &SessionId, author: &str, seq: u64) -> Message {
         let parts = vec![Part::Text { text: self.goal.clone() }];
-        Message { parts, ..self.message(session, (Author::User, author), seq, self.at) }
+        Message { parts, ..self.message(session, (MessageRole::User, author), seq, self.at) }
     }
 
-    /// What an attempt answered, without the parts; `None`: nothing.
+    /// The answer of an attempt without its parts; `None`: there is none.
     pub fn answer(&self, attempt: &LoggedAttempt, session: &SessionId, agent: &str, seq: u64) -> Option<Message> {
-        let message = || self.message(session, (Author::Assistant, agent), seq, attempt.from);
+        let message = || self.message(session, (MessageRole::Assistant, agent), seq, attempt.from);
         (!attempt.parts.is_empty()).then(|| Message { attempt: attempt.number, ..message() })
     }
 
-    fn message(&self, session: &SessionId, (role, author): (Author, &str), seq: u64, at: Instant) -> Message {
+    fn message(&self, session: &SessionId, (role, author): (MessageRole, &str), seq: u64, at: Instant) -> Message {
         Message {
             id: MessageId::new(at.0),
             session_id: session.clone(),
@@ -136,9 +145,9 @@ pub struct Logbook {
     broken: (u64, u64),
     /// Attempts without an ending.
     unsettled: usize,
-    /// Bytes that are held, about.
+    /// Size of what is held, bytes, about.
     bytes: usize,
-    /// Bytes that came, about: also those of which nothing is held. What a line says of its size counts for nothing.
+    /// Size of what was read, bytes, about, including what is not held. The size that a line claims is ignored.
     came: usize,
 }
 
@@ -149,10 +158,10 @@ impl Logbook {
         Self { now, tasks, places, current: None, broken: (0, 0), unsettled: 0, bytes: 0, came: 0 }
     }
 
-    /// Reads a line, unless it is of an attempt that is `open`: that one is told by whoever runs it. `false`: here the log
-    /// is not over, and what follows has to wait for it.
+    /// Reads a line, unless it belongs to an `open` attempt, which its viber reports itself. `false`: the log is not over
+    /// here, and what follows has to wait.
     pub fn read(&mut self, line: &LoggedLine, open: &[Running]) -> bool {
-        let size = line.line.as_ref().map_or(VALUE, weight);
+        let size = line.line.as_ref().map_or(VALUE_OVERHEAD_BYTES, weight);
         let Some((task, number, fields)) = line.line.as_ref().and_then(whose) else {
             self.came += size;
             self.broken = (self.broken.0 + 1, self.broken.1.saturating_add(line.bytes));
@@ -171,12 +180,12 @@ impl Logbook {
         true
     }
 
-    /// Bytes of what is held, about.
+    /// Size of what is held, bytes, about.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of what came, about.
+    /// Size of what was read, bytes, about.
     pub fn came(&self) -> usize {
         self.came
     }
@@ -186,12 +195,12 @@ impl Logbook {
         self.unsettled == 0
     }
 
-    /// Whether no line told of a task.
+    /// Whether no line belongs to a task.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Parts with all that was read, but for the attempt that goes on: the last line was about it, and it has no ending.
+    /// Splits off all that was read, except the open attempt that the last line belongs to.
     pub fn split(&mut self) -> Self {
         self.say_broken();
         let came = self.came;
@@ -202,14 +211,14 @@ impl Logbook {
         let of = &mut rest.tasks[task];
         let attempt = of.attempts.swap_remove(attempt);
         (self.unsettled, self.current) = (1, Some((0, 0)));
-        self.bytes = RECORD + of.goal.len() + attempt.held;
+        self.bytes = RECORD_OVERHEAD_BYTES + of.goal.len() + attempt.held;
         self.places.insert(of.id.clone(), 0);
         self.tasks.push(LoggedTask { id: of.id.clone(), goal: of.goal.clone(), at: of.at, attempts: vec![attempt] });
         rest.tasks.retain(|task| !task.attempts.is_empty());
         rest
     }
 
-    /// Ends what has no ending: no more of it is read.
+    /// Ends attempts without an ending: no more of them is read.
     pub fn cut(mut self) -> Self {
         for attempt in self.tasks.iter_mut().flat_map(|task| &mut task.attempts) {
             attempt.ending.get_or_insert_with(|| {
@@ -226,7 +235,7 @@ impl Logbook {
         self
     }
 
-    /// What was read.
+    /// The tasks that were read.
     pub fn finish(mut self) -> Vec<LoggedTask> {
         self.say_broken();
         for task in &mut self.tasks {
@@ -237,19 +246,19 @@ impl Logbook {
                         Part::Text { text } => Some(text),
                         _ => None,
                     });
-                    result.text = said.map_or_else(String::new, |text| head_and_tail(text, MAX_RESULT_TEXT));
+                    result.text = said.map_or_else(String::new, |text| head_and_tail(text, MAX_RESULT_TEXT_BYTES));
                 }
             }
         }
         self.tasks
     }
 
-    /// The attempt's place, made when it is new.
+    /// The place of an attempt, added when it is new.
     fn place(&mut self, id: &TaskId, number: u32, at: Instant) -> (usize, usize) {
         let (tasks, bytes) = (&mut self.tasks, &mut self.bytes);
         let task = *self.places.entry(id.clone()).or_insert_with(|| {
-            tasks.push(LoggedTask { id: id.clone(), goal: NO_GOAL.to_owned(), at, attempts: Vec::new() });
-            *bytes += RECORD;
+            tasks.push(LoggedTask { id: id.clone(), goal: UNKNOWN_GOAL_TEXT.to_owned(), at, attempts: Vec::new() });
+            *bytes += RECORD_OVERHEAD_BYTES;
             tasks.len() - 1
         });
         let attempts = &mut self.tasks[task].attempts;
@@ -257,14 +266,14 @@ impl Logbook {
         let known = attempts.iter().rposition(|attempt| attempt.number == number);
         let attempt = known.unwrap_or_else(|| {
             self.unsettled += 1;
-            self.bytes += RECORD;
+            self.bytes += RECORD_OVERHEAD_BYTES;
             attempts.push(LoggedAttempt::new(number, at));
             attempts.len() - 1
         });
         (task, attempt)
     }
 
-    /// What could not be read is said where it stands.
+    /// Adds a notice about unreadable lines where they stand.
     fn say_broken(&mut self) {
         let Some(place) = self.current else { return };
         let (lines, bytes) = std::mem::take(&mut self.broken);
@@ -280,12 +289,12 @@ impl Logbook {
         attempt.to = attempt.to.max(at);
         let kind = fields["type"].as_str().unwrap_or_default();
         if kind == "goal" {
-            let goal = text(fields, "text", MAX_GOAL).filter(|goal| !goal.trim().is_empty());
-            if let Some(goal) = goal.filter(|_| task.goal == NO_GOAL) {
+            let goal = text(fields, "text", MAX_GOAL_BYTES).filter(|goal| !goal.trim().is_empty());
+            if let Some(goal) = goal.filter(|_| task.goal == UNKNOWN_GOAL_TEXT) {
                 self.bytes += goal.len();
                 task.goal = goal;
             }
-            attempt.model = text(fields, "model", MAX_NAME).filter(|model| !model.is_empty());
+            attempt.model = text(fields, "model", MAX_NAME_BYTES).filter(|model| !model.is_empty());
         } else if let Some(ending) = ending(kind, fields) {
             if let Ending::Failed(error) = &ending {
                 self.bytes += error.message.len();
@@ -297,15 +306,15 @@ impl Logbook {
         }
     }
 
-    /// Keeps a part while there is room for it. The first one that finds none says that the rest is left out.
+    /// Adds a part if there is room. Otherwise a notice says that the rest is left out.
     fn push(&mut self, (task, attempt): (usize, usize), part: Part) {
         let attempt = &mut self.tasks[task].attempts[attempt];
         if attempt.left_out {
             return;
         }
         let why = match attempt.parts.len() {
-            MAX_PARTS => Some("it has too many parts"),
-            _ if attempt.held + weight_of(&part) > MAX_ATTEMPT => Some("it is too long"),
+            MAX_PARTS_PER_ATTEMPT => Some("it has too many parts"),
+            _ if attempt.held + weight_of(&part) > MAX_ATTEMPT_BYTES => Some("it is too long"),
             _ => None,
         };
         attempt.left_out = why.is_some();
@@ -320,11 +329,11 @@ impl Logbook {
     }
 }
 
-/// Of which attempt a line tells.
+/// The attempt that a line belongs to.
 fn whose(line: &Value) -> Option<(TaskId, u32, &Value)> {
     let task = line["taskId"].as_str()?.parse().ok()?;
     let number = line.get("attempt").map_or(Some(1), Value::as_u64)?;
-    let number = u32::try_from(number).ok().filter(|number| (1..=MAX_ATTEMPTS).contains(number))?;
+    let number = u32::try_from(number).ok().filter(|number| (1..=MAX_ATTEMPT_NUMBER).contains(number))?;
     line["type"].is_string().then_some((task, number, line))
 }
 
@@ -333,7 +342,7 @@ fn time(line: &Value) -> Option<Instant> {
 }
 
 fn name(fields: &Value, key: &str) -> String {
-    plain(head(fields[key].as_str().unwrap_or_default(), MAX_NAME))
+    plain(head(fields[key].as_str().unwrap_or_default(), MAX_NAME_BYTES))
 }
 
 /// Text that both databases keep.
@@ -350,26 +359,26 @@ fn part(kind: &str, fields: &Value) -> Option<Part> {
     let said = |most| text(fields, "text", most).filter(|text| !text.trim().is_empty());
     let notice = |text: String| Part::Notice { level: NoticeLevel::Info, text, folded: None };
     match kind {
-        "text" => said(MAX_TEXT).map(|text| Part::Text { text }),
-        "reasoning" => said(MAX_TEXT).map(|text| Part::Reasoning { text, duration_ms: 0 }),
+        "text" => said(MAX_PART_TEXT_BYTES).map(|text| Part::Text { text }),
+        "reasoning" => said(MAX_PART_TEXT_BYTES).map(|text| Part::Reasoning { text, duration_ms: 0 }),
         "tool-call" => {
-            let args = Some(fields["args"].clone()).filter(|args| args.to_string().len() <= MAX_ARGS);
+            let args = Some(fields["args"].clone()).filter(|args| args.to_string().len() <= MAX_ARGS_BYTES);
             let (call_id, tool) = (name(fields, "callId"), name(fields, "tool"));
             Some(Part::ToolCall { call_id, tool, args: args.unwrap_or_default() })
         }
         "tool-result" => {
             let mut result = fields["result"].clone();
-            if result.to_string().len() > MAX_TOOL_TEXT {
-                result = Value::String(head_and_tail(&result.to_string(), MAX_TOOL_TEXT));
+            if result.to_string().len() > MAX_TOOL_TEXT_BYTES {
+                result = Value::String(head_and_tail(&result.to_string(), MAX_TOOL_TEXT_BYTES));
             }
             let (call_id, tool, ok) = (name(fields, "callId"), name(fields, "tool"), fields["ok"] == true);
             let duration_ms = fields["durationMs"].as_u64().unwrap_or_default();
             Some(Part::ToolResult { call_id, tool, result, ok, duration_ms })
         }
-        "notice" => said(MAX_TOOL_TEXT).map(notice),
+        "notice" => said(MAX_TOOL_TEXT_BYTES).map(notice),
         "approval" => {
             let word = if fields["decision"] == "allow" { "Allowed" } else { "Denied" };
-            let note = text(fields, "note", MAX_TOOL_TEXT).filter(|note| !note.trim().is_empty());
+            let note = text(fields, "note", MAX_TOOL_TEXT_BYTES).filter(|note| !note.trim().is_empty());
             Some(notice(
                 note.map_or_else(|| format!("{word} by a person."), |note| format!("{word} by a person: {note}")),
             ))
@@ -382,7 +391,7 @@ fn part(kind: &str, fields: &Value) -> Option<Part> {
 fn ending(kind: &str, fields: &Value) -> Option<Ending> {
     match kind {
         "completed" => {
-            let summary = summary(&text(fields, "summary", MAX_TEXT).unwrap_or_default());
+            let summary = summary(&text(fields, "summary", MAX_PART_TEXT_BYTES).unwrap_or_default());
             let usage: Usage = serde_json::from_value(fields["usage"].clone()).unwrap_or_default();
             Some(Ending::Completed(TaskResult { summary, usage, ..TaskResult::default() }))
         }
@@ -402,20 +411,22 @@ fn ending(kind: &str, fields: &Value) -> Option<Ending> {
     }
 }
 
-/// Bytes that a value takes, about: many small ones take more than their text.
+/// Memory that a value takes, bytes, about: many small values take more than their text.
 fn weight(value: &Value) -> usize {
-    VALUE
+    VALUE_OVERHEAD_BYTES
         + match value {
             Value::String(text) => text.len(),
             Value::Array(values) => values.iter().map(weight).sum(),
-            Value::Object(fields) => fields.iter().map(|(name, value)| VALUE + name.len() + weight(value)).sum(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| VALUE_OVERHEAD_BYTES + name.len() + weight(value)).sum()
+            }
             _ => 0,
         }
 }
 
-/// The same of a part.
+/// Memory that a part takes, bytes, about.
 fn weight_of(part: &Part) -> usize {
-    RECORD
+    RECORD_OVERHEAD_BYTES
         + match part {
             Part::Text { text } | Part::Reasoning { text, .. } | Part::Notice { text, .. } | Part::Summary { text } => {
                 text.len()

@@ -9,7 +9,7 @@ use crate::domain::{Brief, Contact};
 
 crate::words! {
     /// Who a message is from.
-    Author as MessageRole {
+    MessageRole {
         User = "user",
         Assistant = "assistant",
     }
@@ -25,7 +25,7 @@ pub struct Session {
     pub renamed_at: Option<Instant>,
     pub pinned_at: Option<Instant>,
     pub archived_at: Option<Instant>,
-    /// The last seq given to, or kept free for, a message.
+    /// The last seq given to, or reserved for, a message.
     pub last_seq: u64,
     pub created_by: String,
     pub created_at: Instant,
@@ -44,7 +44,7 @@ pub struct Policies {
     pub approve_first: bool,
 }
 
-/// What somebody says about the policies; what is absent stays.
+/// A change of the policies; absent fields stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChange {
     pub plan: Option<Policy>,
@@ -59,7 +59,7 @@ impl Policies {
         format!("plan {}, memory {}, {first}", self.plan.as_str(), self.memory.as_str())
     }
 
-    /// The policies with the change made.
+    /// The policies with the change applied.
     pub fn with(self, change: PolicyChange) -> Self {
         Self {
             plan: change.plan.unwrap_or(self.plan),
@@ -94,7 +94,7 @@ pub struct Message {
     pub id: MessageId,
     pub session_id: SessionId,
     pub seq: u64,
-    pub role: Author,
+    pub role: MessageRole,
     /// Operator or token id of a user's message, agent id of an assistant's.
     pub author: String,
     pub task_id: TaskId,

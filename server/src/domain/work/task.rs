@@ -24,7 +24,7 @@ impl TaskState {
 }
 
 crate::words! {
-    /// How far a pending task has come.
+    /// How far the delivery of a pending task is.
     Delivery as TaskDelivery {
         /// Behind another task of its session; no command exists yet.
         Queued = "queued",
@@ -51,7 +51,7 @@ crate::words! {
     ContactState {
         Connected = "connected",
         Disconnected = "disconnected",
-        /// It was connected when the Board ended, and was not heard since the Board's start.
+        /// It was connected when the Board stopped, and has not been heard since the Board's start.
         Unheard = "unheard",
     }
 }
@@ -68,7 +68,7 @@ pub struct Waiting {
     pub id: Option<String>,
 }
 
-/// Contact with a viber, and since when it is so.
+/// The contact with a viber, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact {
     pub state: ContactState,
@@ -116,7 +116,7 @@ pub struct Task {
     pub stop_confirmed_at: Option<Instant>,
 }
 
-/// A task as a line of a list needs it.
+/// A task as a list shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Brief {
     pub id: TaskId,
@@ -132,7 +132,7 @@ pub struct Attempt {
     pub task_id: TaskId,
     pub attempt: u32,
     pub viber_id: ViberId,
-    /// Of its newest durable event.
+    /// Seq of its newest durable event.
     pub last_seq: u64,
     /// Events up to here have become parts.
     pub parts_seq: u64,

@@ -1,208 +1,193 @@
-//! The loop of a connection: reads, writes, and does what the machine says. Everything it waits for is bounded.
+//! The I/O loop of one connection: reads, writes, and does what `state` decides. Everything it waits for is bounded.
 
-use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
-use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use axum::extract::ws::{Message, WebSocket};
 use futures_util::{
-    FutureExt, SinkExt, StreamExt,
+    FutureExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
 use protocol::{Events, TeamId, ToDaemon, ViberId, limits::close};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFuture;
 
 use super::{
-    batching::DeltaBatch,
-    compose,
-    machine::{Close, Identified, Step, Unidentified, Work},
-    pending::{Done, Pending, PendingWork, RETRY_AFTER, Task},
-    queue::Queue,
+    close::{CloseReason, GOODBYE_TIMEOUT, goodbye},
+    state::{AwaitingHello, ConnectionState, ConnectionStep, StepEffect},
 };
 use crate::{
     actions::{
-        files, reconcile,
-        record::{self, Answers},
+        file_reports, reconcile,
+        record::{self, RecordReply},
     },
     domain::Connection,
     error::{Error, Result},
-    hub::{Entrance, Order, Reply, RequestError},
+    hub::{LinkMessage, Registration, Reply, RequestError},
+    link::{
+        batching::DeltaBatch,
+        compose,
+        pending::{BoxedWork, Done, Pending, PendingWork, RETRY_AFTER},
+        send_queue::SendQueue,
+    },
     state::Board,
 };
 
-/// How long a new connection may take to say hello: with a busy machine's delay, below ten seconds.
-const HELLO: Duration = Duration::from_secs(9);
-/// How long a close frame may take to leave.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// Events that wait for the change in progress, bytes; beyond it reading rests.
-const INBOX: usize = 1024 * 1024;
-/// What is due later than this is due on a grid of this width: one turn of the runtime is there for all links, and the
-/// frames of a link that says something every now and then move its alarm away before it rings.
-const GRID: Duration = Duration::from_millis(500);
-/// Requests of the Board under way on one connection.
-const REQUESTS: usize = 32;
-/// Frames that are read before what they ask for is begun.
-const TOGETHER: usize = 32;
-/// The longest delay a draining Board asks for, seconds: daemons come back spread over it.
-const SPREAD: u64 = 10;
+/// How long a new connection may take to send its hello: below ten seconds even with a busy machine's delay.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(9);
+/// Events that may wait for the recording in progress, bytes; beyond that reading pauses.
+const MAX_INBOX_BYTES: usize = 1024 * 1024;
+/// What is due later than this is due on a grid of this width: one turn of the runtime serves all links, and a link that
+/// gets a frame now and then moves its alarm before it fires.
+const ALARM_GRID: Duration = Duration::from_millis(500);
+/// The shortest alarm.
+const MIN_ALARM: Duration = Duration::from_millis(5);
+/// The Board's requests under way on one connection.
+const MAX_OPEN_REQUESTS: usize = 32;
+/// Frames that are read before the work that they ask for is started.
+const MAX_FRAME_BATCH: usize = 32;
 
-/// Who dialled in, by its credential.
+/// The viber that dialled in, by its credential.
 #[derive(Clone, Debug)]
-pub struct Guest {
+pub struct AuthenticatedViber {
     pub team: TeamId,
     pub viber: ViberId,
     pub name: String,
     pub address: String,
 }
 
-type Outcome = (Result<Option<Answers>>, Arc<[Events]>);
+struct Socket {
+    sink: SplitSink<WebSocket, Message>,
+    stream: SplitStream<WebSocket>,
+}
 
-/// Talks with a daemon until either side ends it. Beginning and end are boxed: what they need is not kept by thousands of
-/// connections that are at rest between them.
-pub async fn converse(board: Board, socket: WebSocket, guest: Guest) {
-    let (mut sink, mut stream) = socket.split();
-    let viber = guest.viber.clone();
-    let close = match Box::pin(meet(board, &mut sink, &mut stream, guest)).await {
+type RecordOutcome = (Result<Option<RecordReply>>, Arc<[Events]>);
+
+/// Serves a connection until either side ends it. Its beginning and end are boxed: the memory that they need is not held by
+/// thousands of idle connections.
+pub async fn serve(board: Board, socket: WebSocket, peer: AuthenticatedViber) {
+    let (sink, stream) = socket.split();
+    let mut socket = Socket { sink, stream };
+    let viber = peer.viber.clone();
+    let close = match Box::pin(greet(board, &mut socket, peer)).await {
         Ok(mut link) => {
-            let close = link.run(&mut sink, &mut stream).await;
-            Box::pin(part(link, sink, &close)).await;
+            let close = link.run(&mut socket).await;
+            Box::pin(part(link, socket, &close)).await;
             close
         }
         Err(close) => {
-            Box::pin(goodbye(sink, &close)).await;
+            Box::pin(goodbye(socket.sink, &close)).await;
             close
         }
     };
     tracing::info!(viber.id = %viber, code = close.code, reason = close.reason, "a viber's connection ended");
 }
 
-/// Gives up the place of the connection, says goodbye, and notes that contact is lost.
-async fn part(link: Box<Link>, sink: SplitSink<WebSocket, Message>, close: &Close) {
+/// Gives up the connection's registration, says goodbye, and records that contact is lost.
+async fn part(link: Box<Link>, socket: Socket, close: &CloseReason) {
     let (board, Connection { team, viber, epoch, .. }) = (link.board.clone(), link.connection.clone());
     drop(link);
-    let over = reconcile::disconnected(&board, &team, &viber, epoch);
-    if let ((), Err(error)) = tokio::join!(goodbye(sink, close), over) {
+    let disconnected = reconcile::disconnected(&board, &team, &viber, epoch);
+    if let ((), Err(error)) = tokio::join!(goodbye(socket.sink, close), disconnected) {
         // The scheduler does it later.
-        tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be kept");
+        tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be recorded");
     }
 }
 
-async fn goodbye(mut sink: SplitSink<WebSocket, Message>, close: &Close) {
-    if close.code == 0 {
-        // A close of theirs is answered by the library, when it is given time.
-        drop(tokio::time::timeout(GOODBYE, sink.flush()).await);
-        return;
-    }
-    let frame = CloseFrame { code: close.code, reason: protocol::text::head(&close.reason, 120).into() };
-    let sent = async {
-        // The peer is not waited for: it may be the one who does not answer.
-        drop(sink.send(Message::Close(Some(frame))).await);
-    };
-    drop(tokio::time::timeout(GOODBYE, sent).await);
-}
-
-/// The other side is gone; there is nobody to say goodbye to.
-fn gone() -> Close {
-    Close { code: 0, reason: "gone".into() }
-}
-
-/// Hello and welcome.
-async fn meet(
-    board: Board,
-    sink: &mut SplitSink<WebSocket, Message>,
-    stream: &mut SplitStream<WebSocket>,
-    guest: Guest,
-) -> Result<Box<Link>, Close> {
-    let first = async {
-        loop {
-            match stream.next().await {
-                Some(Ok(Message::Text(text))) => return Ok(text),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                Some(Ok(Message::Binary(_))) => return Err(Close::new(close::PROTOCOL, "hello comes first")),
-                Some(Err(error)) => return Err(broken(&error)),
-                Some(Ok(Message::Close(_))) | None => return Err(gone()),
-            }
-        }
-    };
+/// Waits for the hello and answers it with the welcome.
+async fn greet(board: Board, socket: &mut Socket, peer: AuthenticatedViber) -> Result<Box<Link>, CloseReason> {
     let first = tokio::select! {
-        () = board.shutdown.soft.cancelled() => return Err(draining(&guest.viber)),
-        first = tokio::time::timeout(HELLO, first) => first,
+        () = board.shutdown.soft.cancelled() => return Err(CloseReason::draining(&peer.viber)),
+        first = tokio::time::timeout(HELLO_TIMEOUT, first_text(&mut socket.stream)) => first,
     };
-    let text = first.map_err(|_| Close::new(close::TIMEOUT, "no hello"))??;
-    let hello = Unidentified { viber: guest.viber.clone() }.hello(&text)?;
+    let text = first.map_err(|_| CloseReason::new(close::TIMEOUT, "no hello"))??;
+    let hello = AwaitingHello { viber: peer.viber.clone() }.hello(&text)?;
     let wall = board.clock.now();
-    let cloned = board.hub.boot(&guest.viber, &hello.boot_id, board.hub.lease_time(board.clock.monotonic()));
-    let Guest { team, viber, name, address } = guest;
+    let cloned = board.hub.note_boot(&peer.viber, &hello.boot_id, board.hub.lease_time(board.clock.monotonic()));
+    let AuthenticatedViber { team, viber, name, address } = peer;
     let mut connection = Connection { team, viber, name, address, epoch: 0 };
     let welcomed = reconcile::welcome(&board, &connection, &hello, cloned).await.map_err(|error| match error {
-        Error::Unauthenticated => Close::new(close::AUTH, "the viber was revoked"),
-        Error::Unavailable { retry_after, .. } => Close::new(close::DRAINING, format!("retry-after={retry_after}")),
+        Error::Unauthenticated => CloseReason::new(close::AUTH, "the viber was revoked"),
+        Error::Unavailable { retry_after, .. } => {
+            CloseReason::new(close::DRAINING, format!("retry-after={retry_after}"))
+        }
         other => {
             tracing::error!(viber.id = %connection.viber, error = %other, "a hello could not be answered");
-            Close::new(close::DRAINING, "retry-after=30")
+            CloseReason::new(close::DRAINING, "retry-after=30")
         }
     })?;
     connection.epoch = welcomed.epoch;
-    let entrance = board.hub.enter(&connection.team, &connection.viber, welcomed.epoch, wall.0);
-    let entrance = entrance.ok_or_else(|| Close::new(close::SUPERSEDED, "a newer connection is here"))?;
+    let registration = board.hub.register(&connection.team, &connection.viber, welcomed.epoch, wall.0);
+    let registration = registration.ok_or_else(|| CloseReason::new(close::SUPERSEDED, "a newer connection is here"))?;
     let now = board.hub.lease_time(board.clock.monotonic());
-    let (machine, welcome) = Identified::new(&hello, &welcomed, now, wall);
+    let (state, welcome) = ConnectionState::new(&hello, &welcomed, now, wall);
     let mut link = Box::new(Link {
         board,
         connection,
-        machine,
-        entrance,
-        queue: Queue::default(),
+        state,
+        registration,
+        queue: SendQueue::default(),
         inbox: Vec::new(),
         inbox_bytes: 0,
         batch: DeltaBatch::new(Instant::now()),
+        recording: None,
         pending: PendingWork::default(),
+        working: None,
         sent: hello.last_cmd_seq,
         requests: HashMap::new(),
         next_request: 1,
     });
     link.pending.add(Pending::Commands);
     link.queue.push(&welcome);
-    link.queue.pump(sink).await.map_err(|_| gone())?;
-    link.board.shutdown.spawn(files::catch_up(link.board.clone(), link.connection.clone()));
+    link.queue.pump(&mut socket.sink).await.map_err(|_| CloseReason::gone())?;
+    link.board.shutdown.spawn(file_reports::catch_up(link.board.clone(), link.connection.clone()));
     tracing::info!(viber.id = %link.connection.viber, epoch = link.connection.epoch, "a viber is connected");
     Ok(link)
 }
 
-/// Why a frame could not be read. Who breaks RFC 6455 hears it in the words of RFC 6455 (section 7.4.1).
-fn broken(error: &axum::Error) -> Close {
-    // tungstenite's words; it keeps the kinds of its errors from us.
-    let words = error.to_string();
-    match () {
-        () if words.contains("too long") => Close::new(close::TOO_LARGE, "the frame is too large"),
-        // Whoever takes too little of what is sent is cut below us (`web::socket`).
-        () if words.contains("timed out") => Close::new(close::TIMEOUT, "the daemon does not read"),
-        () if words.contains("UTF-8") => Close::new(close::NOT_TEXT, "not UTF-8"),
-        () if words.contains("IO error") || words.contains("without closing handshake") => gone(),
-        () => Close::new(close::MALFORMED, words),
+/// The first text frame.
+async fn first_text(stream: &mut SplitStream<WebSocket>) -> Result<axum::extract::ws::Utf8Bytes, CloseReason> {
+    loop {
+        match stream.next().await {
+            Some(Ok(Message::Text(text))) => return Ok(text),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Binary(_))) => return Err(CloseReason::new(close::PROTOCOL, "hello comes first")),
+            Some(Err(error)) => return Err(CloseReason::of_error(&error)),
+            Some(Ok(Message::Close(_))) | None => return Err(CloseReason::gone()),
+        }
     }
-}
-
-/// A spread that depends on the viber, so that not all come back at once.
-fn draining(viber: &ViberId) -> Close {
-    let mixed = viber.as_str().bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    Close::new(close::DRAINING, format!("retry-after={}", 1 + mixed % SPREAD))
 }
 
 /// One connection after its welcome.
 struct Link {
     board: Board,
     connection: Connection,
-    machine: Identified,
-    entrance: Entrance,
-    queue: Queue,
-    /// Frames that wait for the change in progress.
+    state: ConnectionState,
+    registration: Registration,
+    queue: SendQueue,
+    /// Events that wait for the recording in progress.
     inbox: Vec<Events>,
     inbox_bytes: usize,
     batch: DeltaBatch,
+    recording: Option<BoxedWork<RecordOutcome>>,
     pending: PendingWork,
-    /// The last command that was sent.
+    /// The piece of pending work in progress.
+    working: Option<BoxedWork<Done>>,
+    /// The number of the last command that was sent.
     sent: u64,
     requests: HashMap<u64, Reply>,
     next_request: u64,
+}
+
+/// What the loop waits for in every turn. Kept over all turns: a new wait in every turn would queue for a lock that all
+/// links share.
+struct Timers<'a, 'soft> {
+    alarm: Pin<&'a mut Sleep>,
+    drain: Pin<&'a mut WaitForCancellationFuture<'soft>>,
 }
 
 impl Link {
@@ -210,149 +195,185 @@ impl Link {
         self.board.hub.lease_time(self.board.clock.monotonic())
     }
 
-    async fn run(&mut self, sink: &mut SplitSink<WebSocket, Message>, stream: &mut SplitStream<WebSocket>) -> Close {
-        let mut recording: Option<Task<Outcome>> = None;
-        let mut working: Option<Task<Done>> = None;
-        let mut alarm = pin!(sleep_until(Instant::now()));
-        // Kept: to wait anew in every turn is to stand in one list with all other links.
+    async fn run(&mut self, socket: &mut Socket) -> CloseReason {
+        let alarm = pin!(sleep_until(Instant::now()));
         let soft = self.board.shutdown.soft.clone();
-        let mut drain = pin!(soft.cancelled());
+        let drain = pin!(soft.cancelled());
+        let mut timers = Timers { alarm, drain };
         loop {
             crate::fault::at("link::turn");
-            // What came together becomes durable together, in one commit.
-            for _ in 0..TOGETHER {
-                if self.machine.rest(self.now()) > 0 || self.inbox_bytes >= INBOX {
-                    break;
-                }
-                let Some(frame) = stream.next().now_or_never() else { break };
-                let step = self.read(frame);
-                if let Some(close) = self.follow(step) {
-                    self.finish(recording.is_some(), sink).await;
-                    return close;
-                }
+            if let Some(close) = self.read_ready(&mut socket.stream) {
+                self.finish(&mut socket.sink).await;
+                return close;
             }
-            let mut deltas = None;
-            if recording.is_none() && !self.inbox.is_empty() {
-                deltas = self.batch.waits_until(Instant::now());
-                recording = deltas.is_none().then(|| self.record());
-            }
-            if working.is_none() {
-                working = self.pending.next(&self.board, &self.connection, self.sent, self.queue.has_room());
-            }
-            let now = self.now();
-            let rest = self.machine.rest(now);
-            let reads = rest == 0 && self.inbox_bytes < INBOX;
-            if self.inbox_bytes >= INBOX {
-                // It is the Board that does not listen.
-                self.machine.excuse(now);
-            }
-            let due = self.due(now, rest);
-            let due = deltas.map_or(due, |until| due.min(until));
-            // To move an alarm away costs a store; one that rings in vain costs a turn of the loop.
-            if due != alarm.deadline() || alarm.is_elapsed() {
-                alarm.as_mut().reset(due);
-            }
-            let step = tokio::select! {
-                frame = stream.next(), if reads => self.read(frame),
-                sent = self.queue.pump(sink), if !self.queue.is_empty() => {
-                    crate::fault::at("link::after_send");
-                    if let Err(error) = sent {
-                        return if error.to_string().contains("timed out") { broken(&error) } else { gone() };
-                    }
-                    Step::default()
-                }
-                Some(outcome) = maybe(&mut recording) => {
-                    recording = None;
-                    self.recorded(outcome)
-                }
-                Some(done) = maybe(&mut working) => {
-                    working = None;
-                    self.done(done)
-                }
-                order = self.entrance.order() => self.ordered(order),
-                () = &mut alarm => self.tick(),
-                () = &mut drain => {
-                    Step { close: Some(draining(&self.connection.viber)), ..Step::default() }
-                }
+            let deltas_until = self.start_work();
+            let reads = self.set_alarm(timers.alarm.as_mut(), deltas_until);
+            let step = match self.wait(socket, &mut timers, reads).await {
+                Ok(step) => step,
+                Err(close) => return close,
             };
-            let close = self.follow(step);
-            // Nearly always it leaves at once.
-            let sent = if self.queue.is_empty() { None } else { self.queue.pump(sink).now_or_never() };
+            let close = self.apply(step);
+            // Nearly always everything leaves at once.
+            let sent = if self.queue.is_empty() { None } else { self.queue.pump(&mut socket.sink).now_or_never() };
             match sent {
-                Some(Err(_)) => return gone(),
+                Some(Err(_)) => return CloseReason::gone(),
                 Some(Ok(())) => {
                     crate::fault::at("link::after_send");
                 }
                 None => {}
             }
             if let Some(close) = close {
-                self.finish(recording.is_some(), sink).await;
+                self.finish(&mut socket.sink).await;
                 return close;
             }
         }
     }
 
-    /// What came before the end counts, unless something is being recorded (`busy`), and what was answered is worth
-    /// sending; who does not read does not get it.
-    async fn finish(&mut self, busy: bool, sink: &mut SplitSink<WebSocket, Message>) {
-        if !busy && !self.inbox.is_empty() {
-            drop(tokio::time::timeout(GOODBYE, self.record()).await);
+    /// Reads the frames that are there already: what arrived together becomes durable together, in one commit.
+    fn read_ready(&mut self, stream: &mut SplitStream<WebSocket>) -> Option<CloseReason> {
+        for _ in 0..MAX_FRAME_BATCH {
+            if self.state.rest(self.now()) > 0 || self.inbox_bytes >= MAX_INBOX_BYTES {
+                break;
+            }
+            let Some(frame) = stream.next().now_or_never() else { break };
+            let step = self.read(frame);
+            if let Some(close) = self.apply(step) {
+                return Some(close);
+            }
         }
-        drop(tokio::time::timeout(GOODBYE, self.queue.pump(sink)).await);
+        None
     }
 
-    fn read(&mut self, frame: Option<Result<Message, axum::Error>>) -> Step {
+    /// Starts a recording and a piece of pending work, unless one is in progress. Returns until when the deltas in the
+    /// inbox wait for more of their kind.
+    fn start_work(&mut self) -> Option<Instant> {
+        let mut deltas_until = None;
+        if self.recording.is_none() && !self.inbox.is_empty() {
+            deltas_until = self.batch.waits_until(Instant::now());
+            if deltas_until.is_none() {
+                self.recording = Some(self.record());
+            }
+        }
+        if self.working.is_none() {
+            self.working = self.pending.next(&self.board, &self.connection, self.sent, self.queue.has_room());
+        }
+        deltas_until
+    }
+
+    /// Sets the alarm to the next moment at which something is due. Returns whether frames are read until then.
+    fn set_alarm(&mut self, mut alarm: Pin<&mut Sleep>, deltas_until: Option<Instant>) -> bool {
         let now = self.now();
-        let ends = |close| Step { close: Some(close), ..Step::default() };
+        let rest = self.state.rest(now);
+        let is_full = self.inbox_bytes >= MAX_INBOX_BYTES;
+        if is_full {
+            // It is the Board that does not read; the daemon is not silent.
+            self.state.excuse_silence(now);
+        }
+        let due = self.due(now, rest);
+        let due = deltas_until.map_or(due, |until| due.min(until));
+        // Moving an alarm to a later time costs a store; one that fires in vain costs a turn of the loop.
+        if due != alarm.deadline() || alarm.is_elapsed() {
+            alarm.as_mut().reset(due);
+        }
+        rest == 0 && !is_full
+    }
+
+    /// Waits for the next thing to happen, and returns what follows from it; `Err` when the socket is broken.
+    async fn wait(
+        &mut self,
+        socket: &mut Socket,
+        timers: &mut Timers<'_, '_>,
+        reads: bool,
+    ) -> Result<ConnectionStep, CloseReason> {
+        let step = tokio::select! {
+            frame = socket.stream.next(), if reads => self.read(frame),
+            sent = self.queue.pump(&mut socket.sink), if !self.queue.is_empty() => {
+                crate::fault::at("link::after_send");
+                if let Err(error) = sent {
+                    let timed_out = error.to_string().contains("timed out");
+                    return Err(if timed_out { CloseReason::of_error(&error) } else { CloseReason::gone() });
+                }
+                ConnectionStep::default()
+            }
+            Some(outcome) = end_of(&mut self.recording) => {
+                self.recording = None;
+                self.recorded(outcome)
+            }
+            Some(done) = end_of(&mut self.working) => {
+                self.working = None;
+                self.done(done)
+            }
+            message = self.registration.next_message() => self.handle_message(message),
+            () = &mut timers.alarm => {
+                let now = self.now();
+                self.state.tick(now)
+            }
+            () = &mut timers.drain => ConnectionStep::end(CloseReason::draining(&self.connection.viber)),
+        };
+        Ok(step)
+    }
+
+    /// What came before the end counts, unless a recording is in progress, and what was answered is worth sending; a daemon
+    /// that does not read does not get it.
+    async fn finish(&mut self, sink: &mut SplitSink<WebSocket, Message>) {
+        if self.recording.is_none() && !self.inbox.is_empty() {
+            drop(tokio::time::timeout(GOODBYE_TIMEOUT, self.record()).await);
+        }
+        drop(tokio::time::timeout(GOODBYE_TIMEOUT, self.queue.pump(sink)).await);
+    }
+
+    fn read(&mut self, frame: Option<Result<Message, axum::Error>>) -> ConnectionStep {
+        let now = self.now();
         match frame {
             Some(Ok(Message::Text(text))) => {
                 let wall = self.board.clock.now();
-                let step = self.machine.frame(&text, now, wall);
+                let step = self.state.frame(&text, now, wall);
                 if step.close.is_none() {
-                    self.entrance.heard(wall.0);
+                    self.registration.heard(wall.0);
                 }
-                self.inbox_bytes +=
-                    if step.work.iter().any(|work| matches!(work, Work::Record(_))) { text.len() } else { 0 };
+                if step.effects.iter().any(|effect| matches!(effect, StepEffect::Record(_))) {
+                    self.inbox_bytes += text.len();
+                }
                 step
             }
             Some(Ok(Message::Binary(bytes))) => {
                 let send = vec![ToDaemon::Unsupported { of: "binary".into() }];
-                Step { send, close: self.machine.spend(bytes.len(), now), ..Step::default() }
+                ConnectionStep { send, close: self.state.spend(bytes.len(), now), ..ConnectionStep::default() }
             }
             Some(Ok(Message::Ping(bytes) | Message::Pong(bytes))) => {
-                Step { close: self.machine.spend(bytes.len(), now), ..Step::default() }
+                ConnectionStep { close: self.state.spend(bytes.len(), now), ..ConnectionStep::default() }
             }
-            Some(Ok(Message::Close(_))) | None => ends(gone()),
-            Some(Err(error)) => ends(broken(&error)),
+            Some(Ok(Message::Close(_))) | None => ConnectionStep::end(CloseReason::gone()),
+            Some(Err(error)) => ConnectionStep::end(CloseReason::of_error(&error)),
         }
     }
 
     /// Sends and does what a step says.
-    fn follow(&mut self, step: Step) -> Option<Close> {
+    fn apply(&mut self, step: ConnectionStep) -> Option<CloseReason> {
         for frame in &step.send {
             if !self.queue.push(frame) {
-                return Some(Close::new(close::TIMEOUT, "the daemon does not read"));
+                return Some(CloseReason::new(close::TIMEOUT, "the daemon does not read"));
             }
         }
-        for work in step.work {
-            match work {
-                Work::Record(events) => {
+        for effect in step.effects {
+            match effect {
+                StepEffect::Record(events) => {
                     self.batch.add(&events);
                     self.inbox.push(events);
                 }
-                Work::Acked(cmd_seq) if cmd_seq > self.sent => {
-                    return Some(Close::new(close::PROTOCOL, "acknowledged a command that there is not"));
+                StepEffect::Acked(cmd_seq) if cmd_seq > self.sent => {
+                    return Some(CloseReason::new(close::PROTOCOL, "acknowledged a command that was never sent"));
                 }
-                Work::Acked(cmd_seq) => self.pending.add(Pending::Acked(cmd_seq)),
-                Work::Lists(state) => self.pending.add(Pending::Lists(state)),
-                Work::Claims(claims) => self.pending.add(Pending::Claims(claims)),
-                Work::Settle(lost) => self.pending.add(Pending::Settle(lost)),
-                Work::Heard(heard) => self.pending.add(Pending::heard(heard)),
-                Work::Written(written) => self.pending.add(Pending::Written(vec![written])),
-                Work::Fares(metrics) => self.entrance.fares(metrics, self.board.clock.now().0),
-                Work::Answer { id, outcome } => {
+                StepEffect::Acked(cmd_seq) => self.pending.add(Pending::Acked(cmd_seq)),
+                StepEffect::Lists(state) => self.pending.add(Pending::Lists(state)),
+                StepEffect::Claims(claims) => self.pending.add(Pending::Claims(claims)),
+                StepEffect::Settle(lost) => self.pending.add(Pending::Settle(lost)),
+                StepEffect::Heard(heard) => self.pending.add(Pending::heard(heard)),
+                StepEffect::Written(written) => self.pending.add(Pending::Written(vec![written])),
+                StepEffect::Metrics(metrics) => self.registration.set_metrics(metrics, self.board.clock.now().0),
+                StepEffect::Response { id, outcome } => {
                     if let Some(reply) = self.requests.remove(&id) {
-                        // Whoever asked may have given up.
+                        // The caller may have given up.
                         drop(reply.send(outcome.map_err(RequestError::Refused)));
                     }
                 }
@@ -361,8 +382,8 @@ impl Link {
         step.close
     }
 
-    /// Everything that waits, in one change.
-    fn record(&mut self) -> Task<Outcome> {
+    /// Records the whole inbox in one change.
+    fn record(&mut self) -> BoxedWork<RecordOutcome> {
         let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
         let acked = self.pending.take_acked();
         self.inbox_bytes = 0;
@@ -372,7 +393,7 @@ impl Link {
             loop {
                 let outcome = record::record(&board, &connection, frames.clone(), acked).await;
                 match outcome {
-                    // No ack without a commit: the daemon keeps them too.
+                    // Nothing is acknowledged without a commit: the daemon keeps the events too.
                     Err(Error::Unavailable { .. } | Error::Conflict { .. }) => tokio::time::sleep(RETRY_AFTER).await,
                     outcome => return (outcome, frames),
                 }
@@ -380,55 +401,55 @@ impl Link {
         })
     }
 
-    fn recorded(&mut self, (outcome, frames): Outcome) -> Step {
+    fn recorded(&mut self, (outcome, frames): RecordOutcome) -> ConnectionStep {
         match outcome {
             Ok(Some(answers)) => {
                 crate::fault::at("link::before_ack");
-                self.machine.recorded(answers, self.now())
+                let now = self.now();
+                self.state.recorded(answers, now)
             }
-            Ok(None) => {
-                Step { close: Some(Close::new(close::SUPERSEDED, "a newer connection is here")), ..Step::default() }
-            }
+            Ok(None) => ConnectionStep::close(close::SUPERSEDED, "a newer connection is here"),
             Err(error) => {
                 let tasks = frames.iter().map(|frame| frame.task_id.as_str()).collect::<Vec<_>>().join(" ");
                 tracing::error!(viber.id = %self.connection.viber, tasks, %error, "events could not be recorded");
-                Step { close: Some(Close::new(close::DRAINING, "retry-after=30")), ..Step::default() }
+                ConnectionStep::close(close::DRAINING, "retry-after=30")
             }
         }
     }
 
-    fn done(&mut self, done: Done) -> Step {
+    fn done(&mut self, done: Done) -> ConnectionStep {
         match done {
-            Done::Nothing => Step::default(),
+            Done::Nothing => ConnectionStep::default(),
             Done::Again(work) => {
                 self.pending.restore(work);
-                Step::default()
+                ConnectionStep::default()
             }
-            Done::Written(edit_ids) => Step { send: vec![ToDaemon::AckWritten { edit_ids }], ..Step::default() },
+            Done::Written(edit_ids) => ConnectionStep::send(ToDaemon::AckWritten { edit_ids }),
             Done::Commands(mut commands) => {
-                // There may be more; of those that come later the bell tells.
-                if commands.len() as u64 == compose::BATCH {
+                // There may be more; the hub tells of those that come later.
+                if commands.len() as u64 == compose::COMMANDS_PER_READ {
                     self.pending.add(Pending::Commands);
                 }
-                // New ones may have been sent meanwhile.
+                // Inline commands may have been sent meanwhile.
                 commands.retain(|command| command.cmd_seq > self.sent);
                 self.sent = commands.last().map_or(self.sent, |last| last.cmd_seq);
-                Step { send: commands.into_iter().map(ToDaemon::Command).collect(), ..Step::default() }
+                let send = commands.into_iter().map(ToDaemon::Command).collect();
+                ConnectionStep { send, ..ConnectionStep::default() }
             }
         }
     }
 
-    fn ordered(&mut self, order: Order) -> Step {
-        match order {
-            Order::Close(code) => Step { close: Some(Close::new(code, "")), ..Step::default() },
-            Order::Commands { first, mut more } => {
-                let mut step = Step::default();
-                for one in first {
-                    if one.cmd_seq == self.sent + 1 && self.queue.has_room() {
-                        self.sent = one.cmd_seq;
-                        step.send.push(ToDaemon::Command(compose::first(one)));
+    fn handle_message(&mut self, message: LinkMessage) -> ConnectionStep {
+        match message {
+            LinkMessage::Close(code) => ConnectionStep::close(code, ""),
+            LinkMessage::Commands { inline, mut more } => {
+                let mut step = ConnectionStep::default();
+                for command in inline {
+                    if command.cmd_seq == self.sent + 1 && self.queue.has_room() {
+                        self.sent = command.cmd_seq;
+                        step.send.push(ToDaemon::Command(compose::inline(command)));
                     } else {
-                        more |= one.cmd_seq > self.sent;
+                        more |= command.cmd_seq > self.sent;
                     }
                 }
                 if more {
@@ -436,36 +457,31 @@ impl Link {
                 }
                 step
             }
-            Order::Request { method, params, reply } => {
+            LinkMessage::Request { method, params, reply } => {
                 self.requests.retain(|_, reply| !reply.is_closed());
-                if self.requests.len() >= REQUESTS {
+                if self.requests.len() >= MAX_OPEN_REQUESTS {
                     drop(reply.send(Err(RequestError::Busy)));
-                    return Step::default();
+                    return ConnectionStep::default();
                 }
                 let id = self.next_request;
                 self.next_request += 1;
                 self.requests.insert(id, reply);
-                Step { send: vec![ToDaemon::Request { id, method, params }], ..Step::default() }
+                ConnectionStep::send(ToDaemon::Request { id, method, params })
             }
         }
     }
 
-    /// Until when nothing has to be looked at. `rest`: reading pauses for so long, milliseconds.
+    /// When something has to be looked at next. Reading pauses for `rest` milliseconds.
     fn due(&self, now: i64, rest: u64) -> Instant {
-        let due = u64::try_from(self.machine.due() - now).unwrap_or(0);
-        let wait = Duration::from_millis(if rest > 0 { due.min(rest) } else { due }.max(5));
+        let due = u64::try_from(self.state.due() - now).unwrap_or(0);
+        let wait = Duration::from_millis(if rest > 0 { due.min(rest) } else { due }).max(MIN_ALARM);
         let at = Instant::now() + wait;
-        if wait > GRID { self.board.hub.on_grid(at, GRID) } else { at }
-    }
-
-    fn tick(&mut self) -> Step {
-        let now = self.now();
-        self.machine.tick(now)
+        if wait > ALARM_GRID { self.board.hub.on_grid(at, ALARM_GRID) } else { at }
     }
 }
 
-/// The end of what is under way, if anything is.
-async fn maybe<T>(task: &mut Option<Task<T>>) -> Option<T> {
+/// The result of what is in progress; never when nothing is.
+async fn end_of<T>(task: &mut Option<BoxedWork<T>>) -> Option<T> {
     match task {
         Some(task) => Some(task.await),
         None => std::future::pending().await,

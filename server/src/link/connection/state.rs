@@ -1,5 +1,5 @@
-//! The state machine of a connection: what a frame means and what is answered. Pure: it returns what is to be sent and
-//! done, and is told the time and the outcomes.
+//! The state machine of a connection: what a frame means and how it is answered. Pure: it returns what has to be sent and
+//! done, and gets the time and the outcomes as arguments.
 
 use std::{
     collections::HashMap,
@@ -13,48 +13,37 @@ use protocol::{
 };
 use serde_json::Value;
 
-use super::ingest_limits::IngestLimits;
+use super::close::CloseReason;
 use crate::{
-    actions::{reconcile::Welcomed, record::Answers},
-    domain::Heard,
+    actions::{reconcile::Welcomed, record::RecordReply},
+    domain::FileReport,
+    link::ingest_limits::IngestLimits,
 };
 
-/// An attempt that the daemon no longer names is settled after this time, milliseconds: its own report of the loss, or of
-/// the end, may be under way.
-const GRACE: i64 = 5000;
-/// A viber that says nothing for so long is gone, milliseconds: a little less than 30 s, after which everybody has to know.
-const SILENCE: i64 = limits::SILENCE_SECONDS.cast_signed() * 1000 - 1500;
-/// Numbers stay exact in every JSON reader (2^53), and there is room above them.
+/// An attempt that the daemon no longer names is settled after this time, milliseconds: the daemon's own report of its
+/// loss or end may be under way.
+const SETTLE_GRACE_MS: i64 = 5000;
+/// A viber that sends nothing for this long counts as gone, milliseconds: a little less than the 30 s after which everybody
+/// has to know.
+const MAX_SILENCE_MS: i64 = limits::SILENCE_SECONDS.cast_signed() * 1000 - 1500;
+/// Command numbers stay below 2^53: exact in every JSON reader, with room to count on.
 const MAX_CMD_SEQ: u64 = 1 << 53;
-/// Refusals within a minute that end a connection.
-const STRIKES: usize = 3;
-const MINUTE: i64 = 60_000;
-/// False claims of one connection that are written down.
-const CLAIMS: usize = 16;
+/// Refusals within [`REFUSAL_WINDOW_MS`] that end a connection.
+const MAX_REFUSALS: usize = 3;
+const REFUSAL_WINDOW_MS: i64 = 60_000;
+/// Claims of one connection that are looked up.
+const MAX_CLAIMS: usize = 16;
 
-/// A connection whose credential is good and that has not said hello.
+/// A connection with a valid credential that has not sent its hello.
 #[derive(Debug)]
-pub struct Unidentified {
-    /// Whose credential it showed.
+pub struct AwaitingHello {
+    /// The viber whose credential was shown.
     pub viber: ViberId,
 }
 
-/// Why a connection ends: the close code, and a word for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Close {
-    pub code: u16,
-    pub reason: String,
-}
-
-impl Close {
-    pub fn new(code: u16, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into() }
-    }
-}
-
-/// Something only the loop can do.
+/// Something that only the I/O loop can do.
 #[derive(Debug)]
-pub enum Work {
+pub enum StepEffect {
     Record(Events),
     /// The daemon has all commands up to here on disk.
     Acked(u64),
@@ -63,63 +52,72 @@ pub enum Work {
     Claims(Vec<Running>),
     /// Attempts that the daemon no longer has.
     Settle(Vec<Running>),
-    Answer {
+    /// The daemon has answered a request.
+    Response {
         id: u64,
         outcome: Result<Value, String>,
     },
-    Fares(Metrics),
-    /// A file of its workspace is another one now.
-    Heard(Heard),
-    /// What became of a change of a file.
+    Metrics(Metrics),
+    /// A file of the workspace changed.
+    Heard(FileReport),
+    /// The outcome of an edit of a file.
     Written(WorkspaceWritten),
 }
 
-/// What follows from a frame or a moment.
+/// What follows from a frame, an outcome or the passing of time.
 #[derive(Debug, Default)]
-pub struct Step {
+pub struct ConnectionStep {
     pub send: Vec<ToDaemon>,
-    pub work: Vec<Work>,
-    pub close: Option<Close>,
+    pub effects: Vec<StepEffect>,
+    pub close: Option<CloseReason>,
 }
 
-impl Step {
-    fn close(code: u16, reason: impl Into<String>) -> Self {
-        Self { close: Some(Close::new(code, reason)), ..Self::default() }
+impl ConnectionStep {
+    pub fn close(code: u16, reason: impl Into<String>) -> Self {
+        Self::end(CloseReason::new(code, reason))
+    }
+
+    pub fn end(close: CloseReason) -> Self {
+        Self { close: Some(close), ..Self::default() }
+    }
+
+    pub fn send(frame: ToDaemon) -> Self {
+        Self { send: vec![frame], ..Self::default() }
     }
 }
 
-impl Unidentified {
+impl AwaitingHello {
     /// The first frame must be a hello of the viber whose credential was shown.
-    pub fn hello(self, text: &str) -> Result<Hello, Close> {
+    pub fn hello(self, text: &str) -> Result<Hello, CloseReason> {
         let hello = match FromDaemon::parse(text) {
             Ok(FromDaemon::Hello(hello)) => *hello,
-            Ok(_) | Err(BadFrame::Unknown(_)) => return Err(Close::new(close::PROTOCOL, "hello comes first")),
+            Ok(_) | Err(BadFrame::Unknown(_)) => return Err(CloseReason::new(close::PROTOCOL, "hello comes first")),
             Err(bad) => return Err(refusal(bad)),
         };
         if hello.viber_id != self.viber {
-            return Err(Close::new(close::FORBIDDEN, "the credential is another viber's"));
+            return Err(CloseReason::new(close::FORBIDDEN, "the credential is another viber's"));
         }
         if hello.last_cmd_seq >= MAX_CMD_SEQ {
-            // The counter is raised to it: what cannot be counted on from would end the viber's commands for good.
-            return Err(Close::new(close::PROTOCOL, "lastCmdSeq is out of range"));
+            // The Board's counter is raised to it: a number with nothing above it would end the viber's commands for good.
+            return Err(CloseReason::new(close::PROTOCOL, "lastCmdSeq is out of range"));
         }
         if hello.protocol[0] > limits::PROTOCOL[1] || hello.protocol[1] < limits::PROTOCOL[0] {
             let [low, high] = limits::PROTOCOL;
-            return Err(Close::new(close::PROTOCOL, format!("protocol {low} to {high} is spoken here")));
+            return Err(CloseReason::new(close::PROTOCOL, format!("protocol {low} to {high} is spoken here")));
         }
         Ok(hello)
     }
 }
 
-/// Tells a hello that comes twice from a second one. Who finds another with the same print fools only itself.
+/// Tells a repeated hello from a different one. A daemon that forges a collision fools only itself.
 fn fingerprint(hello: &Hello) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_string(hello).unwrap_or_default().hash(&mut hasher);
     hasher.finish()
 }
 
-/// What a daemon says of a file, if it is one: a path that is none, a hash that is none, are not kept.
-fn heard(path: String, hash: Option<String>, size: u64, mtime: Option<Instant>, by: &str) -> Option<Heard> {
+/// What a daemon reports about a file; `None` when the path or the hash is invalid.
+fn heard(path: String, hash: Option<String>, size: u64, mtime: Option<Instant>, by: &str) -> Option<FileReport> {
     let known = |hash: &str| {
         let digits = hash.strip_prefix('~').unwrap_or(hash);
         matches!(digits.len(), 32 | 64) && digits.bytes().all(|b| b.is_ascii_hexdigit())
@@ -129,20 +127,20 @@ fn heard(path: String, hash: Option<String>, size: u64, mtime: Option<Instant>, 
         return None;
     }
     let by = ["board", "agent"].into_iter().find(|word| *word == by).unwrap_or("file").to_owned();
-    Some(Heard { path, hash, size, mtime, by })
+    Some(FileReport { path, hash, size, mtime, by })
 }
 
-fn refusal(bad: BadFrame) -> Close {
+fn refusal(bad: BadFrame) -> CloseReason {
     match bad {
-        BadFrame::TooLarge => Close::new(close::TOO_LARGE, "the frame is too large"),
-        BadFrame::Malformed(why) => Close::new(close::PROTOCOL, protocol::text::head(&why, 100)),
-        BadFrame::Unknown(kind) => Close::new(close::PROTOCOL, kind),
+        BadFrame::TooLarge => CloseReason::new(close::TOO_LARGE, "the frame is too large"),
+        BadFrame::Malformed(why) => CloseReason::new(close::PROTOCOL, protocol::text::head(&why, 100)),
+        BadFrame::Unknown(kind) => CloseReason::new(close::PROTOCOL, kind),
     }
 }
 
 /// A connection that was welcomed.
 #[derive(Debug)]
-pub struct Identified {
+pub struct ConnectionState {
     limits: IngestLimits,
     /// Fingerprint of the hello.
     hello: u64,
@@ -150,14 +148,15 @@ pub struct Identified {
     heard: i64,
     /// Attempts that the daemon is known to hold, and since when it no longer names them.
     held: HashMap<Running, Option<i64>>,
-    /// Announced outboxes that are not recorded yet, by their last seq: nothing is settled before they are.
+    /// Announced outboxes that are not recorded yet, with their last seq: nothing is settled before they are.
     outbox: HashMap<Running, u64>,
     /// Claims that were looked up.
     claimed: Vec<Running>,
-    strikes: Vec<i64>,
+    /// Lease times of the newest refusals.
+    refusals: Vec<i64>,
 }
 
-impl Identified {
+impl ConnectionState {
     /// The welcome, and the state it starts from.
     pub fn new(hello: &Hello, welcomed: &Welcomed, now: i64, wall: Instant) -> (Self, ToDaemon) {
         let welcome = Welcome {
@@ -165,7 +164,7 @@ impl Identified {
             conn_epoch: welcomed.epoch,
             server_time: wall,
             heartbeat_seconds: limits::HEARTBEAT_SECONDS,
-            max_frame_bytes: limits::MAX_FRAME as u64,
+            max_frame_bytes: limits::MAX_FRAME_BYTES as u64,
             window: Window { events: limits::WINDOW_EVENTS, bytes: limits::WINDOW_BYTES },
             acked: welcomed.acked.clone(),
             fence: welcomed.fence.clone(),
@@ -173,86 +172,86 @@ impl Identified {
             stopped: welcomed.stopped.clone(),
             cmds_from: hello.last_cmd_seq + 1,
         };
-        let durable = |one: &Running| {
+        let durable = |held: &Running| {
             let acked =
-                welcomed.acked.iter().find(|acked| acked.task_id == one.task_id && acked.attempt == one.attempt);
+                welcomed.acked.iter().find(|acked| acked.task_id == held.task_id && acked.attempt == held.attempt);
             acked.map_or(0, |acked| acked.seq)
         };
         let range = |range: &protocol::OutboxRange| {
             (Running { task_id: range.task_id.clone(), attempt: range.attempt }, range.last_seq)
         };
         let announced: HashMap<Running, u64> = hello.outbox.iter().map(range).collect();
-        let named = |one: &Running| hello.running.contains(one) || announced.contains_key(one);
-        let held = welcomed.held.iter().map(|one| (one.clone(), (!named(one)).then_some(now))).collect();
-        let outbox = announced.iter().filter(|(one, last)| durable(one) < **last).map(|(one, n)| (one.clone(), *n));
-        let machine = Self {
+        let named = |held: &Running| hello.running.contains(held) || announced.contains_key(held);
+        let held = welcomed.held.iter().map(|held| (held.clone(), (!named(held)).then_some(now))).collect();
+        let outbox = announced.iter().filter(|(held, last)| durable(held) < **last);
+        let state = Self {
             limits: IngestLimits::new(now),
             hello: fingerprint(hello),
             heard: now,
             held,
-            outbox: outbox.collect(),
+            outbox: outbox.map(|(held, last)| (held.clone(), *last)).collect(),
             claimed: Vec::new(),
-            strikes: Vec::new(),
+            refusals: Vec::new(),
         };
-        (machine, ToDaemon::Welcome(Box::new(welcome)))
+        (state, ToDaemon::Welcome(Box::new(welcome)))
     }
 
-    /// How long reading rests, milliseconds.
+    /// How long reading pauses because of the rate limits, milliseconds.
     pub fn rest(&mut self, now: i64) -> u64 {
         self.limits.rest(now)
     }
 
-    /// A frame that says nothing (a ping, bytes nobody asked for) costs like any other.
-    pub fn spend(&mut self, bytes: usize, now: i64) -> Option<Close> {
-        (!self.limits.spend(1, bytes, now)).then(|| Close::new(close::RATE, "far too fast"))
+    /// A frame without content (a ping, unexpected bytes) costs like any other.
+    pub fn spend(&mut self, bytes: usize, now: i64) -> Option<CloseReason> {
+        (!self.limits.spend(1, bytes, now)).then(|| CloseReason::new(close::RATE, "far too fast"))
     }
 
-    /// A text frame.
-    pub fn frame(&mut self, text: &str, now: i64, wall: Instant) -> Step {
+    /// Handles a text frame.
+    pub fn frame(&mut self, text: &str, now: i64, wall: Instant) -> ConnectionStep {
         let parsed = FromDaemon::parse(text);
         let events = match &parsed {
             Ok(FromDaemon::Events(events)) => events.items.len(),
             _ => 1,
         };
         if !self.limits.spend(events, text.len(), now) {
-            return Step::close(close::RATE, "far too fast");
+            return ConnectionStep::close(close::RATE, "far too fast");
         }
         let frame = match parsed {
             Ok(frame) => frame,
             Err(BadFrame::Unknown(of)) => {
                 self.heard = now;
-                return Step { send: vec![ToDaemon::Unsupported { of }], ..Step::default() };
+                return ConnectionStep { send: vec![ToDaemon::Unsupported { of }], ..ConnectionStep::default() };
             }
-            Err(bad) => return Step { close: Some(refusal(bad)), ..Step::default() },
+            Err(bad) => return ConnectionStep { close: Some(refusal(bad)), ..ConnectionStep::default() },
         };
         self.heard = now;
         self.understood(frame, now, wall)
     }
 
-    fn understood(&mut self, frame: FromDaemon, now: i64, wall: Instant) -> Step {
-        let mut step = Step::default();
+    fn understood(&mut self, frame: FromDaemon, now: i64, wall: Instant) -> ConnectionStep {
+        let mut step = ConnectionStep::default();
         match frame {
-            // The same once more says nothing.
+            // A repeated hello says nothing new.
             FromDaemon::Hello(hello) if fingerprint(&hello) == self.hello => {}
-            FromDaemon::Hello(_) => return Step::close(close::PROTOCOL, "a second hello"),
+            FromDaemon::Hello(_) => return ConnectionStep::close(close::PROTOCOL, "a second hello"),
             FromDaemon::Events(events) => {
                 self.named(&events.task_id, events.attempt);
-                step.work.push(Work::Record(events));
+                step.effects.push(StepEffect::Record(events));
             }
-            FromDaemon::AckCommand { cmd_seq } => step.work.push(Work::Acked(cmd_seq)),
+            FromDaemon::AckCommand { cmd_seq } => step.effects.push(StepEffect::Acked(cmd_seq)),
             FromDaemon::Heartbeat { running, metrics } => {
                 step.send.push(ToDaemon::Heartbeat { server_time: wall });
-                step.work.extend(metrics.map(Work::Fares));
-                step.work.extend(self.heartbeat(&running, now));
+                step.effects.extend(metrics.map(StepEffect::Metrics));
+                step.effects.extend(self.heartbeat(&running, now));
             }
-            FromDaemon::State(state) => step.work.push(Work::Lists(state)),
+            FromDaemon::State(state) => step.effects.push(StepEffect::Lists(state)),
             FromDaemon::Request { id, method, .. } => {
                 let error = Some(format!("the Board does not answer {}", protocol::text::head(&method, 64)));
                 step.send.push(ToDaemon::Response { id, ok: false, result: Value::Null, error });
             }
             FromDaemon::Response { id, ok, result, error } => {
                 let outcome = if ok { Ok(result) } else { Err(error.unwrap_or_else(|| "the viber refused".into())) };
-                step.work.push(Work::Answer { id, outcome });
+                step.effects.push(StepEffect::Response { id, outcome });
             }
             FromDaemon::Error { code, of } => {
                 let of = of.unwrap_or_default();
@@ -263,9 +262,9 @@ impl Identified {
                 tracing::warn!(of = protocol::text::head(&of, 64), "the daemon does not know a frame");
             }
             FromDaemon::WorkspaceChanged { path, hash, size, mtime, by } => {
-                step.work.extend(heard(path, hash, size, mtime, &by).map(Work::Heard));
+                step.effects.extend(heard(path, hash, size, mtime, &by).map(StepEffect::Heard));
             }
-            FromDaemon::WorkspaceWritten(written) => step.work.push(Work::Written(written)),
+            FromDaemon::WorkspaceWritten(written) => step.effects.push(StepEffect::Written(written)),
         }
         step
     }
@@ -276,35 +275,36 @@ impl Identified {
         }
     }
 
-    /// What the daemon says it holds, against what it is known to hold.
-    fn heartbeat(&mut self, running: &[Running], now: i64) -> Option<Work> {
-        for (one, missing) in &mut self.held {
-            match (running.contains(one), &missing) {
+    /// Compares what the daemon says it holds with what it is known to hold.
+    fn heartbeat(&mut self, running: &[Running], now: i64) -> Option<StepEffect> {
+        for (held, missing) in &mut self.held {
+            match (running.contains(held), &missing) {
                 (true, _) => *missing = None,
                 (false, None) if self.outbox.is_empty() => *missing = Some(now),
                 _ => {}
             }
         }
-        let unknown = running.iter().filter(|one| !self.held.contains_key(one) && !self.claimed.contains(one));
-        let unknown: Vec<Running> = unknown.take(CLAIMS.saturating_sub(self.claimed.len())).cloned().collect();
+        let is_unknown = |attempt: &&Running| !self.held.contains_key(attempt) && !self.claimed.contains(attempt);
+        let unknown = running.iter().filter(is_unknown);
+        let unknown: Vec<Running> = unknown.take(MAX_CLAIMS.saturating_sub(self.claimed.len())).cloned().collect();
         self.claimed.extend(unknown.iter().cloned());
-        (!unknown.is_empty()).then_some(Work::Claims(unknown))
+        (!unknown.is_empty()).then_some(StepEffect::Claims(unknown))
     }
 
-    /// Frames are durable, or refused.
-    pub fn recorded(&mut self, answers: Answers, now: i64) -> Step {
-        let mut step = Step::default();
-        for one in answers.held {
-            self.held.insert(one, None);
+    /// Handles the outcome of a recording: frames are durable, or refused.
+    pub fn recorded(&mut self, answers: RecordReply, now: i64) -> ConnectionStep {
+        let mut step = ConnectionStep::default();
+        for attempt in answers.held {
+            self.held.insert(attempt, None);
         }
-        for one in &answers.ended {
-            self.held.remove(one);
-            self.outbox.remove(one);
+        for attempt in &answers.ended {
+            self.held.remove(attempt);
+            self.outbox.remove(attempt);
         }
         for acked in &answers.acks {
-            let one = Running { task_id: acked.task_id.clone(), attempt: acked.attempt };
-            if self.outbox.get(&one).is_some_and(|last| acked.seq >= *last) {
-                self.outbox.remove(&one);
+            let attempt = Running { task_id: acked.task_id.clone(), attempt: acked.attempt };
+            if self.outbox.get(&attempt).is_some_and(|last| acked.seq >= *last) {
+                self.outbox.remove(&attempt);
             }
         }
         if !answers.acks.is_empty() {
@@ -314,51 +314,52 @@ impl Identified {
             |nack: protocol::Acked| ToDaemon::Nack { task_id: nack.task_id, attempt: nack.attempt, expect: nack.seq };
         step.send.extend(answers.nacks.into_iter().map(nack));
         for (code, task) in answers.refused {
-            // It is never recorded: nothing waits for it.
-            self.outbox.retain(|one, _| one.task_id != task);
+            // It will never be recorded, so nothing may wait for it.
+            self.outbox.retain(|attempt, _| attempt.task_id != task);
             step.send.push(ToDaemon::Error { code: code.to_owned(), of: Some(task.to_string()) });
-            if self.strike(now) {
-                let code_of = if code == "forbidden_task" { close::FORBIDDEN } else { close::PROTOCOL };
-                step.close = Some(Close::new(code_of, code));
+            if self.is_one_refusal_too_many(now) {
+                let close = if code == "forbidden_task" { close::FORBIDDEN } else { close::PROTOCOL };
+                step.close = Some(CloseReason::new(close, code));
                 break;
             }
         }
         step
     }
 
-    /// Another refusal; `true` when it was one too many.
-    fn strike(&mut self, now: i64) -> bool {
-        self.strikes.retain(|at| now - at < MINUTE);
-        self.strikes.push(now);
-        self.strikes.len() >= STRIKES
+    /// Counts a refusal; `true` when the connection has to end.
+    fn is_one_refusal_too_many(&mut self, now: i64) -> bool {
+        self.refusals.retain(|at| now - at < REFUSAL_WINDOW_MS);
+        self.refusals.push(now);
+        self.refusals.len() >= MAX_REFUSALS
     }
 
-    /// Nothing could be heard up to now: the Board did not read.
-    pub fn excuse(&mut self, now: i64) {
+    /// Restarts the silence timer: the Board itself did not read up to now.
+    pub fn excuse_silence(&mut self, now: i64) {
         self.heard = now;
     }
 
-    /// Lease time when a tick has something to say, unless a frame comes before.
+    /// Lease time of the next tick that has something to do, unless a frame comes before.
     pub fn due(&self) -> i64 {
-        let silent = self.heard + SILENCE;
+        let silent = self.heard + MAX_SILENCE_MS;
         let missing = self.held.values().flatten().min().filter(|_| self.outbox.is_empty());
-        missing.map_or(silent, |since| silent.min(since + GRACE))
+        missing.map_or(silent, |since| silent.min(since + SETTLE_GRACE_MS))
     }
 
-    /// Time passes.
-    pub fn tick(&mut self, now: i64) -> Step {
-        if now - self.heard >= SILENCE {
-            return Step::close(close::TIMEOUT, "silent");
+    /// Handles the passing of time.
+    pub fn tick(&mut self, now: i64) -> ConnectionStep {
+        if now - self.heard >= MAX_SILENCE_MS {
+            return ConnectionStep::close(close::TIMEOUT, "silent");
         }
-        let mut step = Step::default();
+        let mut step = ConnectionStep::default();
         if self.outbox.is_empty() {
-            let gone = |missing: &Option<i64>| missing.is_some_and(|since| now - since >= GRACE);
-            let lost: Vec<Running> = self.held.iter().filter(|(_, m)| gone(m)).map(|(one, _)| one.clone()).collect();
-            for one in &lost {
-                self.held.remove(one);
+            let gone = |missing: &Option<i64>| missing.is_some_and(|since| now - since >= SETTLE_GRACE_MS);
+            let lost = self.held.iter().filter(|(_, missing)| gone(missing)).map(|(attempt, _)| attempt.clone());
+            let lost: Vec<Running> = lost.collect();
+            for attempt in &lost {
+                self.held.remove(attempt);
             }
             if !lost.is_empty() {
-                step.work.push(Work::Settle(lost));
+                step.effects.push(StepEffect::Settle(lost));
             }
         }
         step

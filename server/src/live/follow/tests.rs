@@ -14,7 +14,7 @@ use crate::{
     db::Db,
     domain::{By, Connection, Team},
     guard::Keys,
-    live::Ended,
+    live::StreamEnd,
 };
 
 /// A Board with a team, a viber and a task that was offered to it.
@@ -30,13 +30,13 @@ impl Stage {
     async fn set() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let db = Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
-        db.audit_chain().use_keys(crate::secret::mac::AuditKeys::new(&[7; 32], &[]));
+        db.audit_chain().use_keys(crate::secret::audit_keys::AuditKeys::new(&[7; 32], &[]));
         let keys = Keys::kept(&folder.path().join("keys"), 1).expect("keys");
         let board = Board::new(Config::local(folder.path().to_owned()), db, keys, Clock::default());
         let now = board.clock.now();
         let (team, viber) = (TeamId::new(now.0), ViberId::new(now.0));
         let ids = (team.clone(), viber.clone());
-        let made: Result<(), db::Error> = board
+        let made: Result<(), db::DbError> = board
             .db
             .write(move |tx| {
                 let (team, viber) = ids.clone();
@@ -52,7 +52,7 @@ impl Stage {
                         created_at: now,
                     };
                     db::teams::insert(tx, &row).await?;
-                    let joining = db::vibers::Joining {
+                    let joining = db::vibers::NewViber {
                         id: &viber,
                         name: "lab",
                         labels: &Default::default(),
@@ -69,7 +69,7 @@ impl Stage {
             })
             .await;
         made.expect("a team with a viber");
-        let submit = tasks::Submit { goal: "say hi".into(), ..Default::default() };
+        let submit = tasks::NewTask { goal: "say hi".into(), ..Default::default() };
         let task = tasks::submit(&board, &team, &By::board(), submit).await.expect("a task");
         Self { board, team, viber, task, _folder: folder }
     }
@@ -94,7 +94,7 @@ impl Stage {
         answers.acks.iter().map(|ack| ack.seq).max().unwrap_or(0)
     }
 
-    fn follow(&self, from: Option<&str>) -> Pin<Box<dyn Stream<Item = Frame> + Send>> {
+    fn follow(&self, from: Option<&str>) -> Pin<Box<dyn Stream<Item = StreamFrame> + Send>> {
         Box::pin(follow(&self.board, &self.team, &self.task.id, from.map(str::parse)))
     }
 }
@@ -108,12 +108,12 @@ fn completed() -> Value {
 }
 
 /// What frames say, in short: `task:STATE`, `ATTEMPT.SEQ`, `reset`, `end:WHY`.
-fn say(frame: &Frame) -> Vec<String> {
+fn say(frame: &StreamFrame) -> Vec<String> {
     match frame {
-        Frame::Task(task) => vec![format!("task:{}", task.state)],
-        Frame::Reset => vec!["reset".to_owned()],
-        Frame::End(why) => vec![format!("end:{why}")],
-        Frame::Events { run, after } => {
+        StreamFrame::Task(task) => vec![format!("task:{}", task.state)],
+        StreamFrame::Reset => vec!["reset".to_owned()],
+        StreamFrame::End(why) => vec![format!("end:{why}")],
+        StreamFrame::Events { run, after } => {
             let new = run.items.iter().filter(|item| item.seq > *after);
             new.map(|item| format!("{}.{}", run.attempt, item.seq)).collect()
         }
@@ -121,7 +121,7 @@ fn say(frame: &Frame) -> Vec<String> {
 }
 
 /// Listens until `last` was said; what changes only the task's row is left out.
-async fn until(frames: &mut Pin<Box<dyn Stream<Item = Frame> + Send>>, last: &str) -> Vec<String> {
+async fn until(frames: &mut Pin<Box<dyn Stream<Item = StreamFrame> + Send>>, last: &str) -> Vec<String> {
     let mut said = Vec::new();
     let listening = async {
         while let Some(frame) = frames.next().await {
@@ -160,7 +160,7 @@ async fn a_task_that_is_not_there_has_no_stream() {
     let stage = Stage::set().await;
     let id = stage.task.id.clone();
     let named = open(&stage.board, &stage.team, &id, None).await.expect("a read").expect("a stream");
-    let mut named: Pin<Box<dyn Stream<Item = Frame> + Send>> = Box::pin(named);
+    let mut named: Pin<Box<dyn Stream<Item = StreamFrame> + Send>> = Box::pin(named);
     stage.report(1, 1, &[json!({"type": "task:accepted"}), completed()]).await;
     let said = without_tasks(until(&mut named, "end:terminal").await);
     assert_eq!(said, ["1.1", "1.2", "end:terminal"]);
@@ -190,7 +190,7 @@ async fn a_cursor_resumes_exactly_and_an_unknown_one_starts_over() {
 async fn a_follower_that_fell_out_of_the_tail_reads_the_database() {
     let stage = Stage::set().await;
     let mut frames = stage.follow(None);
-    assert!(matches!(frames.next().await, Some(Frame::Task(_))));
+    assert!(matches!(frames.next().await, Some(StreamFrame::Task(_))));
     let long = "x".repeat(40 * 1024);
     stage.report(1, 1, &[json!({"type": "task:accepted"})]).await;
     for seq in 2..=21 {
@@ -238,15 +238,15 @@ async fn a_stop_ends_the_stream_when_the_viber_confirmed_it() {
 async fn a_shutdown_says_goodbye_and_a_deleted_task_ends() {
     let stage = Stage::set().await;
     let mut frames = stage.follow(None);
-    assert!(matches!(frames.next().await, Some(Frame::Task(_))));
+    assert!(matches!(frames.next().await, Some(StreamFrame::Task(_))));
     stage.board.shutdown.soft.cancel();
     assert_eq!(until(&mut frames, "end:shutdown").await, ["end:shutdown"]);
     let stage = Stage::set().await;
     let mut frames = stage.follow(None);
-    assert!(matches!(frames.next().await, Some(Frame::Task(_))));
+    assert!(matches!(frames.next().await, Some(StreamFrame::Task(_))));
     let session = &stage.task.session_id;
     crate::actions::sessions::delete(&stage.board, &stage.team, &By::board(), session).await.expect("deleted");
     assert!(matches!(until(&mut frames, "end:deleted").await.last(), Some(end) if end == "end:deleted"));
     assert!(frames.next().await.is_none());
-    assert!(!Ended::Deleted.as_str().is_empty());
+    assert!(!StreamEnd::Deleted.as_str().is_empty());
 }

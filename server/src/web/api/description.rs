@@ -1,5 +1,5 @@
-//! The description of the API (OpenAPI 3.1): what utoipa collects from the handlers, completed by what all calls have in
-//! common, so that every answer a call can give stands there with its codes and headers.
+//! The description of the API (OpenAPI 3.1): what utoipa collects from the handlers, completed by what all calls have
+//! in common, so that it lists every answer of a call with its codes and headers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ async fn read(headers: HeaderMap) -> Response {
     (tags, [(header::CONTENT_TYPE, "application/json")], bytes.clone()).into_response()
 }
 
-/// The description as it is sent, made once, and its version.
+/// The description as it is sent, and its version; made once.
 fn served() -> &'static (Bytes, HeaderValue) {
     static SERVED: OnceLock<(Bytes, HeaderValue)> = OnceLock::new();
     SERVED.get_or_init(|| {
@@ -56,7 +56,7 @@ pub fn document() -> Value {
         for (method, operation) in methods.as_object_mut().into_iter().flatten() {
             complete(method, operation);
         }
-        // Axum's way to write a parameter that may contain slashes. OpenAPI has none: its description says so.
+        // Axum's syntax for a parameter that may contain slashes. OpenAPI has none: its description says so.
         described.insert(path.replace("{*", "{"), methods);
     }
     document["paths"] = Value::Object(described);
@@ -88,7 +88,7 @@ fn name_lists(document: &mut Value) {
 }
 
 /// What may be answered instead: a status, the codes that come with it, and what that means.
-const COMMON: &[(u16, &[&str], &str)] = &[
+const COMMON_REFUSALS: &[(u16, &[&str], &str)] = &[
     (400, &["malformed"], "Not understood: no JSON, no team named, headers that contradict each other"),
     (401, &["unauthenticated"], "Not signed in"),
     (403, &["csrf_failed", "forbidden"], "The role is too low, or another site may have caused the request"),
@@ -101,7 +101,7 @@ const COMMON: &[(u16, &[&str], &str)] = &[
 ];
 
 /// What statuses mean that only some calls answer.
-const SOME: &[(u16, &str)] = &[
+const STATUS_MEANINGS: &[(u16, &str)] = &[
     (409, "The state of things does not allow it"),
     (410, "It was here and is no more"),
     (412, "It is another version than the call names"),
@@ -110,9 +110,10 @@ const SOME: &[(u16, &str)] = &[
     (428, "It is there: name the version that is meant"),
 ];
 
-/// The answers of [`COMMON`], as components: most calls refer to them.
+/// The answers of [`COMMON_REFUSALS`], as components: most calls refer to them.
 fn common() -> Value {
-    let all = COMMON.iter().map(|(status, codes, means)| (name(*status), problem(*status, &set(codes), means)));
+    let all =
+        COMMON_REFUSALS.iter().map(|(status, codes, means)| (name(*status), problem(*status, &set(codes), means)));
     Value::Object(all.collect())
 }
 
@@ -165,13 +166,13 @@ fn complete(method: &str, operation: &mut Value) {
         }
     }
     for (status, codes) in codes {
-        let usual = COMMON.iter().find(|(usual, ..)| *usual == status);
+        let usual = COMMON_REFUSALS.iter().find(|(usual, ..)| *usual == status);
         let response = match usual {
             Some((_, known, _)) if set(known) == codes => {
                 json!({ "$ref": format!("#/components/responses/{}", name(status)) })
             }
             _ => {
-                let means = SOME.iter().find(|(some, _)| *some == status).map(|(_, means)| *means);
+                let means = STATUS_MEANINGS.iter().find(|(some, _)| *some == status).map(|(_, means)| *means);
                 let means = means.or(usual.map(|(.., means)| *means)).unwrap_or_default();
                 problem(status, &codes, means)
             }
@@ -187,7 +188,9 @@ fn complete(method: &str, operation: &mut Value) {
 fn codes(id: &str, operation: &Value, open: bool, changes: bool) -> BTreeMap<u16, BTreeSet<&'static str>> {
     let mut all: BTreeMap<u16, BTreeSet<&'static str>> = BTreeMap::new();
     let mut add = |status: u16, codes: &[&'static str]| all.entry(status).or_default().extend(codes);
-    for (status, codes, _) in COMMON.iter().filter(|(status, ..)| !open || !matches!(status, 401 | 403 | 404 | 429)) {
+    for (status, codes, _) in
+        COMMON_REFUSALS.iter().filter(|(status, ..)| !open || !matches!(status, 401 | 403 | 404 | 429))
+    {
         add(*status, codes);
     }
     let asks = |name: &str| {
@@ -227,8 +230,8 @@ fn optional_body(operation: &mut Value) {
     }
 }
 
-/// The headers of an answer that does what was asked: those that its handler declared are promised, but for the ones that
-/// it declared as an `Option`.
+/// The headers of a successful answer: those that its handler declares are required, except those declared as an
+/// `Option`.
 fn succeed(status: &str, response: &mut Value) {
     if !response["headers"].is_object() {
         response["headers"] = json!({});
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_route_is_described_and_nothing_else() {
-        let table = crate::web::authority::TABLE.iter().filter(|route| route.path.starts_with("/api/v1/"));
+        let table = crate::web::authority::ROUTES.iter().filter(|route| route.path.starts_with("/api/v1/"));
         let routes: BTreeSet<_> = table.map(|route| (route.method.to_owned(), route.path.replace("{*", "{"))).collect();
         let described: BTreeSet<_> =
             operations(&document()).into_iter().map(|(method, path, _)| (method, path)).collect();

@@ -1,4 +1,4 @@
-//! What every call of the API passes before its handler: who asks, how often, and whether it was asked before.
+//! What every call of the API passes before its handler: the caller, the rate limit, and the idempotency key.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,29 +16,33 @@ use protocol::TeamId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::json::MAX_BODY;
+use super::json::MAX_BODY_BYTES;
 use crate::{
     actions::idempotency,
     db,
-    domain::idempotency::{Earlier, Kept, Once},
+    domain::idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
     error::{Error, Result},
     guard::seal,
     secret,
     state::Board,
-    web::{Rejection, api_limits::ApiLimits, extract::Viewing, layers::bodies},
+    web::{
+        Rejection,
+        extract::AsViewer,
+        layers::{api_limits::ApiLimits, bodies},
+    },
 };
 
 /// The header that names a call which may be sent again.
-const KEY: &str = "idempotency-key";
+const KEY_HEADER: &str = "idempotency-key";
 /// Longest key, bytes.
-const MAX_KEY: usize = 255;
+const MAX_KEY_BYTES: usize = 255;
 
 /// What the gate remembers. Cheap to clone.
 #[derive(Clone)]
 pub struct Gate {
     board: Board,
     limits: Arc<ApiLimits>,
-    /// Calls under way by team, actor and key: a second one waits for the first one's answer.
+    /// Calls in progress by team, actor and key: a second call waits for the answer of the first.
     under_way: Arc<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>>,
 }
 
@@ -60,24 +64,24 @@ impl Gate {
     }
 }
 
-/// The layer. Handlers find the `Arc<ApiLimits>` among the request's extensions; submit also finds the `Once`, so that a
-/// Board which is killed between the change and the keeping of its answer still does not do it twice.
+/// The layer. Handlers find the `Arc<ApiLimits>` in the request's extensions; submit also finds the idempotency key,
+/// so that a Board which is killed between the change and the storing of its answer does not do it twice.
 pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Result<Response, Rejection> {
     let (mut parts, body) = request.into_parts();
-    let caller = Viewing::from_request_parts(&mut parts, &gate.board).await?;
+    let caller = AsViewer::from_request_parts(&mut parts, &gate.board).await?;
     let actor = caller.by.actor.id();
     let now = gate.board.clock.monotonic();
     gate.limits.call(actor, now).map_err(|retry_after| Error::Throttled { retry_after })?;
     parts.extensions.insert(gate.limits.clone());
     let key = key(&parts.method, &parts.headers)?;
     let Some(key) = key else { return Ok(next.run(Request::from_parts(parts, body)).await) };
-    let bytes = bodies::read(body, MAX_BODY).await?;
+    let bytes = bodies::read(body, MAX_BODY_BYTES).await?;
     let place = parts.uri.path_and_query().map_or(parts.uri.path(), |whole| whole.as_str());
-    let once = Once { key, asks: asks(&parts.method, place, &bytes) };
-    if parts.method == Method::POST && parts.uri.path() == super::SUBMIT {
+    let once = IdempotentCall { key, asks: asks(&parts.method, place, &bytes) };
+    if parts.method == Method::POST && parts.uri.path() == super::SUBMIT_PATH {
         parts.extensions.insert(once.clone());
     }
-    // Beside the rows that submit itself keeps under the actor's own name.
+    // Submit stores rows of its own under the plain name of the actor.
     let actor = format!("{actor} answer");
     let team = &caller.team.id;
     let turn = gate.turn(format!("{team} {actor} {}", once.key));
@@ -94,16 +98,16 @@ fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>> {
     if method.is_safe() {
         return Ok(None);
     }
-    let mut given = headers.get_all(KEY).iter();
+    let mut given = headers.get_all(KEY_HEADER).iter();
     let Some(value) = given.next() else { return Ok(None) };
     let text = value.to_str().unwrap_or("").trim();
-    if given.next().is_some() || text.is_empty() || text.len() > MAX_KEY {
+    if given.next().is_some() || text.is_empty() || text.len() > MAX_KEY_BYTES {
         return Err(Error::unacceptable("bad_idempotency_key", "Idempotency-Key is one text of 1 to 255 characters"));
     }
     Ok(Some(text.to_owned()))
 }
 
-/// What the call asks for, in one hash: two calls with the same one are the same call.
+/// The hash of what the call asks for: two calls with the same hash are the same call.
 fn asks(method: &Method, place: &str, body: &[u8]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(format!("{method} {place}\n"));
@@ -112,13 +116,13 @@ fn asks(method: &Method, place: &str, body: &[u8]) -> String {
 }
 
 /// The answer to an earlier call with this key.
-async fn before(board: &Board, team: &TeamId, actor: &str, once: &Once) -> Result<Option<Response>> {
+async fn before(board: &Board, team: &TeamId, actor: &str, once: &IdempotentCall) -> Result<Option<Response>> {
     let now = board.clock.now();
     let earlier = db::idempotency::find(&mut board.db.reader_of(team).await?, actor, once, now).await?;
     match earlier {
-        Earlier::No => Ok(None),
-        Earlier::Other => Err(mismatch()),
-        Earlier::Same(kept) => {
+        EarlierCall::No => Ok(None),
+        EarlierCall::Other => Err(mismatch()),
+        EarlierCall::Same(kept) => {
             let answer = seal::open(&board.guard.keys(), &once.key, &kept.answer, now).ok_or_else(|| {
                 Error::conflict("idempotency_lost", "this call was made before, and its answer can no longer be read")
             })?;
@@ -133,9 +137,9 @@ pub fn mismatch() -> Error {
 }
 
 /// Headers of an answer that are part of what it says.
-const REPLAYED: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
+const REPLAYED_HEADERS: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// An answer as it is kept for whoever makes the same call again.
+/// An answer as it is stored for repetitions of the call.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replay {
@@ -145,12 +149,13 @@ struct Replay {
 
 impl Replay {
     fn of(headers: &HeaderMap, body: &str) -> Self {
-        let kept =
-            REPLAYED.iter().filter_map(|name| Some((name.to_string(), headers.get(name)?.to_str().ok()?.to_owned())));
+        let kept = REPLAYED_HEADERS
+            .iter()
+            .filter_map(|name| Some((name.to_string(), headers.get(name)?.to_str().ok()?.to_owned())));
         Self { headers: kept.collect(), body: body.to_owned() }
     }
 
-    /// As it was kept; a Board before this one kept the JSON alone.
+    /// As it was stored; earlier versions stored only the JSON.
     fn read(kept: String) -> Self {
         serde_json::from_str(&kept).unwrap_or_else(|_| {
             let json = (!kept.is_empty()).then(|| (header::CONTENT_TYPE.to_string(), "application/json".to_owned()));
@@ -162,7 +167,7 @@ impl Replay {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
         let mut response = (status, Body::from(self.body)).into_response();
         let headers = response.headers_mut();
-        for name in REPLAYED {
+        for name in REPLAYED_HEADERS {
             if let Some(value) = self.headers.get(name.as_str()).and_then(|value| HeaderValue::from_str(value).ok()) {
                 headers.insert(name, value);
             }
@@ -172,18 +177,24 @@ impl Replay {
     }
 }
 
-/// Keeps a call's answer when it did something. One that failed may be tried again with the same key.
-async fn keep(board: &Board, team: &TeamId, actor: &str, once: &Once, response: Response) -> Result<Response> {
+/// Stores the answer of a successful call. A call that failed may be repeated with the same key.
+async fn keep(
+    board: &Board,
+    team: &TeamId,
+    actor: &str,
+    once: &IdempotentCall,
+    response: Response,
+) -> Result<Response> {
     if !response.status().is_success() {
         return Ok(response);
     }
     let (parts, body) = response.into_parts();
-    let bytes: Bytes = to_bytes(body, 4 * MAX_BODY).await.map_err(|error| Error::Internal(error.to_string()))?;
+    let bytes: Bytes = to_bytes(body, 4 * MAX_BODY_BYTES).await.map_err(|error| Error::Internal(error.to_string()))?;
     let text = std::str::from_utf8(&bytes).map_err(|error| Error::Internal(error.to_string()))?;
     let replay = serde_json::to_string(&Replay::of(&parts.headers, text));
     let replay = replay.map_err(|error| Error::Internal(error.to_string()))?;
     let answer = seal::seal(&board.guard.keys(), &once.key, &replay);
-    let kept = Kept { status: parts.status.as_u16(), answer, at: board.clock.now() };
+    let kept = KeptAnswer { status: parts.status.as_u16(), answer, at: board.clock.now() };
     if let Err(error) = idempotency::keep(board, team, actor, once, kept).await {
         tracing::warn!(%error, "the answer of a call with an Idempotency-Key could not be kept");
     }
@@ -195,7 +206,7 @@ mod tests {
     use super::*;
 
     fn headers(keys: &[&str]) -> HeaderMap {
-        keys.iter().map(|key| (header::HeaderName::from_static(KEY), key.parse().expect("a value"))).collect()
+        keys.iter().map(|key| (header::HeaderName::from_static(KEY_HEADER), key.parse().expect("a value"))).collect()
     }
 
     #[test]

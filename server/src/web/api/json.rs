@@ -1,7 +1,7 @@
 //! Bodies of the API, read strictly: what is not understood is refused by name, never guessed.
 
-mod named;
-mod unambiguous;
+mod strict;
+mod unique_keys;
 
 use axum::{
     body::Bytes,
@@ -11,20 +11,20 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use self::{named::Named, unambiguous::Unambiguous};
+use self::{strict::StrictValue, unique_keys::UniqueKeys};
 use crate::{
     error::{Error, Result},
     web::{Rejection, layers::bodies},
 };
 
 /// Largest body of an API call, bytes.
-pub const MAX_BODY: usize = 1024 * 1024;
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// A JSON body. Every `T` refuses unknown fields, so that a caller learns of a misspelt or privileged one.
 #[derive(Debug)]
-pub struct Body<T>(pub T);
+pub struct JsonBody<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Rejection;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
@@ -36,11 +36,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// A JSON body of a call that makes sense without one: nothing sent is the default.
+/// An optional JSON body: the default when nothing is sent.
 #[derive(Debug)]
-pub struct MaybeBody<T>(pub T);
+pub struct OptionalJsonBody<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeBody<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJsonBody<T> {
     type Rejection = Rejection;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
@@ -55,11 +55,11 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeBody
     }
 }
 
-/// Whether the request says it carries JSON, and its body within the limit.
+/// Whether the request declares JSON, and its body within the limit.
 async fn whole(request: Request) -> Result<(bool, Bytes)> {
     let media = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let json = is_json(media);
-    Ok((json, bodies::read(request.into_body(), MAX_BODY).await?))
+    Ok((json, bodies::read(request.into_body(), MAX_BODY_BYTES).await?))
 }
 
 fn is_json(media: &str) -> bool {
@@ -67,8 +67,8 @@ fn is_json(media: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Parses a body: 400 with the position when it is no JSON (or deeper than 128 levels), 422 with the field when it says the
-/// wrong thing.
+/// Parses a body: 400 with the position when it is not JSON (or deeper than 128 levels), 422 with the field when a
+/// value is wrong.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     let refused = |error: serde_json::Error| {
         let mut message = error.to_string();
@@ -78,11 +78,11 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
             Category::Syntax | Category::Eof | Category::Io => Error::Malformed(message),
         }
     };
-    let Unambiguous(value) = serde_json::from_slice(bytes).map_err(refused)?;
+    let UniqueKeys(value) = serde_json::from_slice(bytes).map_err(refused)?;
     if has_nul(bytes) {
         return Err(Error::unacceptable("nul", "text may not contain U+0000"));
     }
-    T::deserialize(Named(value)).map_err(refused)
+    T::deserialize(StrictValue(value)).map_err(refused)
 }
 
 /// Whether a string of this (valid) JSON contains the escape of U+0000, which PostgreSQL cannot store.

@@ -1,4 +1,5 @@
-//! Pages of lists: `?cursor=&limit=`. A cursor is opaque and only a place: it opens nothing, whoever made it.
+//! Pages of lists: `?cursor=&limit=`. A cursor is opaque and names only a place: a forged one gives access to
+//! nothing.
 
 use std::str::FromStr;
 
@@ -14,11 +15,11 @@ use crate::{
 };
 
 /// Items of a page when nothing else is asked for.
-const USUAL: u32 = 50;
-/// Most items of a page; the queries' descriptions repeat it.
-const MOST: u32 = 200;
+const DEFAULT_LIMIT: u32 = 50;
+/// Largest number of items on a page; the queries' descriptions repeat it.
+const MAX_LIMIT: u32 = 200;
 /// Longest cursor, bytes.
-const MAX_CURSOR: usize = 512;
+const MAX_CURSOR_BYTES: usize = 512;
 
 /// Which page of a list.
 #[derive(Debug)]
@@ -87,15 +88,15 @@ impl Page {
     }
 }
 
-/// A limit of items: 50 when absent. More than 200 is refused rather than quietly made less.
+/// A limit of items: 50 when absent. More than 200 is refused, not reduced silently.
 pub fn limit_of(text: Option<&str>) -> Result<u32> {
-    let Some(text) = text else { return Ok(USUAL) };
+    let Some(text) = text else { return Ok(DEFAULT_LIMIT) };
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let limit = text.parse::<u32>().ok().filter(|limit| digits && (1..=MOST).contains(limit));
+    let limit = text.parse::<u32>().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| Error::unacceptable("bad_limit", "limit is a number from 1 to 200"))
 }
 
-/// The cursor of a list that a viber tells: a number, from the start when it is absent or empty.
+/// The cursor of a list that a viber answers: a number; from the start when absent or empty.
 pub fn number_of(cursor: Option<&str>) -> Result<u64> {
     match cursor {
         None | Some("") => Ok(0),
@@ -124,7 +125,7 @@ pub fn bad_cursor() -> Error {
 
 fn decode(kind: &str, cursor: &str) -> Result<Vec<String>> {
     let bad = bad_cursor;
-    if cursor.len() > MAX_CURSOR {
+    if cursor.len() > MAX_CURSOR_BYTES {
         return Err(bad());
     }
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).map_err(|_| bad())?;

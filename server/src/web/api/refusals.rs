@@ -5,21 +5,21 @@
 pub type Refusal = (u16, &'static [&'static str]);
 
 /// A viber that is asked for what only it knows.
-const ASKS: &[Refusal] = &[(409, &["viber_away", "viber_silent", "viber_busy"]), (422, &["viber_refused"])];
+const VIBER_REQUESTS: &[Refusal] = &[(409, &["viber_away", "viber_silent", "viber_busy"]), (422, &["viber_refused"])];
 /// A file or folder of a workspace that is looked at.
-const LOOKS: &[Refusal] =
+const FILE_READS: &[Refusal] =
     &[(409, &["viber_away"]), (422, &["forbidden_path", "is_folder", "too_slow", "viber_refused"])];
 /// A change of a file.
-const EDITS: &[Refusal] = &[
+const FILE_EDITS: &[Refusal] = &[
     (409, &["settled", "too_many_edits", "viber_revoked"]),
     (422, &["forbidden_path", "no_base", "nul", "viber_refused"]),
 ];
 /// A version that is named.
-const VERSIONS: &[Refusal] = &[(412, &["stale"]), (428, &["version_required"])];
+const NAMED_VERSIONS: &[Refusal] = &[(412, &["stale"]), (428, &["version_required"])];
 /// Only a part of it is wanted.
-const RANGES: &[Refusal] = &[(416, &["bad_range"])];
+const BYTE_RANGES: &[Refusal] = &[(416, &["bad_range"])];
 /// A space that is looked at.
-const SPACES: &[Refusal] = &[
+const SPACE_READS: &[Refusal] = &[
     (409, &["viber_away"]),
     (
         422,
@@ -37,53 +37,59 @@ const SPACES: &[Refusal] = &[
     ),
 ];
 /// A session that starts.
-const STARTS: &[Refusal] = &[(422, &["no_viber", "unknown_agent"])];
+const SESSION_STARTS: &[Refusal] = &[(422, &["no_viber", "unknown_agent"])];
 /// A file that is attached.
-const ATTACHES: &[Refusal] = &[(403, &["quota_exceeded"]), (409, &["too_many"])];
+const ATTACHMENTS: &[Refusal] = &[(403, &["quota_exceeded"]), (409, &["too_many"])];
 /// A cursor of another name.
-const PLACES: &[Refusal] = &[(422, &["bad_cursor"])];
+const CURSORS: &[Refusal] = &[(422, &["bad_cursor"])];
 
 /// By operation.
-const TABLE: &[(&str, &[&[Refusal]])] = &[
+const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("approvals.decide", &[&[(409, &["not_pending", "other_digest", "viber_revoked"]), (422, &["note_too_long"])]]),
     (
         "artifacts.download",
         &[
             &[(409, &["hash_mismatch", "refused"]), (410, &["gone"]), (422, &["link"]), (503, &["viber_offline"])],
-            RANGES,
+            BYTE_RANGES,
         ],
     ),
-    ("artifacts.upload", &[ATTACHES, &[(422, &["bad_name"])]]),
+    ("artifacts.upload", &[ATTACHMENTS, &[(422, &["bad_name"])]]),
     ("artifacts.withdraw", &[&[(409, &["attached"])]]),
-    ("events.list", &[PLACES]),
+    ("events.list", &[CURSORS]),
     ("invitations.make", &[&[(422, &["bad_email"])]]),
     ("joinTokens.make", &[&[(422, &["bad_labels"])]]),
     (
         "loggedSessions.import",
-        &[ASKS, &[(409, &["being_deleted", "other_agent"]), (422, &["endless_log", "nothing_to_take"])]],
+        &[VIBER_REQUESTS, &[(409, &["being_deleted", "other_agent"]), (422, &["endless_log", "nothing_to_take"])]],
     ),
-    ("loggedSessions.list", &[ASKS]),
+    ("loggedSessions.list", &[VIBER_REQUESTS]),
     ("members.add", &[&[(422, &["bad_email"])]]),
     ("members.change", &[&[(409, &["last_owner"])]]),
     ("members.remove", &[&[(409, &["last_owner"])]]),
-    ("memory.search", &[ASKS]),
-    ("memoryProposals.decide", &[LOOKS, EDITS, &[(409, &["memory_changed", "not_pending"]), (422, &["not_text"])]]),
-    ("messages.list", &[PLACES]),
-    ("plan.read", &[LOOKS, &[(422, &["not_a_plan"])]]),
-    ("plan.write", &[LOOKS, EDITS, VERSIONS, &[(422, &["bad_plan", "not_a_plan", "plan_too_large"])]]),
-    ("planProposals.decide", &[LOOKS, EDITS, &[(409, &["not_pending", "plan_changed"]), (422, &["plan_too_large"])]]),
+    ("memory.search", &[VIBER_REQUESTS]),
+    (
+        "memoryProposals.decide",
+        &[FILE_READS, FILE_EDITS, &[(409, &["memory_changed", "not_pending"]), (422, &["not_text"])]],
+    ),
+    ("messages.list", &[CURSORS]),
+    ("plan.read", &[FILE_READS, &[(422, &["not_a_plan"])]]),
+    ("plan.write", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS, &[(422, &["bad_plan", "not_a_plan", "plan_too_large"])]]),
+    (
+        "planProposals.decide",
+        &[FILE_READS, FILE_EDITS, &[(409, &["not_pending", "plan_changed"]), (422, &["plan_too_large"])]],
+    ),
     ("sessions.change", &[&[(422, &["bad_title"])]]),
-    ("sessions.create", &[STARTS, &[(422, &["bad_title"])]]),
-    ("spaces.diff", &[SPACES]),
-    ("spaces.file", &[SPACES, RANGES]),
-    ("spaces.log", &[SPACES]),
-    ("spaces.status", &[SPACES]),
-    ("spaces.tree", &[SPACES]),
+    ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
+    ("spaces.diff", &[SPACE_READS]),
+    ("spaces.file", &[SPACE_READS, BYTE_RANGES]),
+    ("spaces.log", &[SPACE_READS]),
+    ("spaces.status", &[SPACE_READS]),
+    ("spaces.tree", &[SPACE_READS]),
     ("tasks.retry", &[&[(409, &["completed", "not_final", "viber_revoked"])]]),
     (
         "tasks.submit",
         &[
-            STARTS,
+            SESSION_STARTS,
             &[
                 (409, &["viber_revoked"]),
                 (
@@ -101,25 +107,25 @@ const TABLE: &[(&str, &[&[Refusal]])] = &[
         ],
     ),
     ("tokens.make", &[&[(422, &["bad_name"])]]),
-    ("uploads.finish", &[ATTACHES, &[(422, &["bad_name"])]]),
-    ("uploads.start", &[ATTACHES, &[(422, &["no_direct_upload"])]]),
+    ("uploads.finish", &[ATTACHMENTS, &[(422, &["bad_name"])]]),
+    ("uploads.start", &[ATTACHMENTS, &[(422, &["no_direct_upload"])]]),
     ("vibers.change", &[&[(422, &["bad_labels", "bad_name", "name_taken"])]]),
-    ("workspace.list", &[LOOKS]),
-    ("workspace.read", &[LOOKS, RANGES]),
-    ("workspace.remove", &[LOOKS, EDITS, VERSIONS]),
-    ("workspace.rename", &[LOOKS, EDITS, VERSIONS]),
-    ("workspace.search", &[LOOKS]),
-    ("workspace.write", &[LOOKS, EDITS, VERSIONS, &[(422, &["not_text"])]]),
+    ("workspace.list", &[FILE_READS]),
+    ("workspace.read", &[FILE_READS, BYTE_RANGES]),
+    ("workspace.remove", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS]),
+    ("workspace.rename", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS]),
+    ("workspace.search", &[FILE_READS]),
+    ("workspace.write", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS, &[(422, &["not_text"])]]),
 ];
 
 /// What this operation refuses beyond what every call does.
 pub fn of(operation: &str) -> impl Iterator<Item = &'static Refusal> {
-    let row = TABLE.iter().find(|(known, _)| *known == operation);
+    let row = BY_OPERATION.iter().find(|(known, _)| *known == operation);
     row.into_iter().flat_map(|(_, groups)| groups.iter().flat_map(|group| group.iter()))
 }
 
 /// Every operation of the table, in its order.
 #[cfg(test)]
 pub fn operations() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|(operation, _)| *operation)
+    BY_OPERATION.iter().map(|(operation, _)| *operation)
 }

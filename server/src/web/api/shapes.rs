@@ -1,4 +1,5 @@
-//! The JSON of the API: what stands in answers and in more than one body, with its schema. Built from the domain, never the other way round.
+//! The JSON of the API: answers, and what several bodies share, with schemas. Built from the domain, never the other
+//! way round.
 
 pub mod artifact;
 pub mod people;
@@ -6,11 +7,11 @@ pub mod session;
 pub mod task;
 pub mod viber;
 
-pub use artifact::Artifact;
-pub use people::{AuditEntry, Invitation, Member, Token};
-pub use session::{Message, Session};
-pub use task::Task;
-pub use viber::{Contact, Viber};
+pub use artifact::ArtifactResource;
+pub use people::{AuditEntry, InvitationResource, MemberResource, TokenResource};
+pub use session::{MessageResource, SessionResource};
+pub use task::TaskResource;
+pub use viber::{ContactResource, ViberResource};
 
 use serde::{Deserialize, Serialize};
 use utoipa::{
@@ -93,7 +94,7 @@ pub struct Problem {
     /// The status in words.
     pub title: String,
     pub status: u16,
-    /// One sentence for a person; absent where it could tell something.
+    /// One sentence for a person; absent where it could reveal something.
     pub detail: Option<String>,
     /// Stable, for programs.
     pub code: String,
@@ -107,13 +108,13 @@ pub struct Problem {
     pub request_id: String,
 }
 
-/// An error about a version: it is another one than the call meant, or the call did not name it.
+/// An error about a version: it is not the one that the call named, or the call named none.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionProblem {
     #[serde(flatten)]
     pub problem: Problem,
-    /// The version that is there; null: none. Absent when it was not looked at.
+    /// The version that is there; null: none. Absent when it was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub current: Option<Option<String>>,

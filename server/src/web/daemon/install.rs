@@ -25,7 +25,7 @@ use crate::{
     web::Rejection,
 };
 
-const SCRIPT: &str = include_str!("install.sh");
+const INSTALL_SCRIPT: &str = include_str!("install.sh");
 
 /// The routes: open to everybody, because a machine that joins has nothing but its token.
 pub fn routes() -> Router<Board> {
@@ -51,7 +51,7 @@ async fn script(State(board): State<Board>) -> Result<Response, Rejection> {
         None => "",
     };
     let media = [(header::CONTENT_TYPE, "text/x-shellscript; charset=utf-8")];
-    Ok((media, SCRIPT.replace("@BOARD@", &origin).replace("@ARCH@", arch)).into_response())
+    Ok((media, INSTALL_SCRIPT.replace("@BOARD@", &origin).replace("@ARCH@", arch)).into_response())
 }
 
 async fn download(State(board): State<Board>, headers: HeaderMap) -> Response {
@@ -104,14 +104,14 @@ struct Build {
 
 /// The configured build, hashed anew only when the file changed.
 async fn build(config: &Reloadable) -> Option<Build> {
-    static LAST: Mutex<Option<Build>> = Mutex::new(None);
+    static LAST_BUILD: Mutex<Option<Build>> = Mutex::new(None);
     let path = match &config.daemon_binary {
         Some(path) => path.clone(),
         None => std::env::current_exe().ok()?.with_file_name("daemon-agent"),
     };
     let about = tokio::fs::metadata(&path).await.ok().filter(std::fs::Metadata::is_file)?;
     let (size, changed) = (about.len(), about.modified().ok());
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let last = LAST_BUILD.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(last) = last.filter(|last| last.path == path && last.size == size && last.changed == changed) {
         return Some(last);
     }
@@ -123,7 +123,7 @@ async fn build(config: &Reloadable) -> Option<Build> {
     .ok()?
     .ok()?;
     let build = Build { path, size, changed, sha256, arch };
-    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(build.clone());
+    *LAST_BUILD.lock().unwrap_or_else(PoisonError::into_inner) = Some(build.clone());
     Some(build)
 }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_script_is_one_that_sh_can_read() {
-        let script = SCRIPT.replace("@BOARD@", "http://127.0.0.1:7400").replace("@ARCH@", "x86_64");
+        let script = INSTALL_SCRIPT.replace("@BOARD@", "http://127.0.0.1:7400").replace("@ARCH@", "x86_64");
         assert!(!script.contains("@BOARD@") && !script.contains("@ARCH@"), "every mark is filled in");
         let mut sh = std::process::Command::new("sh");
         sh.args(["-n", "-c", &script]);

@@ -7,7 +7,7 @@ use protocol::OperatorId;
 use crate::{config::Config, domain::Login, guard::jwt, state::Board};
 
 /// How long a browser keeps the session cookie: as long as an unused login stands.
-const LOGIN_SECONDS: i64 = crate::actions::accounts::LOGIN_MS / 1000;
+const LOGIN_SECONDS: i64 = crate::actions::accounts::LOGIN_IDLE_MS / 1000;
 /// The session cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cookie {
@@ -15,7 +15,7 @@ pub enum Cookie {
 }
 
 impl Cookie {
-    /// `__Host-` cookies exist over https only; on http loopback the plain name stands.
+    /// `__Host-` cookies exist over https only; on http loopback the plain name is used.
     fn name(self, config: &Config) -> &'static str {
         match (self, config.secure()) {
             (Self::Login, true) => "__Host-vb",
@@ -23,7 +23,7 @@ impl Cookie {
         }
     }
 
-    /// Its value in a request. Of several of the name none counts: one of them is not ours.
+    /// Its value in a request; `None` when several cookies have its name, because one of them is not ours.
     pub fn read<'a>(self, headers: &'a HeaderMap, config: &Config) -> Option<&'a str> {
         let name = self.name(config);
         let pairs = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -46,12 +46,12 @@ impl Cookie {
     /// The header that sets a login's cookie of this generation.
     pub fn of(self, board: &Board, login: &Login, operator: &OperatorId, generation: u64) -> HeaderValue {
         let now = board.clock.now();
-        let said = jwt::Said { login: login.id.clone(), operator: operator.clone(), generation };
-        let token = jwt::sign(&board.guard.keys(), &said, now, login.ends_at);
+        let claims = jwt::LoginClaims { login: login.id.clone(), operator: operator.clone(), generation };
+        let token = jwt::sign(&board.guard.keys(), &claims, now, login.ends_at);
         self.set(&token, &board.config)
     }
 
-    /// The header that sets it. `value` is of the characters of a token.
+    /// The header that sets it. `value` consists of a token's characters.
     fn set(self, value: &str, config: &Config) -> HeaderValue {
         self.header(value, LOGIN_SECONDS, config)
     }

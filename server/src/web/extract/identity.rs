@@ -1,4 +1,4 @@
-//! Reading credentials: a cookie's login, a token, a team's slug. What was read stands for two seconds.
+//! Reading credentials: a cookie's login, a token, a team's slug. What was read is cached for two seconds.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::{
 
 use super::rotation;
 
-/// How often a use is written down, milliseconds.
-const NOTE_MS: i64 = 60_000;
+/// How often the use of a credential is noted, milliseconds.
+const USE_NOTED_EVERY_MS: i64 = 60_000;
 
-/// The secret of an `Authorization: Bearer` header. Another scheme, or two headers, is a credential that is not good.
+/// The secret of an `Authorization: Bearer` header. Another scheme, or two headers, is an invalid credential.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     match (all.next(), all.next()) {
@@ -38,26 +38,26 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     }
 }
 
-/// The login of a request's cookie; leaves the next cookie for the answer when it is time.
+/// The login of a request's cookie; adds the next cookie to the answer when it is due.
 pub async fn signed_in(parts: &Parts, board: &Board) -> Result<Arc<(Login, Operator)>, Error> {
     let token = Cookie::Login.read(&parts.headers, &board.config).ok_or(Error::Unauthenticated)?;
-    let said = jwt::read(&board.guard.keys(), token, board.clock.now()).ok_or(Error::Unauthenticated)?;
-    let found = login(board, &said.login).await?.ok_or(Error::Unauthenticated)?;
-    if found.1.id != said.operator {
+    let claims = jwt::read(&board.guard.keys(), token, board.clock.now()).ok_or(Error::Unauthenticated)?;
+    let found = login(board, &claims.login).await?.ok_or(Error::Unauthenticated)?;
+    if found.1.id != claims.operator {
         return Err(Error::Unauthenticated);
     }
-    rotation::admit(parts, board, found, said.generation).await
+    rotation::admit(parts, board, found, claims.generation).await
 }
 
-/// Why the login of a request's genuine cookie was ended by somebody else than its owner.
+/// Why the login of a request's genuine cookie was ended, if not by its owner.
 pub async fn why_ended(board: &Board, headers: &HeaderMap) -> Result<Option<String>, Error> {
-    let said = Cookie::Login.read(headers, &board.config);
-    let said = said.and_then(|token| jwt::read(&board.guard.keys(), token, board.clock.now()));
-    let Some(said) = said else { return Ok(None) };
-    Ok(db::logins::end_reason(&mut *board.db.reader().await?, &said.login).await?)
+    let claims = Cookie::Login.read(headers, &board.config);
+    let claims = claims.and_then(|token| jwt::read(&board.guard.keys(), token, board.clock.now()));
+    let Some(claims) = claims else { return Ok(None) };
+    Ok(db::logins::end_reason(&mut *board.db.reader().await?, &claims.login).await?)
 }
 
-/// A login that stands. Notes its use, at most once a minute.
+/// A valid login. Notes its use, at most once a minute.
 pub async fn login(board: &Board, id: &LoginId) -> Result<Option<Arc<(Login, Operator)>>, Error> {
     let cache = &board.guard.logins;
     let now = board.clock.now();
@@ -70,11 +70,11 @@ pub async fn login(board: &Board, id: &LoginId) -> Result<Option<Arc<(Login, Ope
     let found = found.map(Arc::new);
     cache.keep(begun, id.clone(), board.clock.monotonic(), found.clone());
     if let Some(found) = &found
-        && now.0 - found.0.seen_at.0 >= NOTE_MS
+        && now.0 - found.0.seen_at.0 >= USE_NOTED_EVERY_MS
     {
         let (note, id) = (board.clone(), id.clone());
         board.shutdown.spawn(async move {
-            if let Err(error) = accounts::seen(&note, &id, Instant(now.0 - NOTE_MS)).await {
+            if let Err(error) = accounts::seen(&note, &id, Instant(now.0 - USE_NOTED_EVERY_MS)).await {
                 tracing::warn!(%error, "the use of a login could not be noted");
             }
         });
@@ -109,11 +109,13 @@ pub async fn token(board: &Board, hash: &str) -> Result<Option<Arc<(Team, Token)
     cache.keep(begun, key, board.clock.monotonic(), found.clone());
     let now = board.clock.now();
     if let Some(found) = found.as_deref()
-        && found.1.seen_at.is_none_or(|seen| now.0 - seen.0 >= NOTE_MS)
+        && found.1.seen_at.is_none_or(|seen| now.0 - seen.0 >= USE_NOTED_EVERY_MS)
     {
         let (note, team, id) = (board.clone(), found.0.id.clone(), found.1.id.clone());
         board.shutdown.spawn(async move {
-            if let Err(error) = crate::actions::tokens::seen(&note, &team, &id, Instant(now.0 - NOTE_MS)).await {
+            if let Err(error) =
+                crate::actions::tokens::seen(&note, &team, &id, Instant(now.0 - USE_NOTED_EVERY_MS)).await
+            {
                 tracing::warn!(%error, "the use of a token could not be noted");
             }
         });
@@ -131,5 +133,5 @@ pub async fn slug(parts: &mut Parts) -> Result<String, Error> {
         let found = path.iter().find(|(name, _)| *name == "team").map(|(_, value)| value.to_owned());
         found.ok_or(Error::NotFound)?
     };
-    if crate::actions::teams::is_slug(&text) { Ok(text) } else { Err(Error::NotFound) }
+    if crate::domain::input::is_slug(&text) { Ok(text) } else { Err(Error::NotFound) }
 }

@@ -1,4 +1,4 @@
-//! What an address names. What is no identifier names nothing: 404, like anything unknown.
+//! The identifiers in an address. A malformed one is answered like an unknown one: with 404.
 
 use std::str::FromStr;
 
@@ -24,11 +24,11 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     }
 }
 
-/// All that the route names behind its team, in its order and well formed.
+/// Everything that the route names after its team, in order and well formed.
 #[derive(Debug)]
 pub struct Ids<T>(pub T);
 
-impl<S: Send + Sync, T: Several> FromRequestParts<S> for Ids<T> {
+impl<S: Send + Sync, T: PathParams> FromRequestParts<S> for Ids<T> {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Rejection> {
@@ -39,18 +39,18 @@ impl<S: Send + Sync, T: Several> FromRequestParts<S> for Ids<T> {
 }
 
 /// What several texts of an address are read as.
-pub trait Several: Sized {
-    /// `None` when one of them is not well formed, or not there.
+pub trait PathParams: Sized {
+    /// `None` when one of them is malformed or missing.
     fn parse<'p>(named: impl Iterator<Item = &'p str>) -> Option<Self>;
 }
 
-impl<A: FromStr, B: FromStr> Several for (A, B) {
+impl<A: FromStr, B: FromStr> PathParams for (A, B) {
     fn parse<'p>(mut named: impl Iterator<Item = &'p str>) -> Option<Self> {
         Some((read(&mut named)?, read(&mut named)?))
     }
 }
 
-impl<A: FromStr, B: FromStr, C: FromStr> Several for (A, B, C) {
+impl<A: FromStr, B: FromStr, C: FromStr> PathParams for (A, B, C) {
     fn parse<'p>(mut named: impl Iterator<Item = &'p str>) -> Option<Self> {
         Some((read(&mut named)?, read(&mut named)?, read(&mut named)?))
     }

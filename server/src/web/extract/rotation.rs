@@ -1,4 +1,4 @@
-//! What a request's cookie is worth among those of its login, and the next one for the answer.
+//! Judges a request's cookie by its generation, and issues the next one with the answer.
 //!
 //! A write happens when a cookie is made and when it first comes back, every few minutes of use, and never otherwise.
 
@@ -15,7 +15,7 @@ use crate::{
     web::{cookie::Cookie, layers::Renewal},
 };
 
-/// Lets a request with the cookie of this generation in, or ends the login of which somebody kept a copy.
+/// Admits a request with a cookie of this generation, or ends a login whose cookie was copied.
 pub async fn admit(
     parts: &Parts,
     board: &Board,
@@ -25,7 +25,7 @@ pub async fn admit(
     let mut found = found;
     let mut worth = found.0.judge(generation, board.clock.now());
     if matches!(worth, CookieWorth::Reused | CookieWorth::Ahead) {
-        // What was read may be two seconds old, and this is not to be judged by that.
+        // The cached login may be two seconds old: a cookie is not refused on that ground.
         board.guard.logins.forget_one(&found.0.id);
         found = identity::login(board, &found.0.id).await?.ok_or(Error::Unauthenticated)?;
         worth = found.0.judge(generation, board.clock.now());

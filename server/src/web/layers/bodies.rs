@@ -1,5 +1,4 @@
-//! Bodies that are read whole: within the limit, and forms without U+0000, which PostgreSQL cannot keep and a name would
-//! lose in silence.
+//! Bodies that are read whole, within the limit. Forms may not contain U+0000, which PostgreSQL cannot store.
 
 use std::error::Error as _;
 
@@ -11,25 +10,25 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::limits::MOST;
+use super::limits::MAX_BODY_BYTES;
 use crate::{error::Error, web::respond::Rejection};
 
-/// A whole body. Too large is said to be too large, however its length was announced.
+/// A whole body. One that is too large is refused as such, however its length was announced.
 #[derive(Debug)]
-pub struct Whole(pub Bytes);
+pub struct WholeBody(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Whole {
+impl<S: Send + Sync> FromRequest<S> for WholeBody {
     type Rejection = Rejection;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Rejection> {
-        Ok(Self(read(request.into_body(), MOST).await?))
+        Ok(Self(read(request.into_body(), MAX_BODY_BYTES).await?))
     }
 }
 
-/// The whole of a body of at most `most` bytes.
-pub async fn read(body: Body, most: usize) -> Result<Bytes, Error> {
-    to_bytes(body, most).await.map_err(|error| {
-        // The limit's own error lies below those of the layers that the body came through.
+/// The whole of a body of at most `max_bytes`.
+pub async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Error> {
+    to_bytes(body, max_bytes).await.map_err(|error| {
+        // The limit's own error is wrapped in those of the layers that the body passed.
         let mut cause = error.source();
         let mut words = error.to_string();
         while let Some(next) = cause {
@@ -44,14 +43,14 @@ pub async fn read(body: Body, most: usize) -> Result<Bytes, Error> {
     })
 }
 
-/// Reads a form's body, which every handler reads whole, and lets it pass without U+0000.
+/// Reads a form's body whole, as every handler does, and refuses U+0000 in it.
 pub async fn forms(request: Request, next: Next) -> Response {
     let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("");
     if !media.trim_start().to_ascii_lowercase().starts_with("application/x-www-form-urlencoded") {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();
-    match read(body, MOST).await {
+    match read(body, MAX_BODY_BYTES).await {
         Ok(bytes) if has_nul(&bytes) => {
             Rejection(Error::unacceptable("nul", "Text may not contain U+0000.")).into_response()
         }
@@ -77,10 +76,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_is_too_large_is_called_so() {
-        assert_eq!(read(Body::from(vec![b'x'; MOST]), MOST).await.expect("within the limit").len(), MOST);
-        let error = read(Body::from(vec![b'x'; MOST + 1]), MOST).await.expect_err("beyond it");
+        assert_eq!(
+            read(Body::from(vec![b'x'; MAX_BODY_BYTES]), MAX_BODY_BYTES).await.expect("within the limit").len(),
+            MAX_BODY_BYTES
+        );
+        let error = read(Body::from(vec![b'x'; MAX_BODY_BYTES + 1]), MAX_BODY_BYTES).await.expect_err("beyond it");
         assert!(matches!(error, Error::TooLarge(_)), "{error:?}");
         let broken = Body::from_stream(futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("gone"))]));
-        assert!(matches!(read(broken, MOST).await.expect_err("broken off"), Error::Malformed(_)));
+        assert!(matches!(read(broken, MAX_BODY_BYTES).await.expect_err("broken off"), Error::Malformed(_)));
     }
 }

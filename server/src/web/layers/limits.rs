@@ -1,4 +1,4 @@
-//! How large a request's body may be, and how slowly it may come.
+//! How large a request's body may be, and how slowly it may arrive.
 
 use std::time::Duration;
 
@@ -14,30 +14,31 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{error::Error, web::respond};
 
-/// Largest body of a request, bytes: a field of 1 MiB and what stands around it. A route that takes more says so itself.
-pub const MOST: usize = 1024 * 1024 + 16 * 1024;
-/// A body that is too large is read to its end up to this size, bytes.
-const SWALLOWED: u64 = 16 * 1024 * 1024;
-/// Who sends nothing of it for so long is not writing, and hears the answer.
-const SILENT: Duration = Duration::from_secs(2);
-/// In so long a body must end or bring [`ENOUGH`] more, or it is given up: whoever sends a byte now and then would hold
-/// its connection for days. Together with a busy machine's delay it stays below ten seconds.
-const PAUSE: Duration = Duration::from_secs(9);
-/// Bytes; at 7 kbit/s nobody is given up.
-const ENOUGH: usize = 8 * 1024;
+/// Largest body of a request: a field of 1 MiB and its surroundings. A route that takes more sets its own limit.
+pub const MAX_BODY_BYTES: usize = 1024 * 1024 + 16 * 1024;
+/// Largest body that is read and discarded before its refusal is sent.
+const MAX_DISCARDED_BYTES: u64 = 16 * 1024 * 1024;
+/// A client that sends nothing for this long is considered stalled and gets its response.
+const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A body that neither ends nor brings [`BODY_PROGRESS_BYTES`] more within this time is given up: a client that sends
+/// a byte now and then would hold its connection for days. With the delays of a busy machine it stays below ten
+/// seconds.
+const BODY_PROGRESS_TIMEOUT: Duration = Duration::from_secs(9);
+/// A client that sends 7 kbit/s is fast enough.
+const BODY_PROGRESS_BYTES: usize = 8 * 1024;
 
-/// A body that says of itself that it is too large is read and dropped before it is refused, as far as that is
-/// bearable: a client that is still writing when the connection closes never sees the answer.
-pub async fn swallow(request: Request, next: Next) -> Response {
-    let said: Option<u64> =
+/// A body that announces more than the limit is read and discarded before it is refused, unless it is far too large:
+/// a client that is still writing when the connection closes never sees the response.
+pub async fn discard_oversized(request: Request, next: Next) -> Response {
+    let announced: Option<u64> =
         request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    match said {
-        Some(length) if length > MOST as u64 => {
-            if length <= SWALLOWED {
+    match announced {
+        Some(length) if length > MAX_BODY_BYTES as u64 => {
+            if length <= MAX_DISCARDED_BYTES {
                 let mut body = request.into_body().into_data_stream();
-                let all = async { while matches!(timeout(SILENT, body.next()).await, Ok(Some(Ok(_)))) {} };
-                // Whoever is slower than that has had its time.
-                timeout(PAUSE, all).await.ok();
+                let all = async { while matches!(timeout(BODY_IDLE_TIMEOUT, body.next()).await, Ok(Some(Ok(_)))) {} };
+                // A slower client has had its time.
+                timeout(BODY_PROGRESS_TIMEOUT, all).await.ok();
             }
             respond::Rejection(Error::TooLarge("the body is larger than 1 MiB")).into_response()
         }
@@ -45,15 +46,18 @@ pub async fn swallow(request: Request, next: Next) -> Response {
     }
 }
 
-/// Gives up a body that comes too slowly; whoever reads it gets an error.
-pub async fn pace(request: Request, next: Next) -> Response {
+/// Ends a body that arrives too slowly; its reader gets an error.
+pub async fn require_progress(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    next.run(request.map(|body| Body::from_stream(paced(body.into_data_stream(), PAUSE)))).await
+    next.run(request.map(|body| Body::from_stream(with_progress(body.into_data_stream(), BODY_PROGRESS_TIMEOUT)))).await
 }
 
-fn paced(body: BodyDataStream, pause: Duration) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
+fn with_progress(
+    body: BodyDataStream,
+    pause: Duration,
+) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
     let begin = (body, Instant::now() + pause, 0);
     stream::unfold(begin, move |(mut body, mut until, mut came)| async move {
         let Ok(piece) = timeout_at(until, body.next()).await else {
@@ -62,7 +66,7 @@ fn paced(body: BodyDataStream, pause: Duration) -> impl Stream<Item = Result<Byt
         };
         let piece = piece?;
         came += piece.as_ref().map_or(0, Bytes::len);
-        if came >= ENOUGH {
+        if came >= BODY_PROGRESS_BYTES {
             (until, came) = (Instant::now() + pause, 0);
         }
         Some((piece, (body, until, came)))
@@ -80,7 +84,7 @@ mod tests {
             tokio::time::sleep(pause / 50).await;
             Ok::<_, axum::Error>(Bytes::from(vec![0; size]))
         });
-        let mut paced = Box::pin(paced(Body::from_stream(trickle).into_data_stream(), pause));
+        let mut paced = Box::pin(with_progress(Body::from_stream(trickle).into_data_stream(), pause));
         let mut length = 0;
         while let Some(piece) = paced.next().await {
             length += piece?.len();
@@ -90,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_trickle_is_given_up_and_a_slow_line_is_not() {
-        assert_eq!(read(ENOUGH / 8, 100).await.expect("fast enough"), ENOUGH / 8 * 100);
+        assert_eq!(read(BODY_PROGRESS_BYTES / 8, 100).await.expect("fast enough"), BODY_PROGRESS_BYTES / 8 * 100);
         assert_eq!(read(1, 5).await.expect("it ends soon"), 5);
         read(1, 500).await.expect_err("too slow");
     }

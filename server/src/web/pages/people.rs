@@ -1,4 +1,4 @@
-//! What a person sees of their own.
+//! Accounts, a team's settings, the theme.
 
 pub mod accounts;
 pub(in crate::web) mod settings;

@@ -1,4 +1,4 @@
-//! The daemons' door for blobs: a viber puts what was asked of it, and gets what operators attached to its tasks.
+//! The daemons' endpoint for blobs: a viber puts what was asked of it, and gets what operators attached to its tasks.
 
 use axum::{
     Router,
@@ -11,20 +11,20 @@ use axum::{
 use protocol::ArtifactId;
 
 use crate::{
-    actions::artifacts::{self, Incoming, Received},
-    domain::Origin,
+    actions::artifacts::{self, BlobReceipt, IncomingBlob},
+    domain::ArtifactOrigin,
     error::{Error, Result},
     state::Board,
     web::{
         Rejection,
-        content::{self, As},
+        content::{self, ServedAs},
         daemon::ViberAuth,
         extract::Id,
     },
 };
 
 /// The hash of the whole, said with every part of it.
-const SHA256: HeaderName = HeaderName::from_static("x-content-sha256");
+const SHA256_HEADER: HeaderName = HeaderName::from_static("x-content-sha256");
 
 /// Its routes: their bodies are as large as a team allows.
 pub fn routes() -> Router<Board> {
@@ -42,16 +42,16 @@ async fn take(
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let length: u64 = length.ok_or_else(|| Error::Malformed("say the Content-Length".into()))?;
-    let sha256 = text(SHA256).ok_or_else(|| Error::Malformed("say the X-Content-Sha256".into()))?.to_owned();
+    let sha256 = text(SHA256_HEADER).ok_or_else(|| Error::Malformed("say the X-Content-Sha256".into()))?.to_owned();
     let (from, size) = match text(header::CONTENT_RANGE) {
         None => (Some(0), length),
         Some(range) => part(range, length).ok_or_else(|| Error::Malformed("the Content-Range is none".into()))?,
     };
-    let incoming = Incoming { team: viber.team, viber: viber.viber, artifact, sha256, size, from };
+    let incoming = IncomingBlob { team: viber.team, viber: viber.viber, artifact, sha256, size, from };
     Ok(match artifacts::receive(&board, incoming, body.into_data_stream()).await? {
-        Received::Stored => StatusCode::CREATED.into_response(),
-        Received::UpTo(0) => StatusCode::PERMANENT_REDIRECT.into_response(),
-        Received::UpTo(here) => {
+        BlobReceipt::Stored => StatusCode::CREATED.into_response(),
+        BlobReceipt::UpTo(0) => StatusCode::PERMANENT_REDIRECT.into_response(),
+        BlobReceipt::UpTo(here) => {
             let range = HeaderValue::from_str(&format!("bytes=0-{}", here - 1)).expect("made of digits");
             (StatusCode::PERMANENT_REDIRECT, [(header::RANGE, range)]).into_response()
         }
@@ -78,12 +78,12 @@ async fn give(
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let artifact = artifacts::load(&board, &viber.team, &id).await?;
-    if artifact.viber_id != viber.viber || artifact.origin != Origin::Operator || artifact.task_id.is_none() {
+    if artifact.viber_id != viber.viber || artifact.origin != ArtifactOrigin::Operator || artifact.task_id.is_none() {
         return Err(Rejection(Error::NotFound));
     }
     let wanted = content::resumed(&headers, artifact.sha256.as_deref());
     let opened = artifacts::open(&board, &viber.team, &id, wanted).await?;
-    Ok(content::answer(opened, As::Download))
+    Ok(content::answer(opened, ServedAs::Download))
 }
 
 #[cfg(test)]

@@ -7,20 +7,20 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::actions::artifacts::{Opened, Wanted};
+use crate::actions::artifacts::{OpenedArtifact, RequestedRange};
 
 /// What may run in a download that somebody opens all the same: nothing.
-const CLOSED: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
+const DOWNLOAD_POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
 /// HTML and SVG as pictures of themselves: no script, no origin, nothing from elsewhere.
-const SANDBOX: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; \
+const SANDBOX_POLICY: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; \
                        media-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'self'";
 /// Media, shown by the Board's own pages.
-const MEDIA: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; media-src 'self'; \
+const MEDIA_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; media-src 'self'; \
                      object-src 'self'; frame-ancestors 'self'";
 
-/// How it leaves.
+/// How the bytes are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum As {
+pub enum ServedAs {
     Download,
     /// A type that runs nothing.
     Media(&'static str),
@@ -29,33 +29,37 @@ pub enum As {
 }
 
 /// Which bytes a request asks for. More than one range, and what is no range, is answered with everything.
-pub fn wanted(headers: &HeaderMap) -> Wanted {
-    let Some(range) = headers.get(header::RANGE).and_then(|range| range.to_str().ok()) else { return Wanted::All };
+pub fn wanted(headers: &HeaderMap) -> RequestedRange {
+    let Some(range) = headers.get(header::RANGE).and_then(|range| range.to_str().ok()) else {
+        return RequestedRange::All;
+    };
     let Some((from, to)) = range.trim().strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
-        return Wanted::All;
+        return RequestedRange::All;
     };
     let number = |text: &str| text.trim().parse::<u64>().ok();
     match (from.trim(), to.trim()) {
-        ("", last) => number(last).map_or(Wanted::All, Wanted::Last),
-        (from, "") => number(from).map_or(Wanted::All, Wanted::From),
+        ("", last) => number(last).map_or(RequestedRange::All, RequestedRange::Last),
+        (from, "") => number(from).map_or(RequestedRange::All, RequestedRange::From),
         (from, to) => match (number(from), number(to)) {
-            (Some(from), Some(to)) if from <= to => Wanted::Span(from, to),
-            _ => Wanted::All,
+            (Some(from), Some(to)) if from <= to => RequestedRange::Span(from, to),
+            _ => RequestedRange::All,
         },
     }
 }
 
-/// The same for somebody who goes on with what they have of `version`: everything, when that is not it.
-pub fn resumed(headers: &HeaderMap, version: Option<&str>) -> Wanted {
+/// The same for a client that resumes: everything, when `If-Range` names another version than this one.
+pub fn resumed(headers: &HeaderMap, version: Option<&str>) -> RequestedRange {
     let condition = headers.get(header::IF_RANGE).map(|value| value.as_bytes());
     match condition {
-        Some(condition) if version.is_none_or(|hash| condition != format!("\"{hash}\"").as_bytes()) => Wanted::All,
+        Some(condition) if version.is_none_or(|hash| condition != format!("\"{hash}\"").as_bytes()) => {
+            RequestedRange::All
+        }
         _ => wanted(headers),
     }
 }
 
 /// The answer.
-pub fn answer(opened: Opened, form: As) -> Response {
+pub fn answer(opened: OpenedArtifact, form: ServedAs) -> Response {
     let (range, size) = (opened.range, opened.size);
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, value: String| {
@@ -65,13 +69,13 @@ pub fn answer(opened: Opened, form: As) -> Response {
         }
     };
     let (kind, policy) = match form {
-        As::Download => ("application/octet-stream", CLOSED),
-        As::Media(kind) => (kind, MEDIA),
-        As::Sandboxed(kind) => (kind, SANDBOX),
+        ServedAs::Download => ("application/octet-stream", DOWNLOAD_POLICY),
+        ServedAs::Media(kind) => (kind, MEDIA_POLICY),
+        ServedAs::Sandboxed(kind) => (kind, SANDBOX_POLICY),
     };
     put(header::CONTENT_TYPE, kind.to_owned());
     put(header::CONTENT_SECURITY_POLICY, policy.to_owned());
-    put(header::CONTENT_DISPOSITION, disposition(form == As::Download, &opened.artifact.file_name()));
+    put(header::CONTENT_DISPOSITION, disposition(form == ServedAs::Download, &opened.artifact.file_name()));
     put(header::CONTENT_LENGTH, (range.end - range.start).to_string());
     put(header::ACCEPT_RANGES, "bytes".to_owned());
     put(header::CACHE_CONTROL, "private, no-cache".to_owned());
@@ -108,14 +112,14 @@ mod tests {
     #[test]
     fn ranges_are_read_as_they_are_written() {
         let range = |text| wanted(&headers(&[(header::RANGE, text)]));
-        assert_eq!(range("bytes=0-0"), Wanted::Span(0, 0));
-        assert_eq!(range("bytes=5-"), Wanted::From(5));
-        assert_eq!(range("bytes=-5"), Wanted::Last(5));
+        assert_eq!(range("bytes=0-0"), RequestedRange::Span(0, 0));
+        assert_eq!(range("bytes=5-"), RequestedRange::From(5));
+        assert_eq!(range("bytes=-5"), RequestedRange::Last(5));
         for odd in ["bytes=5-4", "bytes=a-b", "items=0-1", "bytes=0-1,3-4", "bytes=-", "bytes=99999999999999999999-"] {
-            assert_eq!(range(odd), Wanted::All, "{odd}");
+            assert_eq!(range(odd), RequestedRange::All, "{odd}");
         }
         let resume = |tag| resumed(&headers(&[(header::RANGE, "bytes=5-"), (header::IF_RANGE, tag)]), Some("ab"));
-        assert_eq!((resume("\"ab\""), resume("\"cd\"")), (Wanted::From(5), Wanted::All));
+        assert_eq!((resume("\"ab\""), resume("\"cd\"")), (RequestedRange::From(5), RequestedRange::All));
     }
 
     #[test]

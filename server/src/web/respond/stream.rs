@@ -13,24 +13,24 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     domain::committed::{Committed, Item},
-    hub::News,
-    live::Frame,
+    hub::Changed,
+    live::StreamFrame,
     measure,
     state::Board,
-    web::{Caller, api::shapes, api_limits::OpenStream},
+    web::{Caller, api::shapes, layers::api_limits::OpenStream},
 };
 
-/// A comment so often keeps middleboxes from cutting an idle stream.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A comment at this interval keeps middleboxes from closing an idle stream.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How often a stream asks whether its caller may still look.
-const ASK: Duration = Duration::from_secs(2);
+const REVOCATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Answers with a stream. `place` is given back when the stream is over.
-pub fn answer(frames: impl Stream<Item = Frame> + Send + 'static, place: OpenStream) -> Response {
+/// Answers with a stream. `place` among the caller's open streams is released when it is over.
+pub fn answer(frames: impl Stream<Item = StreamFrame> + Send + 'static, place: OpenStream) -> Response {
     let bytes = frames.map(|frame| encode(&frame));
     let viewer = measure::Viewer::open();
-    let held = kept_alive(bytes, KEEP_ALIVE).map(move |bytes| {
+    let held = kept_alive(bytes, KEEP_ALIVE_INTERVAL).map(move |bytes| {
         let _held = (&place, &viewer);
         Ok::<_, Infallible>(bytes)
     });
@@ -49,19 +49,19 @@ pub fn kept_alive(
     bytes: impl Stream<Item = Bytes> + Send + 'static,
     every: Duration,
 ) -> impl Stream<Item = Bytes> + Send + 'static {
-    let (mut bytes, mut alarm, mut said) = (Box::pin(bytes), Box::pin(sleep(every)), Instant::now());
+    let (mut bytes, mut alarm, mut last_sent) = (Box::pin(bytes), Box::pin(sleep(every)), Instant::now());
     stream::poll_fn(move |cx| {
         if let Poll::Ready(next) = bytes.poll_next_unpin(cx) {
-            said = Instant::now();
+            last_sent = Instant::now();
             return Poll::Ready(next);
         }
         while alarm.poll_unpin(cx).is_ready() {
             let now = Instant::now();
-            let silent = now >= said + every;
+            let silent = now >= last_sent + every;
             if silent {
-                said = now;
+                last_sent = now;
             }
-            alarm.as_mut().reset(said + every);
+            alarm.as_mut().reset(last_sent + every);
             if silent {
                 return Poll::Ready(Some(Bytes::from_static(b":\n\n")));
             }
@@ -70,19 +70,19 @@ pub fn kept_alive(
     })
 }
 
-/// Resolves when the caller may not look at this team any more: told by the hub, and asked every two seconds, because
-/// another program (the command line, another replica) may have changed it.
+/// Resolves when the caller may not look at this team any more. The hub says so, and the database is asked every two
+/// seconds, because another program (the command line, another replica) may have changed it.
 pub async fn revoked(board: Board, caller: Caller) {
-    let mut news = board.hub.listen_revoked(&caller.team.id);
+    let mut news = board.hub.subscribe_revoked(&caller.team.id);
     let mut asked = Instant::now();
     loop {
         tokio::select! {
             heard = news.next() => {
-                if !matches!(heard, News::Revoked(_) | News::Anything) {
+                if !matches!(heard, Changed::Revoked(_) | Changed::Anything) {
                     continue;
                 }
             }
-            () = sleep_until(asked + ASK) => {}
+            () = sleep_until(asked + REVOCATION_CHECK_INTERVAL) => {}
         }
         asked = Instant::now();
         if !caller.still(&board).await {
@@ -92,16 +92,16 @@ pub async fn revoked(board: Board, caller: Caller) {
 }
 
 /// A frame as bytes. Events are encoded once for all who see the whole run.
-fn encode(frame: &Frame) -> Bytes {
+fn encode(frame: &StreamFrame) -> Bytes {
     match frame {
-        Frame::Task(task) => {
-            let json = serde_json::to_string(&shapes::Task::from((**task).clone()));
+        StreamFrame::Task(task) => {
+            let json = serde_json::to_string(&shapes::TaskResource::from((**task).clone()));
             plain("task", &json.unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}")))
         }
-        Frame::Reset => plain("reset", "{}"),
-        Frame::End(why) => plain("end", &format!("{{\"reason\":\"{why}\"}}")),
-        Frame::Events { run, after } if *after < run.from => run.json.get_or_init(|| events(run, 0)).clone(),
-        Frame::Events { run, after } => events(run, *after),
+        StreamFrame::Reset => plain("reset", "{}"),
+        StreamFrame::End(why) => plain("end", &format!("{{\"reason\":\"{why}\"}}")),
+        StreamFrame::Events { run, after } if *after < run.from => run.json.get_or_init(|| events(run, 0)).clone(),
+        StreamFrame::Events { run, after } => events(run, *after),
     }
 }
 
@@ -123,11 +123,11 @@ fn events(run: &Committed, after: u64) -> Bytes {
 /// The event's `type`; one that could break out of its line is not named.
 fn name(item: &Item) -> String {
     #[derive(Deserialize)]
-    struct Typed {
+    struct EventType {
         r#type: String,
     }
     let known = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b":-_.".contains(&b));
-    let typed = serde_json::from_str::<Typed>(&item.json).map(|typed| typed.r#type).ok();
+    let typed = serde_json::from_str::<EventType>(&item.json).map(|typed| typed.r#type).ok();
     typed.filter(known).filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
@@ -153,35 +153,37 @@ mod tests {
     use protocol::TaskId;
 
     use super::*;
-    use crate::live::Ended;
+    use crate::live::StreamEnd;
 
     fn run(items: &[(u64, &str)]) -> Arc<Committed> {
         let items: Vec<Item> = items.iter().map(|(seq, json)| Item { seq: *seq, json: (*json).into() }).collect();
         Arc::new(Committed::new(TaskId::new(1), 2, items[0].seq, items))
     }
 
-    fn text(frame: Frame) -> String {
+    fn text(frame: StreamFrame) -> String {
         String::from_utf8(encode(&frame).to_vec()).expect("text")
     }
 
     #[test]
     fn an_event_is_framed_byte_for_byte_and_encoded_once() {
         let run = run(&[(3, r#"{"seq":3,"type":"task:started", "x": 1}"#), (4, r#"{"seq":4,"type":"task:progress"}"#)]);
-        let whole = text(Frame::Events { run: run.clone(), after: 2 });
+        let whole = text(StreamFrame::Events { run: run.clone(), after: 2 });
         assert_eq!(
             whole,
             "id: 2.3\nevent: task:started\ndata: {\"seq\":3,\"type\":\"task:started\", \"x\": 1}\n\n\
              id: 2.4\nevent: task:progress\ndata: {\"seq\":4,\"type\":\"task:progress\"}\n\n"
         );
         assert!(run.json.get().is_some());
-        let rest = text(Frame::Events { run, after: 3 });
+        let rest = text(StreamFrame::Events { run, after: 3 });
         assert!(rest.starts_with("id: 2.4\n"), "{rest}");
     }
 
     #[test]
     fn no_event_can_break_out_of_its_frame() {
-        let framed =
-            text(Frame::Events { run: run(&[(1, "{\"seq\":1,\n\"type\":\"a\\nevent: end\",\r\n\"y\":2}")]), after: 0 });
+        let framed = text(StreamFrame::Events {
+            run: run(&[(1, "{\"seq\":1,\n\"type\":\"a\\nevent: end\",\r\n\"y\":2}")]),
+            after: 0,
+        });
         assert_eq!(
             framed,
             "id: 2.1\nevent: unknown\ndata: {\"seq\":1,\ndata: \"type\":\"a\\nevent: end\",\ndata: \ndata: \"y\":2}\n\n"
@@ -190,8 +192,8 @@ mod tests {
 
     #[test]
     fn what_is_no_event_has_no_id() {
-        assert_eq!(text(Frame::Reset), "event: reset\ndata: {}\n\n");
-        assert_eq!(text(Frame::End(Ended::Shutdown)), "event: end\ndata: {\"reason\":\"shutdown\"}\n\n");
+        assert_eq!(text(StreamFrame::Reset), "event: reset\ndata: {}\n\n");
+        assert_eq!(text(StreamFrame::End(StreamEnd::Shutdown)), "event: end\ndata: {\"reason\":\"shutdown\"}\n\n");
     }
 
     #[tokio::test]

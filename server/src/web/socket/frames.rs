@@ -1,16 +1,16 @@
-//! The frames of HTTP/2, counted before h2 reads them. It bounds resets, continuations and empty data by itself, and
-//! answers pings and settings, and passes over priorities, for as long as somebody sends them (case
-//! `a89_floods_of_http2_are_ended`): whoever sends a flood of those has its next frame damaged, so that h2 says GOAWAY.
+//! The frames of HTTP/2, counted before h2 reads them. h2 bounds resets, continuations and empty data by itself, but
+//! answers pings and settings and ignores priorities for as long as a client sends them (case
+//! `a89_floods_of_http2_are_ended`): the next frame of a client that floods is damaged, so that h2 sends GOAWAY.
 
 use std::time::{Duration, Instant};
 
 /// The head of a frame, bytes (RFC 9113, section 4.1): three of length, the type, flags, four of the stream.
-const HEAD: usize = 9;
+const FRAME_HEAD_BYTES: usize = 9;
 /// Longer than any frame may be, whatever the other two bytes of the length say.
-const DAMAGE: u8 = 0xff;
-/// Frames that carry nothing, in a [`SPELL`]: far more than any client has.
-const MOST: u32 = 1000;
-const SPELL: Duration = Duration::from_secs(1);
+const OVERSIZED_LENGTH_BYTE: u8 = 0xff;
+/// Frames that carry nothing, in a [`CONTROL_FRAME_WINDOW`]: far more than any client has.
+const MAX_CONTROL_FRAMES: u32 = 1000;
+const CONTROL_FRAME_WINDOW: Duration = Duration::from_secs(1);
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -48,7 +48,7 @@ impl Frames {
                 continue;
             }
             if self.came == 0 && self.flood {
-                bytes[0] = DAMAGE;
+                bytes[0] = OVERSIZED_LENGTH_BYTE;
             }
             match self.came {
                 0..3 => self.length = self.length << 8 | usize::from(bytes[0]),
@@ -56,7 +56,7 @@ impl Frames {
                 _ => {}
             }
             self.came += 1;
-            if self.came == HEAD {
+            if self.came == FRAME_HEAD_BYTES {
                 self.count();
                 self.payload = std::mem::take(&mut self.length);
                 self.came = 0;
@@ -70,9 +70,9 @@ impl Frames {
             return;
         }
         self.idle += 1;
-        if self.idle > MOST {
+        if self.idle > MAX_CONTROL_FRAMES {
             // The clock is asked only now: whoever is quiet costs nothing.
-            self.flood |= self.since.elapsed() < SPELL;
+            self.flood |= self.since.elapsed() < CONTROL_FRAME_WINDOW;
             (self.idle, self.since) = (0, Instant::now());
         }
     }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn only_a_flood_of_what_carries_nothing_is_damaged() {
-        let many = MOST as usize + 2;
+        let many = MAX_CONTROL_FRAMES as usize + 2;
         for size in [1, 7, 1 << 20] {
             assert!(is_damaged(&frame(PING, 8).repeat(many), size));
             assert!(is_damaged(&frame(4, 0).repeat(many), size));
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn what_is_damaged_is_the_length_of_a_frame() {
-        let mut bytes = frame(PING, 8).repeat(MOST as usize + 3);
+        let mut bytes = frame(PING, 8).repeat(MAX_CONTROL_FRAMES as usize + 3);
         let sound = bytes.clone();
         Frames::new().read(&mut bytes);
         let first = bytes.iter().zip(&sound).position(|(one, other)| one != other).expect("damaged");
-        assert_eq!((first % 17, bytes[first]), (0, DAMAGE));
+        assert_eq!((first % 17, bytes[first]), (0, OVERSIZED_LENGTH_BYTE));
     }
 }

@@ -83,7 +83,7 @@ fn write(html: &mut String, pen: Pen, text: &str) {
     if text.is_empty() {
         return;
     }
-    // What a carriage return overwrote is not read by anybody.
+    // A carriage return is dropped: the text that it would overwrite is shown too.
     let shown: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
     let shown = super::escape(&shown);
     match pen.classes() {

@@ -3,20 +3,20 @@
 use protocol::text;
 use serde_json::Value;
 
-use super::{lanes::escaped, time::took};
+use super::{time::took, timeline::escaped};
 
 /// Output that a page carries for one call, bytes; the rest is behind a link.
-const INLINE: usize = 1_500;
+const MAX_INLINE_BYTES: usize = 1_500;
 /// Lines of a change that a page carries.
-const LINES: usize = 60;
+const MAX_CHANGED_LINES: usize = 60;
 /// Longest name of a tool or of a call, bytes.
-const NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 /// Longest line that names what a call is about, characters.
-const BRIEF: usize = 160;
+const MAX_BRIEF_CHARS: usize = 160;
 
 /// What kind of work a tool does: for the icon and for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ToolKind {
     Command,
     Edit,
     Read,
@@ -26,7 +26,7 @@ pub enum Kind {
 
 /// How a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     Working,
     Done,
     Failed,
@@ -38,7 +38,7 @@ pub enum Outcome {
 
 /// One line of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct ChangedLine {
     /// `del` or `add`.
     pub op: &'static str,
     pub sign: &'static str,
@@ -52,12 +52,12 @@ pub struct Call {
     pub at: usize,
     pub id: String,
     pub tool: String,
-    pub kind: Kind,
-    pub outcome: Outcome,
+    pub kind: ToolKind,
+    pub outcome: CallOutcome,
     pub brief: String,
     /// The whole of what was asked, when one line does not hold it.
     pub asked: Option<String>,
-    pub changes: Vec<Change>,
+    pub changes: Vec<ChangedLine>,
     pub output: String,
     /// Bytes of output that are not in `output`.
     pub hidden: usize,
@@ -66,7 +66,7 @@ pub struct Call {
     pub duration_ms: u64,
 }
 
-impl Kind {
+impl ToolKind {
     /// By the tool's name.
     pub fn of(tool: &str) -> Self {
         match tool {
@@ -109,9 +109,9 @@ impl Call {
         Self {
             at,
             id: id.to_owned(),
-            tool: text::head(tool, NAME).to_owned(),
-            kind: Kind::of(tool),
-            outcome: Outcome::Working,
+            tool: text::head(tool, MAX_NAME_BYTES).to_owned(),
+            kind: ToolKind::of(tool),
+            outcome: CallOutcome::Working,
             brief,
             asked,
             changes: changes(tool, args),
@@ -125,8 +125,8 @@ impl Call {
     /// Output while it works: the newest part of it.
     pub fn streamed(&mut self, content: &str) {
         self.output.push_str(content);
-        if self.output.len() > 2 * INLINE {
-            let tail = text::tail(&self.output, INLINE);
+        if self.output.len() > 2 * MAX_INLINE_BYTES {
+            let tail = text::tail(&self.output, MAX_INLINE_BYTES);
             self.hidden += self.output.len() - tail.len();
             self.output = tail.to_owned();
         }
@@ -135,14 +135,14 @@ impl Call {
     /// Its result.
     pub fn answer(&mut self, result: &Value, ok: bool, duration_ms: u64) {
         self.outcome = match ok {
-            true => Outcome::Done,
-            false if is_true(result, "stopped") => Outcome::Stopped,
-            false => Outcome::Failed,
+            true => CallOutcome::Done,
+            false if is_true(result, "stopped") => CallOutcome::Stopped,
+            false => CallOutcome::Failed,
         };
         self.duration_ms = duration_ms;
         let output = output(result);
-        self.cause = if ok { String::new() } else { text::head(&cause(result), NAME).to_owned() };
-        let kept = text::tail(&output, INLINE);
+        self.cause = if ok { String::new() } else { text::head(&cause(result), MAX_NAME_BYTES).to_owned() };
+        let kept = text::tail(&output, MAX_INLINE_BYTES);
         self.hidden = output.len() - kept.len();
         self.output = kept.to_owned();
     }
@@ -154,26 +154,26 @@ impl Call {
         1_000 + names + changes + self.asked.as_deref().map_or(0, escaped) + escaped(&self.output)
     }
 
-    /// Its id, unless that is longer than a name: then live output does not find it before its lane is sent anew.
+    /// Its id, unless that is longer than a name: then live output is shown only when its entry is sent again.
     pub(super) fn shown_id(&self) -> &str {
-        if self.id.len() <= NAME { &self.id } else { "" }
+        if self.id.len() <= MAX_NAME_BYTES { &self.id } else { "" }
     }
 
     pub(super) fn state(&self) -> &'static str {
         match self.outcome {
-            Outcome::Working => "working",
-            Outcome::Done => "done",
-            Outcome::Failed => "failed",
-            Outcome::Stopped | Outcome::Unanswered => "stopped",
+            CallOutcome::Working => "working",
+            CallOutcome::Done => "done",
+            CallOutcome::Failed => "failed",
+            CallOutcome::Stopped | CallOutcome::Unanswered => "stopped",
         }
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.outcome, Outcome::Working | Outcome::Failed | Outcome::Stopped)
+        matches!(self.outcome, CallOutcome::Working | CallOutcome::Failed | CallOutcome::Stopped)
     }
 
     pub(super) fn took(&self) -> String {
-        if self.outcome == Outcome::Working || self.outcome == Outcome::Unanswered {
+        if self.outcome == CallOutcome::Working || self.outcome == CallOutcome::Unanswered {
             return String::new();
         }
         took(self.duration_ms)
@@ -228,16 +228,20 @@ fn brief(tool: &str, args: &Value) -> (String, Option<String>) {
     };
     let full = full.unwrap_or_else(|| if args.is_null() { String::new() } else { args.to_string() });
     let line: String = full.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("  ");
-    let short: String = line.chars().take(BRIEF).collect();
-    let asked =
-        (short.len() < line.len() || full.trim().lines().count() > 1).then(|| text::head_and_tail(&full, INLINE));
+    let short: String = line.chars().take(MAX_BRIEF_CHARS).collect();
+    let asked = (short.len() < line.len() || full.trim().lines().count() > 1)
+        .then(|| text::head_and_tail(&full, MAX_INLINE_BYTES));
     (short, asked)
 }
 
-fn changes(tool: &str, args: &Value) -> Vec<Change> {
+fn changes(tool: &str, args: &Value) -> Vec<ChangedLine> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or("");
-    let lines = |op, sign, text: &str| -> Vec<Change> {
-        text::head(text, INLINE).lines().take(LINES).map(|line| Change { op, sign, line: line.to_owned() }).collect()
+    let lines = |op, sign, text: &str| -> Vec<ChangedLine> {
+        text::head(text, MAX_INLINE_BYTES)
+            .lines()
+            .take(MAX_CHANGED_LINES)
+            .map(|line| ChangedLine { op, sign, line: line.to_owned() })
+            .collect()
     };
     match tool {
         "edit_file" => [lines("del", "−", text("oldText")), lines("add", "+", text("newText"))].concat(),
@@ -265,7 +269,7 @@ mod tests {
     fn a_stopped_command_is_no_failure() {
         let mut call = Call::new("1", "shell", &json!({"command": "make"}), 0);
         call.answer(&json!({"signal": 15, "stopped": true, "output": "half"}), false, 900);
-        assert_eq!((call.state(), call.outcome == Outcome::Failed, call.is_open()), ("stopped", false, true));
+        assert_eq!((call.state(), call.outcome == CallOutcome::Failed, call.is_open()), ("stopped", false, true));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Text that a page shows the beginning of, measured as it is sent: a quotation mark is five bytes of HTML.
+//! The beginning of a text, measured as it is sent: a quotation mark is five bytes of HTML.
 
 /// The beginning of `text` that takes at most so many bytes once it is escaped.
 pub fn cut(text: &str, bytes: usize) -> String {

@@ -4,15 +4,15 @@ use askama::Template;
 use similar::{ChangeTag, TextDiff};
 
 /// Lines around a change.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 /// Rows that a page shows.
-const MOST: usize = 2_000;
+const MAX_ROWS: usize = 2_000;
 
 /// What differs.
 #[derive(Clone, Debug, PartialEq, Eq, Template)]
 #[template(path = "_diff.html")]
 pub struct Diff {
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiffRow>,
     pub added: usize,
     pub removed: usize,
     /// Rows that are left out.
@@ -21,7 +21,7 @@ pub struct Diff {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct DiffRow {
     /// `add`, `del`, `same` or `hunk`.
     pub op: &'static str,
     pub old: Option<usize>,
@@ -35,9 +35,9 @@ impl Diff {
         let diff = TextDiff::from_lines(old, new);
         let mut rows = Vec::new();
         let (mut added, mut removed) = (0, 0);
-        for (index, group) in diff.grouped_ops(AROUND).iter().enumerate() {
+        for (index, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
             if index > 0 {
-                rows.push(Row { op: "hunk", old: None, new: None, text: "…".to_owned() });
+                rows.push(DiffRow { op: "hunk", old: None, new: None, text: "…".to_owned() });
             }
             for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
                 let op = match change.tag() {
@@ -49,17 +49,17 @@ impl Diff {
                 removed += usize::from(op == "del");
                 let number = |index: Option<usize>| index.map(|index| index + 1);
                 let text = protocol::text::head(change.value().trim_end_matches(['\n', '\r']), 2_000).to_owned();
-                rows.push(Row { op, old: number(change.old_index()), new: number(change.new_index()), text });
+                rows.push(DiffRow { op, old: number(change.old_index()), new: number(change.new_index()), text });
             }
         }
-        let omitted = rows.len().saturating_sub(MOST);
-        rows.truncate(MOST);
+        let omitted = rows.len().saturating_sub(MAX_ROWS);
+        rows.truncate(MAX_ROWS);
         Self { rows, added, removed, omitted }
     }
 }
 
 impl Diff {
-    /// As git writes it; and what it says beside lines, such as another mode.
+    /// From git's unified format, with git's remarks beside lines, such as a changed mode.
     pub fn of_unified(text: &str) -> (Self, Vec<String>) {
         let mut diff = Self { rows: Vec::new(), added: 0, removed: 0, omitted: 0 };
         let (mut notes, mut at) = (Vec::new(), None::<(usize, usize)>);
@@ -71,12 +71,12 @@ impl Diff {
                 }
                 let place = line.splitn(3, "@@").nth(2).unwrap_or_default().trim();
                 let text = if place.is_empty() { "…".to_owned() } else { format!("… {}", short(place)) };
-                diff.rows.push(Row { op: "hunk", old: None, new: None, text });
+                diff.rows.push(DiffRow { op: "hunk", old: None, new: None, text });
                 continue;
             }
             let Some((old, new)) = at.as_mut() else {
-                let told = ["rename ", "similarity ", "old mode ", "new mode ", "deleted file", "new file"];
-                if told.iter().any(|word| line.starts_with(word)) {
+                let remarks = ["rename ", "similarity ", "old mode ", "new mode ", "deleted file", "new file"];
+                if remarks.iter().any(|word| line.starts_with(word)) {
                     notes.push(short(line));
                 }
                 continue;
@@ -84,22 +84,24 @@ impl Diff {
             let text = short(line.get(1..).unwrap_or_default());
             match line.as_bytes().first() {
                 Some(b'+') => {
-                    diff.rows.push(Row { op: "add", old: None, new: Some(*new), text });
+                    diff.rows.push(DiffRow { op: "add", old: None, new: Some(*new), text });
                     (*new, diff.added) = (*new + 1, diff.added + 1);
                 }
                 Some(b'-') => {
-                    diff.rows.push(Row { op: "del", old: Some(*old), new: None, text });
+                    diff.rows.push(DiffRow { op: "del", old: Some(*old), new: None, text });
                     (*old, diff.removed) = (*old + 1, diff.removed + 1);
                 }
-                Some(b'\\') => diff.rows.push(Row { op: "hunk", old: None, new: None, text: text.trim().to_owned() }),
+                Some(b'\\') => {
+                    diff.rows.push(DiffRow { op: "hunk", old: None, new: None, text: text.trim().to_owned() })
+                }
                 _ => {
-                    diff.rows.push(Row { op: "same", old: Some(*old), new: Some(*new), text });
+                    diff.rows.push(DiffRow { op: "same", old: Some(*old), new: Some(*new), text });
                     (*old, *new) = (*old + 1, *new + 1);
                 }
             }
         }
-        diff.omitted = diff.rows.len().saturating_sub(MOST);
-        diff.rows.truncate(MOST);
+        diff.omitted = diff.rows.len().saturating_sub(MAX_ROWS);
+        diff.rows.truncate(MAX_ROWS);
         (diff, notes)
     }
 }
@@ -116,7 +118,7 @@ fn short(text: &str) -> String {
     protocol::text::head(text, 2_000).to_owned()
 }
 
-impl Row {
+impl DiffRow {
     /// What stands before the line.
     pub fn sign(&self) -> &'static str {
         match self.op {

@@ -3,7 +3,7 @@
 use askama::{Result, Values, filters::Safe};
 use protocol::{Instant, NoticeLevel};
 
-use super::time::{As, Time};
+use super::time::{Time, TimeFormat};
 use crate::web::assets;
 
 /// An icon of the sprite, for sighted readers only: the word stands beside it.
@@ -29,31 +29,31 @@ pub fn asset(name: &str, _: &dyn Values) -> Result<&'static str> {
 /// The clock: `14:09`.
 #[askama::filter_fn]
 pub fn clock(at: &Instant, _: &dyn Values) -> Result<Safe<Time>> {
-    Ok(Safe(Time { at: *at, how: As::Clock }))
+    Ok(Safe(Time { at: *at, how: TimeFormat::Clock }))
 }
 
 /// Date and clock.
 #[askama::filter_fn]
 pub fn full(at: &Instant, _: &dyn Values) -> Result<Safe<Time>> {
-    Ok(Safe(Time { at: *at, how: As::Full }))
+    Ok(Safe(Time { at: *at, how: TimeFormat::Full }))
 }
 
 /// How long ago: `4 min`.
 #[askama::filter_fn]
 pub fn ago(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
-    Ok(Safe(Time { at: *at, how: As::Ago(*now) }))
+    Ok(Safe(Time { at: *at, how: TimeFormat::Ago(*now) }))
 }
 
 /// How long still: `4 min`.
 #[askama::filter_fn]
 pub fn left(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
-    Ok(Safe(Time { at: *at, how: As::Left(*now) }))
+    Ok(Safe(Time { at: *at, how: TimeFormat::Left(*now) }))
 }
 
 /// The clock today, the day within a week, the date before.
 #[askama::filter_fn]
 pub fn short(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
-    Ok(Safe(Time { at: *at, how: As::Short(*now) }))
+    Ok(Safe(Time { at: *at, how: TimeFormat::Short(*now) }))
 }
 
 /// How long something took, from milliseconds.
@@ -64,39 +64,39 @@ pub fn took(millis: &u64, _: &dyn Values) -> Result<String> {
 
 /// A size: `512 B`, `1.4 kB`, `3.2 GB`.
 #[askama::filter_fn]
-pub fn bytes(size: impl Into<Size>, _: &dyn Values) -> Result<String> {
+pub fn bytes(size: impl Into<ByteCount>, _: &dyn Values) -> Result<String> {
     Ok(crate::domain::size_words(size.into().0))
 }
 
 /// A number of bytes, whatever integer it comes as.
 #[derive(Clone, Copy, Debug)]
-pub struct Size(u64);
+pub struct ByteCount(u64);
 
-impl From<usize> for Size {
+impl From<usize> for ByteCount {
     fn from(size: usize) -> Self {
         Self(u64::try_from(size).unwrap_or(u64::MAX))
     }
 }
 
-impl From<&usize> for Size {
+impl From<&usize> for ByteCount {
     fn from(size: &usize) -> Self {
         Self::from(*size)
     }
 }
 
-impl From<u64> for Size {
+impl From<u64> for ByteCount {
     fn from(size: u64) -> Self {
         Self(size)
     }
 }
 
-impl From<&&u64> for Size {
+impl From<&&u64> for ByteCount {
     fn from(size: &&u64) -> Self {
         Self(**size)
     }
 }
 
-impl From<&u64> for Size {
+impl From<&u64> for ByteCount {
     fn from(size: &u64) -> Self {
         Self(*size)
     }

@@ -20,25 +20,25 @@ use comrak::{
 use protocol::text;
 
 /// Longest source that is rendered, bytes; the rest is in the transcript.
-const MAX_SOURCE: usize = 200_000;
+const MAX_SOURCE_BYTES: usize = 200_000;
 /// Deepest nesting of quotes and lists that is kept; deeper ones cost time that grows with their square.
-const MAX_DEPTH: usize = 32;
+const MAX_NESTING: usize = 32;
 
 /// Whose text it is: a person's line breaks are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum TextAuthor {
     Person,
     Agent,
 }
 
 /// `source` as HTML, from the cache when the same text was rendered lately.
-pub fn render(source: &str, by: By) -> Arc<str> {
+pub fn render(source: &str, by: TextAuthor) -> Arc<str> {
     cache::get_or(source, by, || convert(source, by))
 }
 
-/// The images that `source` names, in its order: what they are said to show, and where they lie.
+/// The images that `source` names, in order: their descriptions and addresses.
 pub fn images(source: &str, most: usize) -> Vec<(String, String)> {
-    let cut = text::head(source, MAX_SOURCE);
+    let cut = text::head(source, MAX_SOURCE_BYTES);
     if too_deep(cut) {
         return Vec::new();
     }
@@ -65,7 +65,7 @@ pub fn lines(source: &str, kind: &str) -> Vec<String> {
     let longest = source.lines().map(|line| line.trim_start().chars().take_while(|c| *c == '`').count()).max();
     let fence = "`".repeat(longest.unwrap_or(0).max(2) + 1);
     let kind: String = kind.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
-    let html = render(&format!("{fence}{kind}\n{source}\n{fence}\n"), By::Agent);
+    let html = render(&format!("{fence}{kind}\n{source}\n{fence}\n"), TextAuthor::Agent);
     let inside = html.split_once("<code>").and_then(|(_, rest)| rest.rsplit_once("</code>")).map(|(inside, _)| inside);
     let mut open = String::new();
     let mut lines: Vec<String> = Vec::new();
@@ -92,11 +92,11 @@ pub fn lines(source: &str, kind: &str) -> Vec<String> {
 /// Reads the grammars and the allow-list before the first reader has to wait for them.
 pub fn warm() {
     let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));
-    drop(convert(&blocks.concat(), By::Agent));
+    drop(convert(&blocks.concat(), TextAuthor::Agent));
 }
 
-fn convert(source: &str, by: By) -> String {
-    let cut = text::head(source, MAX_SOURCE);
+fn convert(source: &str, by: TextAuthor) -> String {
+    let cut = text::head(source, MAX_SOURCE_BYTES);
     let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by)) };
     if cut.len() < source.len() {
         html.push_str(
@@ -111,17 +111,17 @@ fn plain(source: &str) -> String {
     format!("<pre tabindex=\"0\"><code>{}</code></pre>", ammonia::clean_text(source))
 }
 
-/// Whether some line opens more containers than anybody reads.
+/// Whether a line opens more nested quotes and lists than are rendered.
 fn too_deep(source: &str) -> bool {
     source.lines().any(|line| {
         let markers = line.chars().take_while(|c| matches!(c, '>' | ' ' | '\t' | '-' | '*' | '+'));
-        markers.filter(|c| !c.is_whitespace()).count() > MAX_DEPTH
+        markers.filter(|c| !c.is_whitespace()).count() > MAX_NESTING
             && line.contains(['>', '-', '*', '+'])
             && line.trim().chars().any(|c| !matches!(c, '-' | '*' | '+' | ' '))
     })
 }
 
-fn to_html(source: &str, by: By) -> String {
+fn to_html(source: &str, by: TextAuthor) -> String {
     let mut options = Options::default();
     options.extension.strikethrough = true;
     options.extension.table = true;
@@ -129,7 +129,7 @@ fn to_html(source: &str, by: By) -> String {
     options.extension.tasklist = true;
     options.render.escape = true;
     options.render.github_pre_lang = true;
-    options.render.hardbreaks = by == By::Person;
+    options.render.hardbreaks = by == TextAuthor::Person;
     let arena = Arena::new();
     let root = comrak::parse_document(&arena, source, &options);
     for node in root.descendants() {
@@ -148,8 +148,8 @@ fn to_html(source: &str, by: By) -> String {
     }
 }
 
-/// Headings step back behind the page's own; an image becomes a link that says so; artifacts in a fence are named, for they
-/// are shown elsewhere.
+/// Headings go below the page's own levels; an image becomes a link that says so; artifacts in a fence are only
+/// named, because they are shown elsewhere.
 fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     if let Some(names) = handed_over(node) {
         node.data_mut().value = NodeValue::Paragraph;
@@ -170,7 +170,7 @@ fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     }
 }
 
-/// What the answer would like to be remembered stands apart; it is decided about elsewhere.
+/// A suggestion for the memory becomes a quote; it is decided about elsewhere.
 fn set_apart<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     let is = |end: Node<'a>, tag: &str| matches!(&end.data().value, NodeValue::Text(text) if text.trim() == tag);
     let (Some(first), Some(last)) = (node.first_child(), node.last_child()) else { return };
@@ -185,7 +185,7 @@ fn set_apart<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     last.detach();
 }
 
-/// What a fence of artifacts names, in words; `None` for any other, and for one that cannot be read.
+/// The artifacts that a fence names, in words; `None` for any other fence and for one that cannot be read.
 fn handed_over<'a>(node: Node<'a>) -> Option<String> {
     let data = node.data();
     let NodeValue::CodeBlock(block) = &data.value else { return None };
@@ -197,7 +197,7 @@ fn handed_over<'a>(node: Node<'a>) -> Option<String> {
     Some(format!("Handed over: {}.", titles.collect::<Option<Vec<_>>>()?.join(", ")))
 }
 
-/// The allow-list: everything that is not named here is dropped.
+/// The allow-list: everything else is dropped.
 static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let tags: HashSet<&str> = HashSet::from([
         "p",

@@ -4,64 +4,64 @@ use askama::Template;
 use protocol::{ArtifactId, Instant, SessionId};
 
 use super::{
-    call::Outcome,
+    call::CallOutcome,
     filters,
-    lanes::{self, Body, Builder, Lane, escaped},
+    timeline::{self, EntryContent, TimelineBuilder, TimelineEntry, escaped},
 };
 use crate::{
-    domain::{Author, Delivery, Message, Part, Task, TaskState, committed::Report},
-    web::{links, markdown::By},
+    domain::{Delivery, Message, MessageRole, Part, Task, TaskState, committed::Report},
+    web::{links, markdown::TextAuthor},
 };
 
-/// A message with its lanes.
+/// A message with its entries.
 #[derive(Clone, Debug, Template)]
 #[template(path = "work/sessions/_message.html")]
 pub struct MessageView {
     pub slug: String,
     pub session: SessionId,
     pub seq: u64,
-    pub author: Author,
+    pub author: MessageRole,
     pub name: String,
     pub at: Instant,
     /// The model, and which attempt it is from the second on.
     pub about: Vec<String>,
-    pub delivery: Option<Told>,
+    pub delivery: Option<MessageDelivery>,
     /// Still growing: live updates go here.
     pub open: bool,
-    pub lanes: Vec<Lane>,
+    pub entries: Vec<TimelineEntry>,
     /// How its task ended, when it did not end well.
-    pub outcome: Option<Ended>,
+    pub outcome: Option<TaskEnding>,
     /// Whether the reader may send.
     pub may_send: bool,
-    /// It is kept here: the whole output of a call has an address.
+    /// The Board has stored it: the whole output of a call has an address.
     pub kept: bool,
-    /// Where what it said before is to be seen, when that is not here.
+    /// The page with its earlier part, when that is not shown.
     pub earlier: Option<String>,
 }
 
 /// How far a user's message has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct MessageDelivery {
     pub icon: &'static str,
     pub words: &'static str,
 }
 
 /// The end of a task that was not completed, said where its conversation breaks off.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct TaskEnding {
     /// `error` or `info`.
     pub level: &'static str,
     pub icon: &'static str,
     pub words: String,
 }
 
-impl Ended {
+impl TaskEnding {
     /// From the task; `by` is whoever stopped it.
     pub fn of(task: &Task, by: &str) -> Option<Self> {
         match task.state {
             TaskState::Stopped => Some(Self { level: "info", icon: "stopped", words: format!("Stopped by {by}") }),
             TaskState::Error => {
-                let cause = task.error.as_ref().map_or("no cause was told", |error| error.message.as_str());
+                let cause = task.error.as_ref().map_or("no cause was reported", |error| error.message.as_str());
                 Some(Self { level: "error", icon: "failed", words: format!("Failed: {cause}") })
             }
             _ => None,
@@ -69,17 +69,17 @@ impl Ended {
     }
 }
 
-/// Lanes of an open message from one on: what a live update replaces.
+/// Entries of an open message from one on: what a live update replaces.
 #[derive(Clone, Debug, Template)]
 #[template(path = "work/sessions/_timeline.html")]
-pub struct LanesView<'a> {
+pub struct TimelineView<'a> {
     pub slug: &'a str,
     pub session: &'a SessionId,
     pub seq: u64,
-    pub lanes: &'a [Lane],
+    pub entries: &'a [TimelineEntry],
 }
 
-impl LanesView<'_> {
+impl TimelineView<'_> {
     fn output_link(&self, call: &str) -> Option<String> {
         (!call.is_empty()).then(|| links::call_output(self.slug, self.session, self.seq, call))
     }
@@ -98,21 +98,21 @@ impl MessageView {
     pub fn weight(&self) -> usize {
         let about: usize = self.about.iter().map(|fact| 40 + escaped(fact)).sum();
         let outcome = self.outcome.as_ref().map_or(0, |ended| 300 + 2 * escaped(&ended.words));
-        2_500 + escaped(&self.name) + about + outcome + self.lanes.iter().map(Lane::weight).sum::<usize>()
+        2_500 + escaped(&self.name) + about + outcome + self.entries.iter().map(TimelineEntry::weight).sum::<usize>()
     }
 
-    /// Leaves out what does not fit from the front, and says where that is to be seen.
+    /// Drops entries from the front until the rest fits, and links to the page with them.
     pub fn fit(&mut self, room: usize) {
-        let lanes: usize = self.lanes.iter().map(Lane::weight).sum();
-        let beside = self.weight() - lanes;
-        if let Some(from) = lanes::fit(&mut self.lanes, room.saturating_sub(beside)) {
+        let entries: usize = self.entries.iter().map(TimelineEntry::weight).sum();
+        let beside = self.weight() - entries;
+        if let Some(from) = timeline::fit(&mut self.entries, room.saturating_sub(beside)) {
             self.earlier = Some(links::earlier(&self.slug, &self.session, self.seq, from));
         }
     }
 
     /// The same from a place on that was chosen before.
     pub fn fit_from(&mut self, from: usize) {
-        lanes::skip(&mut self.lanes, from);
+        timeline::skip(&mut self.entries, from);
         self.earlier = (from > 0).then(|| links::earlier(&self.slug, &self.session, self.seq, from));
     }
 
@@ -133,33 +133,33 @@ impl MessageView {
     }
 }
 
-impl Told {
+impl MessageDelivery {
     /// From the task that the message asked for.
     pub fn of(task: &Task) -> Self {
-        let told = |icon, words| Self { icon, words };
+        let delivery = |icon, words| Self { icon, words };
         match (task.state, task.delivery) {
-            (TaskState::Pending, Some(Delivery::Accepted)) => told("checks", "Delivered"),
-            (TaskState::Pending, _) => told("check", "Accepted"),
-            // It never reached the viber's engine: nobody has read it.
-            _ if task.started_at.is_none() => told("check", "Accepted"),
-            _ => told("checks", "Read by the agent"),
+            (TaskState::Pending, Some(Delivery::Accepted)) => delivery("checks", "Delivered"),
+            (TaskState::Pending, _) => delivery("check", "Accepted"),
+            // It never reached the viber's engine: no agent has read it.
+            _ if task.started_at.is_none() => delivery("check", "Accepted"),
+            _ => delivery("checks", "Read by the agent"),
         }
     }
 }
 
-/// The lanes of a message: its parts, the first of them in its place `from`, then the events that have not become parts.
-pub fn lanes(message: &Message, from: usize, tail: &[Report], open: bool) -> Vec<Lane> {
-    let by = if message.role == Author::User { By::Person } else { By::Agent };
-    let mut builder = Builder::new(by, from);
+/// The entries of a message: its parts, the first of them in its place `from`, then the events that have not become parts.
+pub fn timeline(message: &Message, from: usize, tail: &[Report], open: bool) -> Vec<TimelineEntry> {
+    let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
+    let mut builder = TimelineBuilder::new(by, from);
     message.parts.iter().for_each(|part| builder.part(part));
     tail.iter().for_each(|report| builder.event(report));
     builder.finish(!open)
 }
 
-/// The lanes of a part of a message, the first in its place `from`; `later` lies behind it.
-pub fn lanes_between(message: &Message, from: usize, later: &[Part]) -> Vec<Lane> {
-    let by = if message.role == Author::User { By::Person } else { By::Agent };
-    let mut builder = Builder::new(by, from);
+/// The entries of a part of a message, the first in its place `from`; `later` follows it.
+pub fn timeline_between(message: &Message, from: usize, later: &[Part]) -> Vec<TimelineEntry> {
+    let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
+    let mut builder = TimelineBuilder::new(by, from);
     message.parts.iter().for_each(|part| builder.part(part));
     builder.answers(later);
     builder.finish(true)

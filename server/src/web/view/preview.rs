@@ -1,30 +1,32 @@
-//! What somebody made, as something to look at: text of several kinds as safe HTML, cut to what a page can carry.
+//! An artifact's text as safe HTML, by its kind, cut to what a page can carry.
 
 use similar::{ChangeTag, TextDiff};
 
 use super::ansi;
 use crate::{
-    domain::Kind,
-    web::markdown::{self, By},
+    domain::ArtifactKind,
+    web::markdown::{self, TextAuthor},
 };
 
-/// So much of a text is read for a page, bytes.
-pub const READ: u64 = 256 * 1024;
+/// Bytes of a text that are read for a page.
+pub const MAX_PREVIEW_BYTES: u64 = 256 * 1024;
 /// Rows and columns of a table on a page.
-const ROWS: usize = 500;
-const COLUMNS: usize = 60;
+const MAX_TABLE_ROWS: usize = 500;
+const MAX_TABLE_COLUMNS: usize = 60;
 /// Unchanged lines around a change.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// A text of this kind as HTML. `name` tells the language of code.
-pub fn text(kind: Kind, text: &str, name: &str) -> String {
+pub fn text(kind: ArtifactKind, text: &str, name: &str) -> String {
     match kind {
-        Kind::Markdown => format!("<div class=\"prose\">{}</div>", markdown::render(text, By::Agent)),
-        Kind::Json => code(&pretty(text), "json"),
-        Kind::Diff => diff(text),
-        Kind::Code => code(text, language(name)),
-        Kind::Csv => table(text, name).unwrap_or_else(|| plain(text)),
-        Kind::Log => format!("<pre class=\"preview-text\" tabindex=\"0\"><samp>{}</samp></pre>", ansi::html(text)),
+        ArtifactKind::Markdown => format!("<div class=\"prose\">{}</div>", markdown::render(text, TextAuthor::Agent)),
+        ArtifactKind::Json => code(&pretty(text), "json"),
+        ArtifactKind::Diff => diff(text),
+        ArtifactKind::Code => code(text, language(name)),
+        ArtifactKind::Csv => table(text, name).unwrap_or_else(|| plain(text)),
+        ArtifactKind::Log => {
+            format!("<pre class=\"preview-text\" tabindex=\"0\"><samp>{}</samp></pre>", ansi::html(text))
+        }
         _ => plain(text),
     }
 }
@@ -33,7 +35,7 @@ pub fn text(kind: Kind, text: &str, name: &str) -> String {
 pub fn difference(old: &str, new: &str) -> Option<String> {
     let changes = TextDiff::from_lines(old, new);
     let mut html = String::new();
-    for (n, group) in changes.grouped_ops(AROUND).iter().enumerate() {
+    for (n, group) in changes.grouped_ops(CONTEXT_LINES).iter().enumerate() {
         if n > 0 {
             html.push_str("<span class=\"diff-gap\">⋯\n</span>");
         }
@@ -81,7 +83,7 @@ fn code(text: &str, language: &str) -> String {
     let fence = "`".repeat(longest.max(2) + 1);
     format!(
         "<div class=\"prose\">{}</div>",
-        markdown::render(&format!("{fence}{language}\n{text}\n{fence}\n"), By::Agent)
+        markdown::render(&format!("{fence}{language}\n{text}\n{fence}\n"), TextAuthor::Agent)
     )
 }
 
@@ -96,7 +98,7 @@ fn language(name: &str) -> &str {
     if ending.len() <= 12 && ending.bytes().all(|byte| byte.is_ascii_alphanumeric()) { ending } else { "" }
 }
 
-/// Rows with the first one as head; `None` for what is no table.
+/// Rows with the first one as the head; `None` when the text is not a table.
 fn table(text: &str, name: &str) -> Option<String> {
     let delimiter = if name.ends_with(".tsv") { b'\t' } else { b',' };
     let mut reader =
@@ -105,16 +107,16 @@ fn table(text: &str, name: &str) -> Option<String> {
     let (mut rows, mut more) = (0, false);
     for record in reader.records() {
         let record = record.ok()?;
-        if rows == ROWS {
+        if rows == MAX_TABLE_ROWS {
             more = true;
             break;
         }
         let (open, close) = if rows == 0 { ("<th scope=\"col\">", "</th>") } else { ("<td>", "</td>") };
         html.push_str("<tr>");
-        for cell in record.iter().take(COLUMNS) {
+        for cell in record.iter().take(MAX_TABLE_COLUMNS) {
             html.push_str(&format!("{open}{}{close}", super::escape(cell)));
         }
-        if record.len() > COLUMNS {
+        if record.len() > MAX_TABLE_COLUMNS {
             html.push_str(&format!("{open}…{close}"));
         }
         html.push_str("</tr>");
@@ -122,7 +124,7 @@ fn table(text: &str, name: &str) -> Option<String> {
     }
     html.push_str("</table></div>");
     if more {
-        html.push_str(&format!("<p class=\"meta\">The first {ROWS} rows; the download has all of them.</p>"));
+        html.push_str(&format!("<p class=\"meta\">The first {MAX_TABLE_ROWS} rows; the download has all of them.</p>"));
     }
     (rows > 0).then_some(html)
 }
@@ -134,7 +136,15 @@ mod tests {
     #[test]
     fn nothing_of_a_text_becomes_markup() {
         let evil = "<script>alert(1)</script>,\"<img src=x onerror=y>\"\n</samp></code></pre><b>x\n```\n+<i>\n-<u>\n";
-        let kinds = [Kind::Text, Kind::Markdown, Kind::Code, Kind::Diff, Kind::Log, Kind::Json, Kind::Csv];
+        let kinds = [
+            ArtifactKind::Text,
+            ArtifactKind::Markdown,
+            ArtifactKind::Code,
+            ArtifactKind::Diff,
+            ArtifactKind::Log,
+            ArtifactKind::Json,
+            ArtifactKind::Csv,
+        ];
         for kind in kinds {
             let html = text(kind, evil, "x.csv");
             for tag in ["<script", "<img", "<b>", "<i>", "<u>"] {
@@ -149,7 +159,7 @@ mod tests {
     #[test]
     fn a_table_has_a_head_and_an_end() {
         let rows: String = (0..600).map(|n| format!("{n},b\n")).collect();
-        let html = text(Kind::Csv, &format!("name,value\n{rows}"), "x.csv");
+        let html = text(ArtifactKind::Csv, &format!("name,value\n{rows}"), "x.csv");
         assert!(html.contains("<th scope=\"col\">name</th>") && html.contains("<td>498</td>"), "{html}");
         assert!(!html.contains("<td>500</td>") && html.contains("first 500 rows"));
     }

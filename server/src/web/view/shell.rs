@@ -6,7 +6,7 @@ use protocol::{Instant, JoinTokenId, OperatorId, SessionId, ViberId};
 
 use super::{Badge, cut::cut, filters};
 use crate::{
-    db::{self, TeamTx},
+    db::{self, DbError, TeamTx},
     domain::{Operator, SessionLine, Team},
     error::Result,
     state::Board,
@@ -17,15 +17,15 @@ use crate::{
 };
 
 /// Sessions that the rail shows.
-const SESSIONS: u64 = 60;
-/// What the rail shows of a session's title, bytes of HTML: a line there is shorter.
-const TITLE: usize = 240;
+const MAX_RAIL_SESSIONS: u64 = 60;
+/// Longest title of a session in the rail, bytes of HTML: a line there is shorter.
+const MAX_RAIL_TITLE_BYTES: usize = 240;
 /// A day, milliseconds.
-const DAY: i64 = 86_400_000;
+const DAY_MS: i64 = 86_400_000;
 
 /// Where the reader is, for the mark in the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PageLocation {
     Home,
     Sessions,
     Session(SessionId),
@@ -39,8 +39,8 @@ pub enum Place {
     Elsewhere,
 }
 
-impl Place {
-    /// What the live stream calls it; `Viber` and `Session` name theirs.
+impl PageLocation {
+    /// What the live stream calls it; `Viber` and `Session` with their ids.
     pub fn view(&self) -> String {
         match self {
             Self::Home => "home".to_owned(),
@@ -115,7 +115,7 @@ pub struct Shell {
     pub now: Instant,
     /// `system`, `light` or `dark`.
     pub theme: String,
-    pub here: Place,
+    pub here: PageLocation,
     pub team: Option<TeamLink>,
     pub teams: Vec<TeamLink>,
     pub operator: Option<Person>,
@@ -128,12 +128,12 @@ pub struct Shell {
 
 /// What a frame needs of the database.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct ShellData {
     teams: Vec<TeamLink>,
     rail: Arc<Rail>,
 }
 
-impl Frame {
+impl ShellData {
     /// As it is now.
     pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
@@ -155,15 +155,15 @@ impl TeamLink {
 impl Shell {
     /// The frame of a page of a team.
     pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
-        Ok(Self::of(&Frame::load(board, caller).await?, caller, board.clock.now()))
+        Ok(Self::of(&ShellData::load(board, caller).await?, caller, board.clock.now()))
     }
 
     /// The frame, from what was read for it on the same day.
-    pub fn of(frame: &Frame, caller: &Caller, now: Instant) -> Self {
+    pub fn of(frame: &ShellData, caller: &Caller, now: Instant) -> Self {
         Self {
             now,
             theme: theme(caller.operator.as_ref()),
-            here: Place::Elsewhere,
+            here: PageLocation::Elsewhere,
             team: Some(TeamLink::new(&caller.team)),
             teams: frame.teams.clone(),
             operator: caller.operator.as_ref().map(|operator| Person::new(&operator.name)),
@@ -175,7 +175,7 @@ impl Shell {
 
     /// The day that the rail's groups go by.
     pub fn day(now: Instant) -> i64 {
-        now.millis().div_euclid(DAY)
+        now.millis().div_euclid(DAY_MS)
     }
 
     /// The frame of a page outside every team.
@@ -184,7 +184,7 @@ impl Shell {
         Ok(Self {
             now: board.clock.now(),
             theme: theme(Some(&signed_in.operator)),
-            here: Place::Account,
+            here: PageLocation::Account,
             team: None,
             teams: teams.iter().map(|(team, _)| TeamLink::new(team)).collect(),
             operator: Some(Person::new(&signed_in.operator.name)),
@@ -195,7 +195,7 @@ impl Shell {
     }
 
     /// The same frame around this place; its stream shows what the place needs.
-    pub fn at(mut self, here: Place) -> Self {
+    pub fn at(mut self, here: PageLocation) -> Self {
         if let Some(team) = &self.team {
             self.live = Some(links::live(&team.slug, &here.view()));
         }
@@ -203,7 +203,7 @@ impl Shell {
         self
     }
 
-    /// The same frame; its stream shows this tab of the pane too, or the one that is shown when the address names none.
+    /// The same frame; its stream also shows this tab of the pane, or the first one.
     pub fn with_pane(mut self, tab: Option<&str>) -> Self {
         if let Some(tab) = tab {
             self.live = self.live.map(|live| format!("{live}&pane={tab}"));
@@ -211,7 +211,7 @@ impl Shell {
         self
     }
 
-    /// The same frame without news: the page shows something past.
+    /// The same frame with a stream for the rail alone: the page shows something past.
     pub fn still(mut self) -> Self {
         self.live = self.team.as_ref().map(|team| links::live(&team.slug, "rail"));
         self
@@ -233,7 +233,7 @@ impl Shell {
     }
 
     pub(in crate::web) fn is_session(&self, id: &SessionId) -> bool {
-        matches!(&self.here, Place::Session(here) if here == id)
+        matches!(&self.here, PageLocation::Session(here) if here == id)
     }
 
     /// The theme's switch goes round: system, light, dark.
@@ -261,16 +261,16 @@ fn theme(operator: Option<&Operator>) -> String {
 
 impl Rail {
     /// What the rail shows to this reader.
-    pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, db::Error> {
-        let filter = db::sessions::Filter::default();
-        let lines = db::sessions::list(tx, reader, &filter, None, SESSIONS).await?;
+    pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, DbError> {
+        let filter = db::sessions::SessionFilter::default();
+        let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
         let (all, connected) = db::vibers::reach(tx).await?;
         let unread = lines.iter().filter(|line| line.unread && ended(line)).count();
         Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread })
     }
 }
 
-/// Whether the reader has something to see: nothing is at work.
+/// Whether nothing is at work: only then is a session unread.
 fn ended(line: &SessionLine) -> bool {
     line.task.as_ref().is_none_or(|task| task.state.is_final())
 }
@@ -278,7 +278,7 @@ fn ended(line: &SessionLine) -> bool {
 fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
     const TITLES: [&str; 6] = ["Needs you", "Working", "Pinned", "Today", "Last 7 days", "Older"];
     let mut groups = TITLES.map(|title| RailGroup { title, rows: Vec::new() });
-    let today = now.millis() - now.millis().rem_euclid(DAY);
+    let today = now.millis() - now.millis().rem_euclid(DAY_MS);
     for line in lines {
         let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
         let unread = line.unread && ended(&line);
@@ -288,12 +288,12 @@ fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
             _ if !ended(&line) => 1,
             _ if line.session.pinned_at.is_some() => 2,
             _ if line.session.active_at.millis() >= today => 3,
-            _ if line.session.active_at.millis() >= today - 6 * DAY => 4,
+            _ if line.session.active_at.millis() >= today - 6 * DAY_MS => 4,
             _ => 5,
         };
         groups[place].rows.push(RailRow {
             id: line.session.id,
-            title: cut(&line.session.title, TITLE),
+            title: cut(&line.session.title, MAX_RAIL_TITLE_BYTES),
             viber: line.viber_name,
             badge,
             unread,
@@ -367,7 +367,7 @@ mod tests {
         Shell {
             now: Instant(0),
             theme: "dark".to_owned(),
-            here: Place::Session(id),
+            here: PageLocation::Session(id),
             teams: vec![team.clone()],
             team: Some(team),
             operator: Some(Person::new("Inès Marchetti")),

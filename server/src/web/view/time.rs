@@ -7,7 +7,7 @@ use protocol::Instant;
 
 /// How an instant is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum As {
+pub enum TimeFormat {
     /// `14:09`.
     Clock,
     /// `20 Nov 2026, 14:09`.
@@ -24,7 +24,7 @@ pub enum As {
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
     pub at: Instant,
-    pub how: As,
+    pub how: TimeFormat,
 }
 
 impl fmt::Display for Time {
@@ -32,11 +32,11 @@ impl fmt::Display for Time {
         let zoned = Timestamp::from_millisecond(self.at.millis()).unwrap_or(Timestamp::UNIX_EPOCH);
         let zoned = zoned.to_zoned(TimeZone::UTC);
         let (how, text) = match self.how {
-            As::Clock => ("clock", zoned.strftime("%H:%M UTC").to_string()),
-            As::Full => ("full", zoned.strftime("%-d %b %Y, %H:%M UTC").to_string()),
-            As::Ago(now) => ("ago", span((now.millis() - self.at.millis()).max(0))),
-            As::Left(now) => ("left", span((self.at.millis() - now.millis()).max(0))),
-            As::Short(now) => {
+            TimeFormat::Clock => ("clock", zoned.strftime("%H:%M UTC").to_string()),
+            TimeFormat::Full => ("full", zoned.strftime("%-d %b %Y, %H:%M UTC").to_string()),
+            TimeFormat::Ago(now) => ("ago", span((now.millis() - self.at.millis()).max(0))),
+            TimeFormat::Left(now) => ("left", span((self.at.millis() - now.millis()).max(0))),
+            TimeFormat::Short(now) => {
                 let today = Timestamp::from_millisecond(now.millis()).unwrap_or(Timestamp::UNIX_EPOCH);
                 let days = (today.to_zoned(TimeZone::UTC).date() - zoned.date()).get_days();
                 let pattern = match days {
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn a_time_says_its_zone_until_a_script_knows_better() {
         let at = Instant(1_781_877_484_000);
-        let clock = Time { at, how: As::Clock }.to_string();
+        let clock = Time { at, how: TimeFormat::Clock }.to_string();
         assert_eq!(clock, r#"<time datetime="2026-06-19T13:58:04.000Z" data-as="clock">13:58 UTC</time>"#);
-        let short = Time { at, how: As::Short(Instant(at.millis() + 2 * 86_400_000)) }.to_string();
+        let short = Time { at, how: TimeFormat::Short(Instant(at.millis() + 2 * 86_400_000)) }.to_string();
         assert!(short.ends_with(">Fri</time>"), "{short}");
     }
 }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use board_tests::{
     Browser, Engine,
     board::{Board, HOME, PASSWORD},
-    evil::Evil,
+    hostile_site::HostileSite,
     invariants::{Dump, dump},
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use server::web::authority::{Route, TABLE, Who};
+use server::web::authority::{Access, ROUTES, Route};
 
-use super::{EVIL, HOSTS, victim};
-use crate::authority::World;
+use super::{HOSTILE_HOST, HOSTS, victim};
+use crate::authority::Callers;
 
 /// Everything that the database holds, but for when something was last seen.
 pub(super) async fn contents(board: &Board) -> BTreeMap<String, Vec<String>> {
@@ -43,20 +43,20 @@ pub(super) async fn unchanged(board: &Board, before: &BTreeMap<String, Vec<Strin
 }
 
 /// A world whose machines have hung up, so that nothing in it changes by itself.
-pub(super) async fn still_world() -> World {
-    let world = World::make().await;
-    let viewer = &world.roles[1].1;
+pub(super) async fn still_callers() -> Callers {
+    let callers = Callers::make().await;
+    let viewer = &callers.roles[1].1;
     board_tests::eventually("nobody is connected", || async {
         let vibers = viewer.get("/api/v1/vibers").await.expect(200).body;
-        (!vibers.contains("\"connected\"") && !world.board.log().is_empty()).then_some(())
+        (!vibers.contains("\"connected\"") && !callers.board.log().is_empty()).then_some(())
     })
     .await;
     board_tests::eventually("the other team's machine is gone", || async {
-        let closed = world.board.log().matches("a viber's connection ended").count();
+        let closed = callers.board.log().matches("a viber's connection ended").count();
         (closed >= 2).then_some(())
     })
     .await;
-    world
+    callers
 }
 
 /// How often the log says, from `from` on, that a route was answered with this status.
@@ -66,7 +66,7 @@ pub(super) fn answered(board: &Board, from: usize, method: &str, route: &str, st
 }
 
 fn mutating() -> impl Iterator<Item = &'static Route> {
-    TABLE.iter().filter(|route| route.method != "GET")
+    ROUTES.iter().filter(|route| route.method != "GET")
 }
 
 /// A page that sends every form in it as soon as it is there, each into a frame of its own.
@@ -106,23 +106,26 @@ fn page(board: &str, paths: &[(&str, String)]) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a16_no_form_of_another_site_changes_anything() {
-    let world = still_world().await;
-    let board = &world.board;
-    let (_, owner) =
-        world.roles.iter().find(|(who, person)| *who == Who::Owner && person.bearer().is_none()).expect("an owner");
-    let evil = Evil::start().await;
-    let browser = victim(&evil, owner).await;
+    let callers = still_callers().await;
+    let board = &callers.board;
+    let (_, owner) = callers
+        .roles
+        .iter()
+        .find(|(who, person)| *who == Access::Owner && person.bearer().is_none())
+        .expect("an owner");
+    let hostile_site = HostileSite::start().await;
+    let browser = victim(&hostile_site, owner).await;
     // A code is a secret of its own; what comes after it is guarded the same way.
     let filled = |route: &Route| {
-        world.path(route, &world.ours).unwrap_or_else(|| route.path.replace("{code}", "vbi_0").replace("{id}", "0"))
+        callers.path(route, &callers.ours).unwrap_or_else(|| route.path.replace("{code}", "vbi_0").replace("{id}", "0"))
     };
     let posts: Vec<(&str, String)> =
         mutating().filter(|route| route.method == "POST").map(|route| (route.path, filled(route))).collect();
     assert!(posts.len() > 35, "{}", posts.len());
     let (before, from) = (contents(board).await, board.log().len());
     for (n, host) in HOSTS.iter().enumerate() {
-        evil.page("/forms", page(&board.url, &posts));
-        browser.go(&evil.url(host, "/forms")).await;
+        hostile_site.page("/forms", page(&board.url, &posts));
+        browser.go(&hostile_site.url(host, "/forms")).await;
         for (route, path) in &posts {
             board_tests::eventually(&format!("two answers to {path} from {host}"), || async {
                 (answered(board, from, "POST", route, 403) == 2 * (n + 1)).then_some(())
@@ -134,7 +137,7 @@ async fn a16_no_form_of_another_site_changes_anything() {
     for host in HOSTS {
         let others: Vec<Value> =
             mutating().map(|route| json!([route.method, format!("{}{}", board.url, filled(route))])).collect();
-        browser.go(&evil.url(host, "/empty")).await;
+        browser.go(&hostile_site.url(host, "/empty")).await;
         let script = "const all = arguments[0].flatMap(([method, url]) => ['application/json', 'text/plain'].map((type) =>
             fetch(url, {method, body: '{}', credentials: 'include', headers: {'content-type': type}}).then((a) => `${method} ${url} ${a.status}`, () => '')));
             const beacons = arguments[0].map(([, url]) => navigator.sendBeacon(url, new Blob(['{}'], {type: 'text/plain'})));
@@ -152,8 +155,8 @@ async fn a16_no_form_of_another_site_changes_anything() {
     // What the operator sees when such a page takes the whole tab.
     for host in HOSTS {
         for path in ["/logout", "/t/home/tasks"] {
-            evil.page("/top", format!("<form method=post action='{}{path}'><input name=goal value=evil></form><script>document.forms[0].submit()</script>", board.url));
-            browser.go(&evil.url(host, "/top")).await;
+            hostile_site.page("/top", format!("<form method=post action='{}{path}'><input name=goal value=evil></form><script>document.forms[0].submit()</script>", board.url));
+            browser.go(&hostile_site.url(host, "/top")).await;
             browser.sees("body", "did not come from this Board's own pages").await;
             let status = "return performance.getEntriesByType('navigation')[0].responseStatus";
             assert_eq!(browser.run(status, Value::Null).await, 403, "{host} {path}");
@@ -167,19 +170,19 @@ async fn a16_no_form_of_another_site_changes_anything() {
 async fn a29_no_other_site_signs_somebody_in() {
     let board = Board::start(Engine::Sqlite).await;
     board.make_operator(HOME, "eve@example.org", "operator").await;
-    let evil = Evil::start().await;
-    let browser = Browser::open_where(&[(EVIL, &format!("127.0.0.1:{}", evil.port))]).await;
+    let hostile_site = HostileSite::start().await;
+    let browser = Browser::open_where(&[(HOSTILE_HOST, &format!("127.0.0.1:{}", hostile_site.port))]).await;
     for host in HOSTS {
         let form = format!(
             "<form method=post action='{}/login'><input name=email value=eve@example.org><input name=password value='{PASSWORD}'></form><script>document.forms[0].submit()</script>",
             board.url
         );
-        evil.page("/login", form);
-        browser.go(&evil.url(host, "/login")).await;
+        hostile_site.page("/login", form);
+        browser.go(&hostile_site.url(host, "/login")).await;
         browser.sees("body", "did not come from this Board's own pages").await;
         browser.go(&format!("{}/t/home", board.url)).await;
         assert_eq!(browser.path().await, "/login", "nobody is signed in");
-        let forged = [("origin", evil.url(host, "")), ("sec-fetch-site", "cross-site".to_owned())];
+        let forged = [("origin", hostile_site.url(host, "")), ("sec-fetch-site", "cross-site".to_owned())];
         for (name, value) in forged {
             let body = format!("email=eve%40example.org&password={}", PASSWORD.replace(' ', "+"));
             let request = board.anon().request(Method::POST, "/login").header(name, value);

@@ -3,9 +3,9 @@
 use board_tests::{Board, Engine, Person, board::HOME};
 use reqwest::{Method, StatusCode, header};
 use serde_json::json;
-use server::web::authority::{TABLE, Who};
+use server::web::authority::{Access, ROUTES};
 
-use super::forms::{contents, still_world, unchanged};
+use super::forms::{contents, still_callers, unchanged};
 
 /// Makes a join token with an operator's cookie and these headers; what the harness adds for our own pages is taken back.
 async fn join_token(board: &Board, cookie: &str, headers: &[(&'static str, &str)]) -> (StatusCode, String) {
@@ -149,18 +149,18 @@ const FILES: [&str; 3] =
 /// What no form and no simple request can send is asked for by name; everything else is refused before it is read.
 #[tokio::test]
 async fn a23_a_call_of_the_api_takes_json_and_nothing_else() {
-    let world = still_world().await;
-    let board = &world.board;
+    let callers = still_callers().await;
+    let board = &callers.board;
     let owners: Vec<&Person> =
-        world.roles.iter().filter(|(who, _)| *who == Who::Owner).map(|(_, person)| person).collect();
+        callers.roles.iter().filter(|(who, _)| *who == Access::Owner).map(|(_, person)| person).collect();
     let before = contents(board).await;
     let mut wrong = Vec::new();
     let mut tried = 0;
     let body = json!({"goal": "evil", "name": "evil", "role": "owner", "email": "evil@example.org", "title": "evil", "token": "vbj_x"});
     for route in
-        TABLE.iter().filter(|route| route.path.starts_with("/api/") && !["GET", "DELETE"].contains(&route.method))
+        ROUTES.iter().filter(|route| route.path.starts_with("/api/") && !["GET", "DELETE"].contains(&route.method))
     {
-        let Some(path) = world.path(route, &world.ours) else { panic!("{} is not filled in", route.path) };
+        let Some(path) = callers.path(route, &callers.ours) else { panic!("{} is not filled in", route.path) };
         for kind in [
             Some("text/plain"),
             Some("text/plain; charset=application/json"),

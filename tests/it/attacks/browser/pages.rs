@@ -5,26 +5,27 @@ use std::io::{Read as _, Write as _};
 use board_tests::{
     Board, Engine,
     board::{HOME, PASSWORD},
-    evil::Evil,
+    hostile_site::HostileSite,
+    wait::EVENT_TIMEOUT,
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use server::web::authority::{TABLE, Who};
+use server::web::authority::{Access, ROUTES};
 
 use super::{HOSTS, forms::answered, victim};
-use crate::authority::World;
+use crate::authority::Callers;
 
 /// The owner who signed in.
-fn owner(world: &World) -> &board_tests::Person {
-    let owner = world.roles.iter().find(|(who, person)| *who == Who::Owner && person.bearer().is_none());
+fn owner(callers: &Callers) -> &board_tests::Person {
+    let owner = callers.roles.iter().find(|(who, person)| *who == Access::Owner && person.bearer().is_none());
     &owner.expect("an owner").1
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a22_no_other_origin_reads_an_answer() {
-    let world = World::make().await;
-    let board = &world.board;
-    let evil = Evil::start().await;
+    let callers = Callers::make().await;
+    let board = &callers.board;
+    let hostile_site = HostileSite::start().await;
     let cross = [
         "access-control-allow-origin",
         "access-control-allow-credentials",
@@ -36,15 +37,17 @@ async fn a22_no_other_origin_reads_an_answer() {
     ];
     let mut wrong = Vec::new();
     let mut seen = 0;
-    let owners: Vec<_> = world.roles.iter().filter(|(who, _)| *who == Who::Owner).map(|(_, person)| person).collect();
+    let owners: Vec<_> =
+        callers.roles.iter().filter(|(who, _)| *who == Access::Owner).map(|(_, person)| person).collect();
     let mut pages = Vec::new();
-    for route in TABLE {
-        let Some(path) = world.path(route, &world.ours) else { continue };
+    for route in ROUTES {
+        let Some(path) = callers.path(route, &callers.ours) else { continue };
         let path = if route.path.ends_with("/live") { format!("{path}?view=rail") } else { path };
         if route.method == "GET" {
             pages.push(format!("{}{path}", board.url));
         }
-        for origin in [evil.url(HOSTS[0], ""), "null".to_owned(), board.url.clone(), format!("{}.evil.test", board.url)]
+        for origin in
+            [hostile_site.url(HOSTS[0], ""), "null".to_owned(), board.url.clone(), format!("{}.evil.test", board.url)]
         {
             for person in &owners {
                 // What would change something is only asked about: whether one may, as browsers do.
@@ -73,7 +76,7 @@ async fn a22_no_other_origin_reads_an_answer() {
     assert!(wrong.is_empty() && seen > 800, "{} of {seen}:\n{}", wrong.len(), wrong.join("\n"));
 
     // And in a browser that has the operator's cookie.
-    let browser = victim(&evil, owner(&world)).await;
+    let browser = victim(&hostile_site, owner(&callers)).await;
     let script = "const ways = [
           (url) => fetch(url, {credentials: 'include'}).then((a) => a.text()),
           (url) => fetch(url, {credentials: 'include', mode: 'no-cors'}).then((a) => `opaque ${a.type}`),
@@ -92,8 +95,8 @@ async fn a22_no_other_origin_reads_an_answer() {
         return Promise.all(arguments[0].flatMap((url) => ways.map((way, n) => way(url).then((got) => `${n} ${url}: ${got}`.slice(0, 200), () => ''))))
           .then((all) => all.filter(Boolean))";
     for host in HOSTS {
-        evil.page("/empty", "<!doctype html><head></head><body>");
-        browser.go(&evil.url(host, "/empty")).await;
+        hostile_site.page("/empty", "<!doctype html><head></head><body>");
+        browser.go(&hostile_site.url(host, "/empty")).await;
         let got = browser.run(script, json!(pages)).await;
         let got: Vec<&str> = got.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
         assert!(got.is_empty(), "{host} got {}:\n{}", got.len(), got.join("\n"));
@@ -104,7 +107,7 @@ async fn a22_no_other_origin_reads_an_answer() {
 /// The answer to bytes that no client library would send: its head and body.
 fn raw(board: &Board, request: &str) -> String {
     let mut line = std::net::TcpStream::connect(board.url.trim_start_matches("http://")).expect("a connection");
-    line.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a limit");
+    line.set_read_timeout(Some(EVENT_TIMEOUT)).expect("a limit");
     line.write_all(request.as_bytes()).expect("sent");
     let mut answer = Vec::new();
     // A connection that stays open says no more within the limit; what came is what counts.
@@ -196,8 +199,8 @@ async fn a26_only_our_own_names_are_answered() {
 async fn a28_nobody_is_led_away_after_signing_in() {
     let board = Board::start(Engine::Sqlite).await;
     board.make_operator(HOME, "ada@example.org", "operator").await;
-    let evil = Evil::start().await;
-    let away = format!("evil.test:{}", evil.port);
+    let hostile_site = HostileSite::start().await;
+    let away = format!("evil.test:{}", hostile_site.port);
     let foreign = [
         format!("//{away}"),
         format!("///{away}"),
@@ -264,8 +267,8 @@ async fn a28_nobody_is_led_away_after_signing_in() {
         assert_eq!(page.header("location"), "/", "{raw}");
     }
     // A browser that reads addresses its own way ends where it began.
-    let browser = victim(&evil, &board.operator(HOME, "bo@example.org", "viewer").await).await;
-    evil.page("/", "<title>led away</title>");
+    let browser = victim(&hostile_site, &board.operator(HOME, "bo@example.org", "viewer").await).await;
+    hostile_site.page("/", "<title>led away</title>");
     for next in &foreign {
         browser.go(&format!("{}/login?next={}", board.url, board_tests::person::escape(next))).await;
         let here = browser.page.current_url().await.expect("an address");
@@ -278,19 +281,19 @@ async fn a28_nobody_is_led_away_after_signing_in() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a25_no_page_shows_in_a_frame() {
-    let world = World::make().await;
-    let board = &world.board;
-    let evil = Evil::start().await;
+    let callers = Callers::make().await;
+    let board = &callers.board;
+    let hostile_site = HostileSite::start().await;
     let mut pages = vec!["/login".to_owned(), "/no/such/page".into(), "/t/home/nowhere".into()];
-    for route in TABLE.iter().filter(|route| route.method == "GET" && route.path != "/") {
+    for route in ROUTES.iter().filter(|route| route.method == "GET" && route.path != "/") {
         let endless =
             route.path.ends_with("/live") || route.path.ends_with("/events") || route.path.starts_with("/ws/");
-        pages.extend(world.path(route, &world.ours).filter(|_| !endless));
+        pages.extend(callers.path(route, &callers.ours).filter(|_| !endless));
     }
     assert!(pages.len() > 30, "{}", pages.len());
     for path in &pages {
         // The body may be a whole program; only what stands before it counts.
-        let request = owner(&world).request(Method::GET, path).header(header::ACCEPT, "text/html");
+        let request = owner(&callers).request(Method::GET, path).header(header::ACCEPT, "text/html");
         let answer = request.send().await.expect("an answer");
         let policy = answer.headers().get(header::CONTENT_SECURITY_POLICY).and_then(|policy| policy.to_str().ok());
         let policy = policy.unwrap_or_default();
@@ -300,7 +303,7 @@ async fn a25_no_page_shows_in_a_frame() {
         assert!(policy.contains(ancestors), "{path}: {policy}");
     }
     // In a browser: a page that showed would fetch its style sheet, its scripts, its stream.
-    let some = ["/login", "/t/home", "/account", &format!("/t/home/sessions/{}", world.ours["sessions"])];
+    let some = ["/login", "/t/home", "/account", &format!("/t/home/sessions/{}", callers.ours["sessions"])];
     let urls: Vec<String> = some.iter().map(|path| format!("{}{path}", board.url)).collect();
     let add = "const left = new Set(URLS);
         setTimeout(() => { for (const url of URLS) {
@@ -310,14 +313,14 @@ async fn a25_no_page_shows_in_a_frame() {
           document.body.append(frame);
         } }, 100)";
     let add = add.replace("URLS", &json!(urls).to_string()).replace("BOARD", &board.url);
-    evil.page("/frames", format!("<!doctype html><body><script>{add}</script>"));
+    hostile_site.page("/frames", format!("<!doctype html><body><script>{add}</script>"));
     let shown =
         |from: usize| ["/static/{hash}/{name}", "/t/{team}/live"].map(|route| answered(board, from, "GET", route, 200));
     for host in HOSTS {
         // A browser of its own: nothing is in its cache, and its frames are never waited for.
-        let browser = victim(&evil, owner(&world)).await;
+        let browser = victim(&hostile_site, owner(&callers)).await;
         let from = board.log().len();
-        browser.go(&evil.url(host, "/frames")).await;
+        browser.go(&hostile_site.url(host, "/frames")).await;
         board_tests::eventually("every frame has ended somehow", || async {
             (answered(board, from, "GET", "/healthz", 200) > 0).then_some(())
         })
@@ -327,7 +330,7 @@ async fn a25_no_page_shows_in_a_frame() {
         assert_eq!(shown(from), [0, 0], "{host} shows something:\n{}", &board.log()[from..]);
     }
     // In the whole tab it does all of that.
-    let browser = victim(&evil, owner(&world)).await;
+    let browser = victim(&hostile_site, owner(&callers)).await;
     let from = board.log().len();
     browser.go(&format!("{}/t/home", board.url)).await;
     browser.find("body[data-live=on]").await;

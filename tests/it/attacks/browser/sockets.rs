@@ -1,18 +1,16 @@
 //! Upgrades: by a hostile page, by nobody, over HTTP/2.
 
-use std::time::Duration;
-
-use board_tests::{Board, Engine, FakeDaemon, board::HOME, evil::Evil, tasks::id};
+use board_tests::{Board, Engine, FakeDaemon, board::HOME, hostile_site::HostileSite, tasks::id, wait::EVENT_TIMEOUT};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use server::web::authority::{Route, TABLE, Who};
+use server::web::authority::{Access, ROUTES, Route};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
 use super::{HOSTS, victim};
-use crate::authority::World;
+use crate::authority::Callers;
 
 /// The refusals of upgrades in the audit of `home`, newest first: who, what, why.
 async fn noted(board: &Board) -> Vec<(String, String, String)> {
@@ -29,8 +27,8 @@ async fn a20_a_hostile_page_opens_no_socket() {
     let owner = board.owner().await;
     let mut viber = FakeDaemon::enrol(&board, "lab").await;
     let task = owner.submit(viber.id.as_str(), "watch me").await;
-    let evil = Evil::start().await;
-    let browser = victim(&evil, &owner).await;
+    let hostile_site = HostileSite::start().await;
+    let browser = victim(&hostile_site, &owner).await;
     let sockets = [
         "/ws/daemon".to_owned(),
         format!("/ws/daemon?token={}", viber.credential),
@@ -48,7 +46,7 @@ async fn a20_a_hostile_page_opens_no_socket() {
           socket.onclose = (event) => done(event.code);
         }))))";
     for host in HOSTS {
-        browser.go(&evil.url(host, "/")).await;
+        browser.go(&hostile_site.url(host, "/")).await;
         let ends = browser.run(script, json!(addresses)).await;
         assert!(ends.as_array().expect("a list").iter().all(|end| *end == 1006), "{host}: {ends}");
     }
@@ -68,7 +66,7 @@ async fn a20_a_hostile_page_opens_no_socket() {
     }
     // From the same site the cookie came along: its owner finds it in the audit, not as often as the page likes.
     let rows = noted(&board).await;
-    let origin = evil.url("127.0.0.1", "");
+    let origin = hostile_site.url("127.0.0.1", "");
     assert!((1..=5).contains(&rows.len()), "{rows:?}");
     assert!(
         rows.iter().all(|(who, object, why)| who == "owner" && object.starts_with("GET /") && why.contains(&origin)),
@@ -100,12 +98,13 @@ async fn a20_a_hostile_page_opens_no_socket() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a21_an_upgrade_without_a_credential_gets_no_further() {
-    let world = World::make().await;
-    let board = &world.board;
-    for route in
-        TABLE.iter().filter(|route| route.method == "GET" && !matches!(route.who, Who::Anyone | Who::MetricsToken))
+    let callers = Callers::make().await;
+    let board = &callers.board;
+    for route in ROUTES
+        .iter()
+        .filter(|route| route.method == "GET" && !matches!(route.who, Access::Anyone | Access::MetricsToken))
     {
-        let Some(path) = world.path(route, &world.ours) else { continue };
+        let Some(path) = callers.path(route, &callers.ours) else { continue };
         for upgrade in ["websocket", "WebSocket, h2c", "h2c"] {
             let request = board.anon().request(Method::GET, &path).header(header::CONNECTION, "upgrade");
             let request = request.header(header::UPGRADE, upgrade).header("sec-websocket-version", "13");
@@ -133,8 +132,11 @@ async fn a21_an_upgrade_without_a_credential_gets_no_further() {
         assert!(refused.contains("401"), "{headers:?}: {refused}");
     }
     // A login opens no viber's socket either.
-    let (_, owner) =
-        world.roles.iter().find(|(who, person)| *who == Who::Owner && person.bearer().is_none()).expect("an owner");
+    let (_, owner) = callers
+        .roles
+        .iter()
+        .find(|(who, person)| *who == Access::Owner && person.bearer().is_none())
+        .expect("an owner");
     let cookie = owner.cookie().expect("signed in");
     let own = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")];
     let refused = nobody.dial_with(&own).await.expect_err("no viber").to_string();
@@ -166,7 +168,7 @@ async fn a21_http2_has_no_door_of_its_own() {
     let board = Board::start(Engine::Sqlite).await;
     let viber = FakeDaemon::enrol(&board, "lab").await;
     let host = board.url.trim_start_matches("http://");
-    let routes: Vec<&Route> = TABLE.iter().filter(|route| route.path.starts_with("/ws/")).collect();
+    let routes: Vec<&Route> = ROUTES.iter().filter(|route| route.path.starts_with("/ws/")).collect();
     assert_eq!(routes.len(), 1);
     for (path, credential) in
         [("/ws/daemon", None), ("/ws/daemon", Some(&viber.credential)), ("/t/home/live?view=rail", None)]
@@ -192,9 +194,8 @@ async fn a21_http2_has_no_door_of_its_own() {
         line.write_all(&opening).await.expect("sent");
         let end = loop {
             let mut head = [0; 9];
-            let read = tokio::time::timeout(Duration::from_secs(10), line.read_exact(&mut head))
-                .await
-                .expect("an answer in time");
+            let read =
+                tokio::time::timeout(EVENT_TIMEOUT, line.read_exact(&mut head)).await.expect("an answer in time");
             if read.is_err() {
                 break "closed".to_owned();
             }

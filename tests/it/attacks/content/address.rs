@@ -2,13 +2,13 @@
 
 use board_tests::{
     Board, Engine, FakeDaemon,
-    evil::Collector,
     fake_daemon::{accepted, progress, started, text},
+    hostile_site::Collector,
     tasks::id,
 };
 use serde_json::json;
 
-use crate::attacks::watch::Watch;
+use crate::attacks::page_watch::PageWatch;
 
 /// What other boards take the address of their gateway from.
 const PARAMETERS: &[&str] = &[
@@ -41,7 +41,7 @@ async fn a27_nothing_in_an_address_or_store_redirects_the_page() {
     let base = format!("<base href=\"http://{far}/pwn/\">");
     let artifact = progress(&json!({"type": "artifact", "artifact": {"id": "a", "title": base, "ref": base}}));
     viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), text(&base), artifact]).await;
-    let watch = Watch::open(&board, &owner, &far.to_string()).await;
+    let watch = PageWatch::open(&board, &owner, &far.to_string()).await;
     watch.go("/t/home").await;
     // Whatever a script of another time may have left behind: every parameter's name, and what our own scripts keep.
     let stored = json!({"names": PARAMETERS, "value": format!("ws://{far}"), "session": id(&task, "sessionId")});

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use board_tests::{
     Board, Engine, FakeDaemon, Person,
     board::{HOME, PASSWORD},
-    evil::Collector,
     fake_daemon::{accepted, completed, progress},
+    hostile_site::Collector,
     tasks::id,
 };
 use protocol::{
@@ -16,7 +16,7 @@ use protocol::{
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
-use crate::attacks::watch::Watch;
+use crate::attacks::page_watch::PageWatch;
 
 /// Short enough for a name; each breaks out of another place.
 const NAMES: &[&str] = &[
@@ -105,7 +105,7 @@ async fn a56_hostile_names_are_names_on_every_page() {
     let board = Board::start(Engine::Sqlite).await;
     let owner = board.owner().await;
     let collector = Collector::start([127, 0, 0, 2]).await;
-    let watch = Watch::open(&board, &owner, &collector.address.to_string()).await;
+    let watch = PageWatch::open(&board, &owner, &collector.address.to_string()).await;
     // The fleet, live: rows come into the table as the machines do.
     let first = FakeDaemon::connected(&board, "lab").await;
     watch.go("/t/home/vibers").await;
@@ -253,7 +253,7 @@ async fn a57_what_an_artifact_calls_itself_is_text_and_no_header() {
     let board = Board::start(Engine::Sqlite).await;
     let owner = board.owner().await;
     let collector = Collector::start([127, 0, 0, 2]).await;
-    let watch = Watch::open(&board, &owner, &collector.address.to_string()).await;
+    let watch = PageWatch::open(&board, &owner, &collector.address.to_string()).await;
     let mut viber = FakeDaemon::connected(&board, "lab").await;
     let task = owner.submit(viber.id.as_str(), "pwn\"; filename=x.html").await;
     let submit = viber.submitted().await;

@@ -1,8 +1,8 @@
 //! A67: what becomes part of a path on a machine is a plain word, whoever says it.
 
-use std::{os::unix::fs::PermissionsExt, time::Duration};
+use std::os::unix::fs::PermissionsExt;
 
-use board_tests::{Board, Engine, FakeDaemon, Viber, board::HOME, programs::run, within};
+use board_tests::{Board, Engine, FakeDaemon, Viber, board::HOME, eventually, programs::run, wait::EVENT_TIMEOUT};
 use futures_util::{SinkExt, StreamExt};
 use protocol::{FromDaemon, limits};
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ async fn a67_a_name_that_is_a_path_is_refused_on_the_machine() {
         laid += 1;
     }
     let path = format!("/api/v1/vibers/{}", viber.id(&operator).await);
-    within(Duration::from_secs(20), "each is shown as broken", || async {
+    eventually("each is shown as broken", || async {
         let found = operator.get(&path).await.expect(200).json()["agents"].as_array().cloned().unwrap_or_default();
         let broken = found
             .iter()
@@ -163,7 +163,7 @@ struct HostileBoard {
 impl HostileBoard {
     async fn welcome(listener: &TcpListener) -> Self {
         let (line, _) =
-            tokio::time::timeout(Duration::from_secs(30), listener.accept()).await.expect("a daemon").expect("a line");
+            tokio::time::timeout(EVENT_TIMEOUT, listener.accept()).await.expect("a daemon").expect("a line");
         #[expect(clippy::result_large_err, reason = "the shape that the handshake's callback has")]
         let speak = |_: &Request, mut answer: Response| -> Result<Response, ErrorResponse> {
             answer.headers_mut().insert("sec-websocket-protocol", limits::SUBPROTOCOL.parse().expect("a header"));
@@ -173,7 +173,7 @@ impl HostileBoard {
         let FromDaemon::Hello(_) = board.heard().await else { panic!("hello comes first") };
         let welcome = json!({
             "type": "welcome", "protocol": 1, "connEpoch": 1, "serverTime": "2026-11-20T10:00:00.000Z",
-            "heartbeatSeconds": 10, "maxFrameBytes": limits::MAX_FRAME, "window": {"events": 1000, "bytes": 1_000_000},
+            "heartbeatSeconds": 10, "maxFrameBytes": limits::MAX_FRAME_BYTES, "window": {"events": 1000, "bytes": 1_000_000},
             "acked": [], "fence": [], "cmdsFrom": 1,
         });
         board.say(&welcome).await;
@@ -187,7 +187,7 @@ impl HostileBoard {
     /// The next frame; panics after a while of silence.
     async fn heard(&mut self) -> FromDaemon {
         loop {
-            let next = tokio::time::timeout(Duration::from_secs(30), self.socket.next()).await.expect("a word");
+            let next = tokio::time::timeout(EVENT_TIMEOUT, self.socket.next()).await.expect("a word");
             if let Message::Text(text) = next.expect("a frame").expect("a good frame") {
                 return FromDaemon::parse(&text).expect("a frame of the protocol");
             }
@@ -249,7 +249,7 @@ async fn a67_a_board_cannot_make_a_daemon_write_elsewhere() {
     });
     board.say(&frame).await;
     let gone = async { while let Some(Ok(Message::Text(_) | Message::Ping(_))) = board.socket.next().await {} };
-    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("it hangs up");
+    tokio::time::timeout(EVENT_TIMEOUT, gone).await.expect("it hangs up");
     assert_eq!(tree(viber.root(), &["home/state", "home/memory"]), before, "nothing was made");
     HostileBoard::welcome(&listener).await;
     assert!(viber.alive());

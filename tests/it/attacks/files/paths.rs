@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use super::{Pipe, tree};
 
 /// Calls that the model makes at once.
-const STEP: usize = 8;
+const CALLS_AT_ONCE: usize = 8;
 
 /// Plays one task in which a model makes all these calls; answers what each came back with.
 async fn play(viber: &mut Viber, calls: &[(&str, Value)]) -> (Vec<(bool, String)>, String) {
     let board = Board::start(Engine::Sqlite).await;
     let operator = board.token(HOME, "operator").await;
-    let steps = calls.chunks(STEP).enumerate().map(|(step, calls)| {
+    let steps = calls.chunks(CALLS_AT_ONCE).enumerate().map(|(step, calls)| {
         let call =
             |(n, (tool, args)): (usize, &(&str, Value))| Piece::call(&format!("c{step}-{n}"), tool, args.clone());
         Reply::Stream(calls.iter().enumerate().map(call).collect())
@@ -37,7 +37,7 @@ async fn play(viber: &mut Viber, calls: &[(&str, Value)]) -> (Vec<(bool, String)
     let messages = operator.messages(id(&task, "sessionId")).await;
     let parts = messages.last().and_then(|message| message["parts"].as_array().cloned()).expect("parts");
     let result = |n: usize| {
-        let call = format!("c{}-{}", n / STEP, n % STEP);
+        let call = format!("c{}-{}", n / CALLS_AT_ONCE, n % CALLS_AT_ONCE);
         let found = parts.iter().find(|part| part["type"] == "tool-result" && part["callId"] == call.as_str());
         let part = found.unwrap_or_else(|| panic!("no result of {call} in {parts:#?}"));
         (part["ok"] == true, part["result"].to_string())

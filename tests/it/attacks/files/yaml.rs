@@ -1,6 +1,6 @@
 //! A66: agent files that are made to hurt whoever reads them.
 
-use board_tests::{eventually, Board, Engine, Viber, board::HOME};
+use board_tests::{Board, Engine, Viber, board::HOME, eventually};
 use daemon_agent::{
     config::{ConfigSnapshot, Variables},
     home::Home,

@@ -1,10 +1,10 @@
 //! A95, A96: addresses that are not what they seem, and files that are not there.
 
-use board_tests::{Fixture, Engine, Raw, board::HOME, tasks::id};
+use board_tests::{Engine, Fixture, RawConnection, board::HOME, tasks::id, wait::EVENT_TIMEOUT};
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{ANY, SOON, served};
+use super::{ANY_ENGINE, served};
 
 crate::on_both_databases!(a95_no_spelling_of_an_address_gets_round_its_guard);
 
@@ -68,7 +68,7 @@ async fn a95_no_spelling_of_an_address_gets_round_its_guard(engine: Engine) {
     let ask = |(path, (who, credential)): (&String, (&'static str, &str))| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{credential}Connection: close\r\n\r\n");
         let (board, path) = (&board, path.clone());
-        async move { (who, path, Raw::ask(board, request.as_bytes(), SOON * 2).await) }
+        async move { (who, path, RawConnection::ask(board, request.as_bytes(), EVENT_TIMEOUT).await) }
     };
     let mut answers = stream::iter(asked.map(ask)).buffer_unordered(16);
     while let Some((who, path, heard)) = answers.next().await {
@@ -93,7 +93,7 @@ async fn a95_no_spelling_of_an_address_gets_round_its_guard(engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a96_there_are_no_files_but_the_listed_ones() {
-    let (Fixture { board, operator, .. }, host) = served(ANY).await;
+    let (Fixture { board, operator, .. }, host) = served(ANY_ENGINE).await;
     let page = board.anon().page("/login").await.expect(200).body;
     let at = page.find("href=\"/static/").expect("a style sheet") + 6;
     let sheet = page[at..].split('"').next().expect("an address").to_owned();
@@ -162,13 +162,13 @@ async fn a96_there_are_no_files_but_the_listed_ones() {
     for path in paths {
         for credential in ["", &token] {
             let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{credential}Connection: close\r\n\r\n");
-            let heard = Raw::ask(&board, request.as_bytes(), SOON).await;
+            let heard = RawConnection::ask(&board, request.as_bytes(), EVENT_TIMEOUT).await;
             assert_eq!(heard.statuses(), [404], "{path}: {}", heard.text);
         }
     }
     for credential in ["", &token, "Authorization: Bearer metrics\r\n"] {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n{credential}Connection: close\r\n\r\n");
-        let heard = Raw::ask(&board, request.as_bytes(), SOON).await;
+        let heard = RawConnection::ask(&board, request.as_bytes(), EVENT_TIMEOUT).await;
         assert!([401, 404].contains(&heard.statuses()[0]), "/metrics: {}", heard.text);
     }
     board.sound().await;

@@ -1,22 +1,20 @@
 //! A90, A91: heads without measure, and bodies that are larger than they look.
 
-use std::time::Duration;
-
 use board_tests::{
-    Fixture,
-    FakeDaemon, Raw,
+    FakeDaemon, Fixture, RawConnection,
     bench::proc,
-    raw::{End, frame},
+    raw::{WebSocketEnd, frame},
+    wait::EVENT_TIMEOUT,
 };
 use protocol::limits::close;
 use reqwest::{Method, header};
 
-use super::{ANY, SOON, served};
+use super::{ANY_ENGINE, served};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a90_heads_have_a_measure() {
     const TIMES: u32 = 10;
-    let (Fixture { board, .. }, host) = served(ANY).await;
+    let (Fixture { board, .. }, host) = served(ANY_ENGINE).await;
     let get = |path: &str, headers: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
     for (what, request, statuses) in [
         ("a header of 100 KB", get("/login", &format!("X-Long: {}\r\n", "x".repeat(100_000))), &[431][..]),
@@ -27,7 +25,7 @@ async fn a90_heads_have_a_measure() {
     ] {
         let before = proc::processor(board.pid());
         for _ in 0..TIMES {
-            let heard = Raw::ask(&board, request.as_bytes(), SOON).await;
+            let heard = RawConnection::ask(&board, request.as_bytes(), EVENT_TIMEOUT).await;
             assert!(heard.closed && heard.statuses().len() == 1, "{what}: {heard:?}");
             assert!(statuses.contains(&heard.statuses()[0]), "{what}: {heard:?}");
         }
@@ -36,7 +34,9 @@ async fn a90_heads_have_a_measure() {
     }
     // What people have is far from it.
     let fine = get("/login", &format!("Cookie: {}\r\n", "c".repeat(8_000)));
-    assert_eq!(Raw::ask(&board, fine.as_bytes(), SOON / 5).await.statuses(), [200]);
+    let mut raw = RawConnection::open(&board).await;
+    raw.say(fine.as_bytes()).await;
+    assert_eq!(raw.answers(1).await.statuses(), [200]);
     board.sound().await;
 }
 
@@ -50,7 +50,7 @@ fn bomb() -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a91_nothing_is_unpacked() {
-    let (Fixture { board, operator, .. }, _) = served(ANY).await;
+    let (Fixture { board, operator, .. }, _) = served(ANY_ENGINE).await;
     let (before, _) = proc::memory(board.pid());
     for coding in ["gzip", "deflate", "br", "zstd", "x-gzip", "identity, gzip", "GZIP"] {
         for (path, kind) in [
@@ -69,9 +69,9 @@ async fn a91_nothing_is_unpacked() {
 
     let fake = FakeDaemon::enrol(&board, "lab").await;
     let offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits; server_no_context_takeover\r\n";
-    let (mut raw, head) = Raw::upgraded(&board, &fake.credential, offer).await;
+    let (mut raw, head) = RawConnection::upgraded(&board, &fake.credential, offer).await;
     assert!(!head.to_ascii_lowercase().contains("sec-websocket-extensions"), "{head}");
     raw.say(&frame(0xc1, &bomb())).await;
-    assert_eq!(raw.ended(Duration::from_secs(1)).await, End::Code(close::MALFORMED), "no such bit was agreed on");
+    assert_eq!(raw.ended(EVENT_TIMEOUT).await, WebSocketEnd::Code(close::MALFORMED), "no such bit was agreed on");
     board.sound().await;
 }

@@ -1,8 +1,8 @@
 //! A88: requests that two readers could take apart in two ways.
 
-use board_tests::{Fixture, Raw, bench::proc};
+use board_tests::{Fixture, RawConnection, bench::proc, wait::EVENT_TIMEOUT};
 
-use super::{ANY, SOON, served};
+use super::{ANSWER_TIMEOUT, ANY_ENGINE, served};
 
 /// What is wrong, the headers about the body, and what follows the head. `X` stands for a smuggled request.
 fn cases() -> Vec<(&'static str, String, String)> {
@@ -56,7 +56,7 @@ fn cases() -> Vec<(&'static str, String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection() {
-    let (Fixture { board, operator, .. }, host) = served(ANY).await;
+    let (Fixture { board, operator, .. }, host) = served(ANY_ENGINE).await;
     let token = operator.bearer().expect("a token");
     let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let post = |headers: &str, rest: &str| {
@@ -81,7 +81,9 @@ async fn a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection() {
     all.push(("another host in the target".into(), post(one, "12345X").replacen("/api", "http://evil.example/api", 1)));
     all.push(("a second request that is ambiguous".into(), format!("{smuggled}{}", post(&one.repeat(2), "12345X"))));
     for (what, request) in all {
-        let heard = Raw::ask(&board, request.as_bytes(), SOON).await;
+        // A connection that may stay open is listened to for a while.
+        let limit = if what.contains("host") { ANSWER_TIMEOUT } else { EVENT_TIMEOUT };
+        let heard = RawConnection::ask(&board, request.as_bytes(), limit).await;
         let mut statuses = heard.statuses();
         if what.starts_with("a second") {
             assert_eq!(statuses.remove(0), 200, "{what}");
@@ -92,10 +94,12 @@ async fn a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection() {
     }
     // What is clear goes on.
     let clear = format!("{smuggled}{}{smuggled}", post("Content-Length: 2\r\n", "{}"));
-    let heard = Raw::ask(&board, clear.as_bytes(), SOON / 5).await;
+    let mut raw = RawConnection::open(&board).await;
+    raw.say(clear.as_bytes()).await;
+    let heard = raw.answers(3).await;
     assert_eq!((heard.statuses(), heard.closed), (vec![200, 422, 200], false), "{}", heard.text);
     let chunked = post("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\nX");
-    let heard = Raw::ask(&board, chunked.as_bytes(), SOON).await;
+    let heard = RawConnection::ask(&board, chunked.as_bytes(), EVENT_TIMEOUT).await;
     assert_eq!((heard.statuses(), heard.closed), (vec![422], true), "a chunked request is a connection's last one");
     assert!(proc::processor(board.pid()) < 60.0);
     board.sound().await;

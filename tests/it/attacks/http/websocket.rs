@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, FakeDaemon, Raw,
+    Board, FakeDaemon, RawConnection,
     bench::proc,
-    raw::{End, frame, upgrade},
+    raw::{WebSocketEnd, frame, upgrade},
+    wait::EVENT_TIMEOUT,
 };
 use protocol::{FromDaemon, limits::close};
 
-use super::ANY;
+use super::ANY_ENGINE;
 
 const FIN: u8 = 0x80;
 const TEXT: u8 = 0x81;
@@ -65,7 +66,7 @@ fn abuses() -> Vec<(String, Vec<u8>, &'static [u16])> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a85_broken_frames_are_answered_with_the_word_for_them() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let fake = FakeDaemon::enrol(&board, "lab").await;
     let hello = serde_json::to_string(&FromDaemon::Hello(Box::new(fake.hello_frame()))).expect("JSON");
     assert!(abuses().len() >= 30);
@@ -76,17 +77,16 @@ async fn a85_broken_frames_are_answered_with_the_word_for_them() {
             (before, _) = proc::memory(board.pid());
         }
         for (what, bytes, codes) in abuses() {
-            let (mut raw, _) = Raw::upgraded(&board, &fake.credential, "").await;
+            let (mut raw, _) = RawConnection::upgraded(&board, &fake.credential, "").await;
             if welcomed {
                 raw.say(&frame(TEXT, hello.as_bytes())).await;
                 assert!(raw.frame().await.contains("welcome"), "{what}");
             }
             raw.say(&bytes).await;
             // A quarter of a million frames have to be read before they are too many: a debug build takes its time.
-            let limit = Duration::from_secs(if what.starts_with("endless") { 8 } else { 1 });
-            let end = raw.ended(limit).await;
+            let end = raw.ended(EVENT_TIMEOUT).await;
             assert!(
-                matches!(end, End::Code(code) if codes.contains(&code)),
+                matches!(end, WebSocketEnd::Code(code) if codes.contains(&code)),
                 "{what}, {welcomed}: {end:?}, not {codes:?}"
             );
         }
@@ -94,7 +94,7 @@ async fn a85_broken_frames_are_answered_with_the_word_for_them() {
     let (after, _) = proc::memory(board.pid());
     assert!(after - before <= 16.0, "{before} MiB before, {after} MiB after");
     // Text that is cut between the bytes of a character is still text; so is one with a longer length than it needs.
-    let (mut raw, _) = Raw::upgraded(&board, &fake.credential, "").await;
+    let (mut raw, _) = RawConnection::upgraded(&board, &fake.credential, "").await;
     let mut heart = hello.replacen("\"lab\"", "\"l\u{2665}b\"", 1).into_bytes();
     let rest = heart.split_off(heart.iter().position(|byte| *byte == 0xe2).expect("a heart") + 1);
     raw.say(&[frame(1, &heart), frame(FIN | 9, b"in between"), frame(FIN, &rest)].concat()).await;
@@ -106,7 +106,7 @@ async fn a85_broken_frames_are_answered_with_the_word_for_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a85_broken_handshakes_never_become_sockets() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let fake = FakeDaemon::enrol(&board, "lab").await;
     let good = upgrade(&board, &fake.credential, "");
     for (old, new, statuses) in [
@@ -124,11 +124,14 @@ async fn a85_broken_handshakes_never_become_sockets() {
         ("/ws/daemon", "/ws/daemon?token=abc", &[101]),
     ] {
         assert!(good.contains(old));
-        let heard = Raw::ask(&board, good.replacen(old, new, 1).as_bytes(), Duration::from_secs(1)).await;
+        let mut raw = RawConnection::open(&board).await;
+        raw.say(good.replacen(old, new, 1).as_bytes()).await;
+        let heard = raw.answers(1).await;
         let all = heard.statuses();
         assert!(all.len() == 1 && statuses.contains(&all[0]), "{new}: {all:?}, not one of {statuses:?}");
         let asks = new.is_empty() && old.starts_with("Upgrade");
-        assert!(heard.closed || asks || all[0] == 101, "{old}, {new}: an upgrade that is refused ends the connection");
+        let closed = asks || all[0] == 101 || heard.closed || raw.hear(EVENT_TIMEOUT).await.closed;
+        assert!(closed, "{old}, {new}: an upgrade that is refused ends the connection");
     }
     board.sound().await;
 }
@@ -136,10 +139,10 @@ async fn a85_broken_handshakes_never_become_sockets() {
 /// Pings, pongs and bytes say nothing, and cost as much as text: an endless flood ends with 4429, on a Board that lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a85_a_flood_of_pings_ends() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let fake = FakeDaemon::enrol(&board, "lab").await;
     let hello = serde_json::to_string(&FromDaemon::Hello(Box::new(fake.hello_frame()))).expect("JSON");
-    let (mut raw, _) = Raw::upgraded(&board, &fake.credential, "").await;
+    let (mut raw, _) = RawConnection::upgraded(&board, &fake.credential, "").await;
     raw.say(&frame(TEXT, hello.as_bytes())).await;
     assert!(raw.frame().await.contains("welcome"));
     let before = proc::processor(board.pid());

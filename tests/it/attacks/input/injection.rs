@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use board_tests::{Engine, Person, person::escape};
+use board_tests::{Engine, Person, person::escape, wait::SLACK};
 use reqwest::{Method, header};
 use serde_json::json;
 
@@ -47,10 +47,10 @@ const PAYLOADS: &[&str] = &[
     "x'; DELETE FROM audit;--",
     "x'; UPDATE members SET role='owner';--",
     "1; DROP TABLE tasks",
-    "x'; SELECT pg_sleep(5);--",
-    "x'||pg_sleep(5)--",
-    "x' AND 5=(SELECT 5 FROM pg_sleep(5))--",
-    "(SELECT 5 FROM pg_sleep(5))",
+    "x'; SELECT pg_sleep(30);--",
+    "x'||pg_sleep(30)--",
+    "x' AND 5=(SELECT 5 FROM pg_sleep(30))--",
+    "(SELECT 5 FROM pg_sleep(30))",
     "x' AND 1=LIKE('ABCDEFG',UPPER(HEX(RANDOMBLOB(300000000/2))))--",
     "1 AND 1=LIKE('ABCDEFG',UPPER(HEX(RANDOMBLOB(300000000/2))))",
     "x' AND load_extension('/tmp/x')--",
@@ -60,7 +60,7 @@ const PAYLOADS: &[&str] = &[
     "name; DROP TABLE tasks",
     "(CASE WHEN 1=1 THEN created_at ELSE title END)",
     "created_at,(SELECT 1)",
-    "1 ASC, (SELECT 1 FROM pg_sleep(5)) DESC",
+    "1 ASC, (SELECT 1 FROM pg_sleep(30)) DESC",
     "$1",
     "$99",
     "?",
@@ -114,7 +114,7 @@ impl Prober<'_> {
         };
         let (body, took) = (body.unwrap_or_default(), began.elapsed());
         assert!(status < 500, "{name} with {payload:?}: {status} {body}");
-        assert!(took < Duration::from_millis(4500), "{name} with {payload:?} took {took:?}");
+        assert!(took < Duration::from_secs(25), "{name} with {payload:?} took {took:?}");
         // A page may say what was asked for; beyond that it says nothing that a database would.
         let said = body.replace(payload, "").replace(&payload.replace('\'', "&#39;").replace('"', "&#34;"), "");
         if ![200, 201, 303].contains(&status) {
@@ -123,15 +123,17 @@ impl Prober<'_> {
             }
         }
         let answer = board_tests::person::Answer { status, headers, body };
-        let place =
-            name.replace(&self.world.session, "S").replace(&self.world.task, "T").replace(&self.world.member, "M");
-        let place = place.replace(self.world.viber.id.as_str(), "V");
+        let place = name
+            .replace(self.world.fixture.session(), "S")
+            .replace(self.world.fixture.task().as_str(), "T")
+            .replace(&self.world.member, "M");
+        let place = place.replace(self.world.fixture.viber.id.as_str(), "V");
         self.answers.push((format!("{place} {payload:?}"), told(&answer)));
         self.times.push(took);
     }
 
     async fn get(&mut self, place: &str, payload: &str, page: bool) {
-        let person = if page { &self.world.owner } else { &self.world.program };
+        let person = if page { self.world.fixture.owner() } else { &self.world.program };
         let mut request = person.request(Method::GET, &format!("{place}{}", escape(payload)));
         if page {
             request = request.header(header::ACCEPT, "text/html");
@@ -155,10 +157,10 @@ fn places(world: &World) -> (Vec<String>, Vec<String>) {
         calls.push(format!("/api/v1/tasks?{key}="));
     }
     for key in ["before", "limit"] {
-        calls.push(format!("/api/v1/sessions/{}/messages?{key}=", world.session));
+        calls.push(format!("/api/v1/sessions/{}/messages?{key}=", world.fixture.session()));
     }
     for key in ["after", "limit"] {
-        calls.push(format!("/api/v1/tasks/{}/events?{key}=", world.task));
+        calls.push(format!("/api/v1/tasks/{}/events?{key}=", world.fixture.task()));
     }
     for kind in ["vibers", "sessions", "tasks"] {
         calls.push(format!("/api/v1/{kind}/"));
@@ -175,13 +177,13 @@ fn places(world: &World) -> (Vec<String>, Vec<String>) {
     }
     pages.extend(["/t/home/settings/audit?before=".into(), "/login?next=".into(), "/t/home/live?view=".into()]);
     for key in ["cursor", "last"] {
-        pages.push(format!("/t/home/live?view=session:{}&{key}=", world.session));
+        pages.push(format!("/t/home/live?view=session:{}&{key}=", world.fixture.session()));
     }
-    pages.push(format!("/t/home/sessions/{}?before=", world.session));
+    pages.push(format!("/t/home/sessions/{}?before=", world.fixture.session()));
     for path in ["sessions", "vibers"] {
         pages.push(format!("/t/home/{path}/"));
     }
-    pages.extend(["/t/".to_owned(), format!("/t/home/sessions/{}/messages/2/calls/", world.session)]);
+    pages.extend(["/t/".to_owned(), format!("/t/home/sessions/{}/messages/2/calls/", world.fixture.session())]);
     (calls, pages)
 }
 
@@ -204,13 +206,13 @@ async fn probe(world: &World, share: usize) -> Vec<(String, String)> {
         let headers = ["x-team", "last-event-id", "user-agent", "cookie", "x-forwarded-for", "if-match"];
         for (_, name) in headers.iter().enumerate().filter(|(place, _)| (place + n).is_multiple_of(share)) {
             let Ok(value) = header::HeaderValue::from_bytes(payload.as_bytes()) else { continue };
-            let path = format!("/api/v1/tasks/{}/events", world.task);
+            let path = format!("/api/v1/tasks/{}/events", world.fixture.task());
             let request = world.program.request(Method::GET, &path).header(*name, value);
             prober.send(format!("header {name}"), payload, request).await;
         }
         let tries: [(&str, serde_json::Value); 5] = [
             ("/api/v1/tasks", json!({"goal": "x", "viberId": payload})),
-            ("/api/v1/tasks", json!({"goal": "x", "viberId": world.viber.id, "agentId": payload})),
+            ("/api/v1/tasks", json!({"goal": "x", "viberId": world.fixture.viber.id, "agentId": payload})),
             ("/api/v1/tasks", json!({"goal": "x", "labels": {"a": payload}})),
             ("/api/v1/tokens", json!({"name": "x", "role": payload})),
             ("/api/v1/members", json!({"email": payload, "role": "viewer"})),
@@ -225,9 +227,9 @@ async fn probe(world: &World, share: usize) -> Vec<(String, String)> {
         if !n.is_multiple_of(share) {
             continue;
         }
-        let anon = world.board.anon();
+        let anon = world.fixture.board.anon();
         let fields = format!("email={value}&password={value}");
-        let request = anon.request(Method::POST, "/login").header(header::ORIGIN, &world.board.url);
+        let request = anon.request(Method::POST, "/login").header(header::ORIGIN, &world.fixture.board.url);
         let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(fields);
         if let Ok(answer) = request.send().await {
             assert!([401, 422, 429].contains(&answer.status().as_u16()), "{payload:?}: {}", answer.status());
@@ -238,7 +240,7 @@ async fn probe(world: &World, share: usize) -> Vec<(String, String)> {
         }
         // What is text is kept to the letter.
         let title = format!("a{payload}b");
-        let session = format!("/api/v1/sessions/{}", world.session);
+        let session = format!("/api/v1/sessions/{}", world.fixture.session());
         let kept = world.program.request(Method::PATCH, &session).json(&json!({"title": title}));
         let kept: serde_json::Value = patiently(kept).await.json().await.expect("JSON");
         assert_eq!(kept["title"], title);
@@ -247,7 +249,7 @@ async fn probe(world: &World, share: usize) -> Vec<(String, String)> {
         let found: serde_json::Value = found.json().await.expect("JSON");
         assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{payload:?} is not found again");
     }
-    let session = format!("/api/v1/sessions/{}", world.session);
+    let session = format!("/api/v1/sessions/{}", world.fixture.session());
     let restored = world.program.request(Method::PATCH, &session).json(&json!({"title": "First things first"}));
     assert_eq!(patiently(restored).await.status(), 200);
     assert_eq!(lists(&world.program).await, before, "something was changed");
@@ -257,7 +259,7 @@ async fn probe(world: &World, share: usize) -> Vec<(String, String)> {
     );
     prober.times.sort_unstable();
     let middle = prober.times[prober.times.len() / 2];
-    assert!(middle <= Duration::from_millis(200), "half of the queries took longer than {middle:?}");
+    assert!(middle <= Duration::from_millis(200) * SLACK, "half of the queries took longer than {middle:?}");
     prober.answers
 }
 
@@ -276,7 +278,7 @@ async fn both(share: usize) -> usize {
     }
     assert_eq!(one.len(), two.len());
     for world in [sqlite, postgres] {
-        world.board.sound().await;
+        world.fixture.board.sound().await;
     }
     one.len()
 }
@@ -309,7 +311,7 @@ async fn a92_wildcards_of_a_search_are_letters(engine: Engine) {
         "100 sure",
     ];
     for title in titles {
-        let body = json!({"viberId": world.viber.id, "title": title});
+        let body = json!({"viberId": world.fixture.viber.id, "title": title});
         world.program.post("/api/v1/sessions", &body).await.expect(201);
     }
     let wild: [(&str, &[&str]); 15] = [
@@ -340,7 +342,7 @@ async fn a92_wildcards_of_a_search_are_letters(engine: Engine) {
         found.sort_unstable();
         assert_eq!(found, expected, "{asked}");
         // The page's search is the same one.
-        let page = world.owner.page(&format!("/t/home/sessions?q={}", escape(asked))).await.expect(200).body;
+        let page = world.fixture.owner().page(&format!("/t/home/sessions?q={}", escape(asked))).await.expect(200).body;
         let list = page.split("<main").nth(1).expect("the page's own part");
         for title in titles {
             let shown = list.contains(&title.replace('\'', "&#39;"));
@@ -348,5 +350,5 @@ async fn a92_wildcards_of_a_search_are_letters(engine: Engine) {
             assert_eq!(shown, expected.contains(&title) || only_asked, "{asked}: {title}");
         }
     }
-    world.board.sound().await;
+    world.fixture.board.sound().await;
 }

@@ -23,7 +23,7 @@ fn calls(world: &World) -> Vec<Call> {
             Method::POST,
             "/api/v1/tasks",
             json!({
-                "goal": "x", "viberId": world.viber.id, "labels": {"a": "b"}, "agentId": "default",
+                "goal": "x", "viberId": world.fixture.viber.id, "labels": {"a": "b"}, "agentId": "default",
                 "attachments": ["a"], "context": {"a": "b"}, "plan": {"goal": "a"}, "artifacts": [{"title": "a"}],
                 "memory": [{"text": "a"}],
             }),
@@ -41,13 +41,18 @@ fn calls(world: &World) -> Vec<Call> {
         call(
             Method::POST,
             "/api/v1/sessions",
-            json!({"viberId": world.viber.id, "agentId": "default", "title": "a", "labels": {"a": "b"}}),
+            json!({"viberId": world.fixture.viber.id, "agentId": "default", "title": "a", "labels": {"a": "b"}}),
             &["/title", "/agentId", "/labels/a"],
         ),
-        call(Method::PATCH, &format!("/api/v1/sessions/{}", world.session), json!({"title": "a"}), &["/title"]),
         call(
             Method::PATCH,
-            &format!("/api/v1/vibers/{}", world.viber.id),
+            &format!("/api/v1/sessions/{}", world.fixture.session()),
+            json!({"title": "a"}),
+            &["/title"],
+        ),
+        call(
+            Method::PATCH,
+            &format!("/api/v1/vibers/{}", world.fixture.viber.id),
             json!({"name": "lab", "labels": {"a": "b"}}),
             &["/name", "/labels/a"],
         ),
@@ -61,8 +66,13 @@ fn calls(world: &World) -> Vec<Call> {
         ),
         call(Method::POST, "/api/v1/members", json!({"email": "a@b.example", "role": "viewer"}), &["/email", "/role"]),
         call(Method::PATCH, &format!("/api/v1/members/{}", world.member), json!({"role": "viewer"}), &["/role"]),
-        call(Method::POST, &format!("/api/v1/tasks/{}/stop", world.task), json!({"reason": "a"}), &["/reason"]),
-        call(Method::POST, &format!("/api/v1/tasks/{}/retry", world.task), json!({}), &[]),
+        call(
+            Method::POST,
+            &format!("/api/v1/tasks/{}/stop", world.fixture.task()),
+            json!({"reason": "a"}),
+            &["/reason"],
+        ),
+        call(Method::POST, &format!("/api/v1/tasks/{}/retry", world.fixture.task()), json!({}), &[]),
         call(
             Method::POST,
             "/api/daemon/join",
@@ -150,11 +160,15 @@ async fn play(world: &World) -> Vec<(String, String)> {
     let mut answers = Vec::new();
     for call in calls(world) {
         for (what, body, good) in broken(&call) {
-            let person = if call.path.contains("/daemon/") { &world.board.anon() } else { &world.program };
+            let person = if call.path.contains("/daemon/") { &world.fixture.board.anon() } else { &world.program };
             let request = person.request(call.method.clone(), &call.path);
             let sent = request.header(header::CONTENT_TYPE, "application/json").body(body).send().await;
-            let path = call.path.replace(&world.session, "S").replace(&world.task, "T").replace(&world.member, "M");
-            let name = format!("{} {}: {what}", call.method, path.replace(world.viber.id.as_str(), "V"));
+            let path = call
+                .path
+                .replace(world.fixture.session(), "S")
+                .replace(world.fixture.task().as_str(), "T")
+                .replace(&world.member, "M");
+            let name = format!("{} {}: {what}", call.method, path.replace(world.fixture.viber.id.as_str(), "V"));
             // A body of many megabytes may be cut off before its sender reads why.
             let Ok(answer) = sent else {
                 assert_eq!(good, [413], "{name}: {sent:?}");
@@ -187,14 +201,14 @@ async fn a86_broken_json_is_refused_alike_on_both_databases() {
     }
     assert_eq!(one.len(), two.len());
     for world in [sqlite, postgres] {
-        world.board.sound().await;
+        world.fixture.board.sound().await;
     }
 }
 
 /// Forms with their good fields; those that are text come first.
 fn forms(world: &World) -> Vec<(String, Vec<(&'static str, String)>, usize)> {
     let s = |text: &str| text.to_owned();
-    let (session, viber) = (&world.session, &world.viber.id);
+    let (session, viber) = (world.fixture.session(), &world.fixture.viber.id);
     vec![
         (
             s("/t/home/tasks"),
@@ -228,10 +242,11 @@ async fn play_forms(world: &World) -> Vec<(String, String)> {
     let before = lists(&world.program).await;
     let mut answers = Vec::new();
     for (path, fields, texts) in forms(world) {
-        let person = if path == "/login" { &world.board.anon() } else { &world.owner };
+        let person = if path == "/login" { &world.fixture.board.anon() } else { world.fixture.owner() };
         let post = |body: String| {
             let request = person.request(Method::POST, &path).header(header::ACCEPT, "text/html");
-            let request = if path == "/login" { request.header(header::ORIGIN, &world.board.url) } else { request };
+            let request =
+                if path == "/login" { request.header(header::ORIGIN, &world.fixture.board.url) } else { request };
             person.send(request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body))
         };
         let escape = board_tests::person::escape;
@@ -241,7 +256,7 @@ async fn play_forms(world: &World) -> Vec<(String, String)> {
             };
             fields.iter().enumerate().map(field).collect::<Vec<_>>().join("&")
         };
-        let name = path.replace(&world.session, "S").replace(world.viber.id.as_str(), "V");
+        let name = path.replace(world.fixture.session(), "S").replace(world.fixture.viber.id.as_str(), "V");
         for (n, (field, _)) in fields.iter().enumerate().take(texts) {
             for value in ["a%00b", "%00", "%00%00a", "a\0b"] {
                 let answer = post(body(n, value)).await;
@@ -256,7 +271,7 @@ async fn play_forms(world: &World) -> Vec<(String, String)> {
         let many = (0..300_000).map(|n| format!("&k{n}=1")).collect::<String>();
         let request =
             person.request(Method::POST, &path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        let request = if path == "/login" { request.header(header::ORIGIN, &world.board.url) } else { request };
+        let request = if path == "/login" { request.header(header::ORIGIN, &world.fixture.board.url) } else { request };
         match request.body(body(usize::MAX, "") + &many).send().await {
             Ok(answer) => assert_eq!(answer.status(), 413, "{name}"),
             // Cut off before it was read to its end.
@@ -273,6 +288,6 @@ async fn a86_broken_forms_are_refused_alike_on_both_databases() {
     let (one, two) = tokio::join!(play_forms(&sqlite), play_forms(&postgres));
     assert_eq!(one, two);
     for world in [sqlite, postgres] {
-        world.board.sound().await;
+        world.fixture.board.sound().await;
     }
 }

@@ -11,7 +11,7 @@ use board_tests::{
     Board, Engine, Viber,
     board::HOME,
     llm::{Llm, Reply},
-    programs::{Said, run},
+    programs::{ProgramOutput, run},
     tasks::id,
 };
 
@@ -50,7 +50,7 @@ fn careless(command: &Command) -> Command {
     shell
 }
 
-async fn board_says(board: &Board, args: &[&str]) -> Said {
+async fn board_says(board: &Board, args: &[&str]) -> ProgramOutput {
     run(careless(&board.command(args)), "").await
 }
 

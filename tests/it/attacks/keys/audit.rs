@@ -18,14 +18,14 @@ async fn complaints(board: &Board) -> String {
 }
 
 /// The condition that picks the team `home`.
-const OURS: &str = "team_id = (SELECT team_id FROM teams WHERE slug = 'home')";
+const OURS_SQL: &str = "team_id = (SELECT team_id FROM teams WHERE slug = 'home')";
 
 /// A copy of a row at another place, with a hash of the attacker's own making.
 fn forged(hash: &str) -> String {
     format!(
         "INSERT INTO audit SELECT team_id, seq + 1, at, actor, actor_name, address, 'team.delete', object, detail, \
-         before_hash, after_hash, hash, '{hash}' FROM audit WHERE {OURS} \
-         AND seq = (SELECT MAX(seq) FROM audit WHERE {OURS})"
+         before_hash, after_hash, hash, '{hash}' FROM audit WHERE {OURS_SQL} \
+         AND seq = (SELECT MAX(seq) FROM audit WHERE {OURS_SQL})"
     )
 }
 
@@ -46,8 +46,8 @@ async fn a154_doctor_finds_what_was_done_to_the_audit(engine: Engine) {
         board.sql("DELETE FROM audit").await;
         board.sql("INSERT INTO audit SELECT * FROM kept").await;
     };
-    let ours = |rest: &str| format!("{rest} AND {OURS}");
-    let newest = format!("DELETE FROM audit WHERE {OURS} AND seq = (SELECT MAX(seq) FROM audit WHERE {OURS})");
+    let ours = |rest: &str| format!("{rest} AND {OURS_SQL}");
+    let newest = format!("DELETE FROM audit WHERE {OURS_SQL} AND seq = (SELECT MAX(seq) FROM audit WHERE {OURS_SQL})");
     let sha = "0".repeat(64);
     let harms: Vec<(Vec<String>, &str)> = vec![
         (vec![newest.clone()], "its end was cut off"),
@@ -84,7 +84,7 @@ async fn a154_doctor_finds_what_was_done_to_the_audit(engine: Engine) {
                 format!(
                     "INSERT INTO audit SELECT (SELECT team_id FROM teams WHERE slug = 'home'), seq, at, actor, actor_name, \
                      address, action, object, detail, before_hash, after_hash, prev_hash, hash FROM audit \
-                     WHERE NOT {OURS}"
+                     WHERE NOT {OURS_SQL}"
                 ),
             ],
             "row 1 was changed",
@@ -124,7 +124,7 @@ async fn replaced_by_rows_without_a_key(board: &Board) {
     let team = server::db::teams::by_slug(&mut db.reader().await.expect("a reader"), HOME).await;
     let team = team.expect("an answer").expect("a team").id;
     db.close().await;
-    board.sql_text(format!("DELETE FROM audit WHERE {OURS}")).await;
+    board.sql_text(format!("DELETE FROM audit WHERE {OURS_SQL}")).await;
     old_rows(board, team.as_str(), 30).await;
     let said = complaints(board).await;
     assert!(said.contains("home") && (said.contains("was replaced") || said.contains("none of its rows")), "{said}");
@@ -179,7 +179,7 @@ async fn a154_a_cut_under_a_running_board_stays_found(engine: Engine) {
     let at = format!(" {rows} ");
     let head = || std::fs::read_to_string(board.data().join("audit/head")).unwrap_or_default();
     eventually("the head has followed", || async { head().contains(&at).then_some(()) }).await;
-    board.sql_text(format!("DELETE FROM audit WHERE {OURS} AND seq >= {}", rows - 1)).await;
+    board.sql_text(format!("DELETE FROM audit WHERE {OURS_SQL} AND seq >= {}", rows - 1)).await;
     assert!(complaints(&board).await.contains("its end was cut off"));
     // The Board writes on where the rows were, and as many as there were; nothing of that hides it.
     for n in 0..4 {

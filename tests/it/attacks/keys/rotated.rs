@@ -19,8 +19,8 @@ use super::{hang_up, kid, logged, with_cookie};
 crate::on_both_databases!(a146_the_signing_key_is_exchanged_while_everybody_works);
 
 /// What a SIGHUP is answered with in the log.
-const DONE: &str = "read again";
-const REFUSED: &str = "nothing was changed";
+const DONE_MESSAGE: &str = "read again";
+const REFUSED_MESSAGE: &str = "nothing was changed";
 
 fn put(file: &Path, text: &str) {
     std::fs::write(file, text).expect("a file");
@@ -99,21 +99,21 @@ async fn a147_a_key_from_outside_is_read_again_and_a_bad_one_changes_nothing() {
     for (text, mode) in [("too short", 0o600), (second.as_str(), 0o644), ("", 0o600)] {
         put(&file, text);
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("a mode");
-        hang_up(&board, REFUSED).await;
+        hang_up(&board, REFUSED_MESSAGE).await;
         let newcomer = board.anon();
         newcomer.sign_in("owner@example.org", PASSWORD).await;
         assert_eq!(kid(&newcomer), old, "{text:?} {mode:o}");
     }
     std::fs::remove_file(&file).expect("the file");
-    hang_up(&board, REFUSED).await;
+    hang_up(&board, REFUSED_MESSAGE).await;
     put(&file, &second);
-    hang_up(&board, DONE).await;
+    hang_up(&board, DONE_MESSAGE).await;
     let newcomer = board.anon();
     newcomer.sign_in("owner@example.org", PASSWORD).await;
     assert_ne!(kid(&newcomer), old);
     // The first key is in no file any more, and what it signed is good for its rest.
     owner.page("/t/home").await.expect(200);
-    hang_up(&board, DONE).await;
+    hang_up(&board, DONE_MESSAGE).await;
     owner.page("/t/home").await.expect(200);
     assert!(!board.log().contains(&first) && !board.log().contains(&second));
     board.sound().await;
@@ -154,9 +154,13 @@ async fn a148_sighup_reads_settings_and_certificates_again_and_kills_nobody() {
     // A new certificate, another token; an address that needs a new start is named and nothing else is held up by it.
     let second = certify(folder.path());
     put(&config, "metrics-token: some-other-token-of-the-metrics\nartifacts: file:///elsewhere\n");
-    hang_up(&board, DONE).await;
+    hang_up(&board, DONE_MESSAGE).await;
     assert_eq!(shown(port, "/metrics").await, Some((401, second.clone())));
-    assert!(logged(&board, "counts after a new start") == 1 && board.log().contains("--artifacts"), "{}", board.log());
+    assert!(
+        logged(&board, "takes effect after a restart") == 1 && board.log().contains("--artifacts"),
+        "{}",
+        board.log()
+    );
 
     // Broken in one place, nothing is changed in any.
     let good = "metrics-token: a-token-of-the-metrics\n";
@@ -165,19 +169,19 @@ async fn a148_sighup_reads_settings_and_certificates_again_and_kills_nobody() {
         ["metrics-token: short\n", "metrics-tokn: a-token-of-the-metrics\n", "daemon-binary: /nowhere\n", ": :\n"]
     {
         put(&config, broken);
-        hang_up(&board, REFUSED).await;
+        hang_up(&board, REFUSED_MESSAGE).await;
         assert_eq!(shown(port, "/metrics").await, Some((401, second.clone())), "{broken}");
     }
     put(&config, good);
     put(Path::new(&cert), "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n");
-    hang_up(&board, REFUSED).await;
+    hang_up(&board, REFUSED_MESSAGE).await;
     assert_eq!(shown(port, "/metrics").await, Some((401, second)));
     let last = certify(folder.path());
     assert_ne!(third, last);
     for _ in 0..20 {
         board.hang_up();
     }
-    hang_up(&board, DONE).await;
+    hang_up(&board, DONE_MESSAGE).await;
     assert_eq!(shown(port, "/metrics").await, Some((200, last)));
 
     // Neither at the very beginning nor while it drains is it killed by one.
@@ -216,7 +220,7 @@ async fn a148_another_proxy_is_trusted_without_a_new_start() {
     board.make_operator(HOME, "owner@example.org", "owner").await;
     assert!(!seen().await);
     put(&board.data().join("config.yaml"), "trusted-proxy: [127.0.0.1]\n");
-    hang_up(&board, DONE).await;
+    hang_up(&board, DONE_MESSAGE).await;
     assert!(seen().await);
     board.sound().await;
 }

@@ -108,7 +108,7 @@ async fn a08_a_bad_signing_key_is_refused_before_anything_listens() {
         ("", 0o600, "shorter than 32 bytes"),
         ("0123456789abcdef0123456789abcdef0123", 0o644, "others"),
         ("0123456789abcdef0123456789abcdef0123", 0o640, "others"),
-        (server::guard::keys::SAMPLE, 0o600, "sample"),
+        (server::guard::keys::SAMPLE_KEY, 0o600, "sample"),
     ] {
         std::fs::write(&key, text).expect("a key");
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).expect("a mode");

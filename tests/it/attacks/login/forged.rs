@@ -1,7 +1,7 @@
 //! Session tokens that the Board did not make, and some that it could have made for something else.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use board_tests::{Board, Engine, FakeDaemon, board::HOME, evil::Collector};
+use board_tests::{Board, Engine, FakeDaemon, board::HOME, hostile_site::Collector};
 use jsonwebtoken::{Algorithm, EncodingKey, crypto::sign};
 use reqwest::{Method, header};
 use serde_json::{Value, json};

@@ -6,31 +6,32 @@ use board_tests::{
     Board, Browser, Engine, FakeDaemon, Person,
     board::{HOME, PASSWORD},
     browser::Scripts,
-    person::Events,
+    person::EventStream,
     tasks::id,
+    wait::SLACK,
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
 
-const BO: &str = "bo@example.org";
+const BO_EMAIL: &str = "bo@example.org";
 
 crate::on_both_databases!(a09_who_is_shut_out_is_out_everywhere_at_once);
 
 /// The two kinds of stream that somebody may have open.
-async fn streams(bo: &Person, task: &str) -> [Events; 2] {
+async fn streams(bo: &Person, task: &str) -> [EventStream; 2] {
     let page = bo.stream("/t/home/live?view=rail", None).await;
     let api = bo.stream(&format!("/api/v1/tasks/{task}/events"), None).await;
     [page, api]
 }
 
-/// Both end within five seconds from `began` on, whatever they still say.
-async fn both_end(mut open: [Events; 2], began: Instant, how: &str) {
+/// Both end five seconds after `began`, or a busy machine's time for it, whatever they still say.
+async fn both_end(mut open: [EventStream; 2], began: Instant, how: &str) {
     let [one, two] = &mut open;
     let ends = async {
         tokio::join!(async { while one.next().await.is_some() {} }, async { while two.next().await.is_some() {} });
     };
-    let left = Duration::from_secs(5).saturating_sub(began.elapsed());
-    tokio::time::timeout(left, ends).await.unwrap_or_else(|_| panic!("{how}: streams are open after 5 s"));
+    let left = (Duration::from_secs(5) * SLACK).saturating_sub(began.elapsed());
+    tokio::time::timeout(left, ends).await.unwrap_or_else(|_| panic!("{how}: streams are still open"));
 }
 
 async fn a09_who_is_shut_out_is_out_everywhere_at_once(engine: Engine) {
@@ -39,14 +40,14 @@ async fn a09_who_is_shut_out_is_out_everywhere_at_once(engine: Engine) {
     let viber = FakeDaemon::connected(&board, "lab").await;
     let task = owner.submit(viber.id.as_str(), "watch me").await;
     let task = id(&task, "id").to_owned();
-    board.make_operator(HOME, BO, "operator").await;
+    board.make_operator(HOME, BO_EMAIL, "operator").await;
     let members = owner.get("/api/v1/members").await.expect(200).json();
-    let member = members["items"].as_array().expect("members").iter().find(|member| member["email"] == BO);
+    let member = members["items"].as_array().expect("members").iter().find(|member| member["email"] == BO_EMAIL);
     let member = format!("/api/v1/members/{}", id(member.expect("bo"), "id"));
     let come_in = async || {
         let bo = board.anon().in_team(HOME);
         board_tests::eventually("bo is let in", || async {
-            (bo.try_sign_in(BO, PASSWORD).await.status == 303).then_some(())
+            (bo.try_sign_in(BO_EMAIL, PASSWORD).await.status == 303).then_some(())
         })
         .await;
         bo
@@ -85,7 +86,7 @@ async fn a09_who_is_shut_out_is_out_everywhere_at_once(engine: Engine) {
                     .expect(303);
             }
             "a disabled account" => {
-                board.cli(&["operator", "disable", "--email", BO]).await.good();
+                board.cli(&["operator", "disable", "--email", BO_EMAIL]).await.good();
             }
             "a lower role" => {
                 owner.patch(&member, &json!({"role": "viewer"})).await.expect(200);
@@ -95,7 +96,7 @@ async fn a09_who_is_shut_out_is_out_everywhere_at_once(engine: Engine) {
         let began = Instant::now();
         // The console is another process: what it did is known at most two seconds later. All others bite at once.
         if how == "a disabled account" {
-            board_tests::within(Duration::from_secs(5), how, || async {
+            board_tests::eventually(how, || async {
                 (thief(Method::GET, "/t/home").send().await.expect("an answer").status() == 303).then_some(())
             })
             .await;
@@ -118,14 +119,14 @@ async fn a09_who_is_shut_out_is_out_everywhere_at_once(engine: Engine) {
         both_end(open, began, how).await;
         match how {
             "a password change" => {
-                board.anon().try_sign_in(BO, PASSWORD).await.expect(401);
+                board.anon().try_sign_in(BO_EMAIL, PASSWORD).await.expect(401);
                 phone
                     .post_form("/account/password", &[("old", "another long password"), ("new", PASSWORD)])
                     .await
                     .expect(303);
             }
             "a disabled account" => {
-                board.cli(&["operator", "disable", "--email", BO, "--enable"]).await.good();
+                board.cli(&["operator", "disable", "--email", BO_EMAIL, "--enable"]).await.good();
             }
             "a lower role" => {
                 owner.patch(&member, &json!({"role": "operator"})).await.expect(200);

@@ -3,10 +3,10 @@
 use board_tests::{Board, Engine, FakeDaemon, board::HOME, canary::Canary};
 use reqwest::{Method, header};
 use serde_json::json;
-use server::web::authority::{Route, TABLE, Who};
+use server::web::authority::{Access, ROUTES, Route};
 
 /// All that answers 2xx to somebody without a credential. Whatever is added here is open to the world.
-const OPEN: &[(&str, &str)] = &[
+const OPEN_ROUTES: &[(&str, &str)] = &[
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/install.sh"),
@@ -62,7 +62,7 @@ async fn a01_nobody_gets_through_any_door_but_the_open_ones() {
     let anon = board.anon();
     let mut wrong = Vec::new();
     let mut open = std::collections::BTreeSet::new();
-    let mut paths: Vec<&Route> = TABLE.iter().collect();
+    let mut paths: Vec<&Route> = ROUTES.iter().collect();
     paths.dedup_by_key(|route| route.path);
     for route in paths {
         let path = filled(route, &asset);
@@ -81,20 +81,20 @@ async fn a01_nobody_gets_through_any_door_but_the_open_ones() {
             let answer = request.send().await.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
             let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
             let to = headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or_default();
-            let known = TABLE.iter().find(|known| known.path == route.path && known.method == *method);
+            let known = ROUTES.iter().find(|known| known.path == route.path && known.method == *method);
             // HEAD is GET without its body.
             let known = known.or_else(|| {
-                TABLE.iter().find(|known| *method == "HEAD" && known.path == route.path && known.method == "GET")
+                ROUTES.iter().find(|known| *method == "HEAD" && known.path == route.path && known.method == "GET")
             });
             let good = match known {
                 None => [400, 403, 404, 405].contains(&status),
-                Some(Route { who: Who::MetricsToken, .. }) => [401, 404].contains(&status),
-                Some(route) if OPEN.contains(&(route.method, route.path)) => {
+                Some(Route { who: Access::MetricsToken, .. }) => [401, 404].contains(&status),
+                Some(route) if OPEN_ROUTES.contains(&(route.method, route.path)) => {
                     open.insert(route.path);
                     status == 200 || (status == 503 && route.path.starts_with("/download"))
                 }
                 // A code, an invitation, a join token or a password is wrong; signing out is possible for everybody.
-                Some(Route { who: Who::Anyone, path, .. }) => match *path {
+                Some(Route { who: Access::Anyone, path, .. }) => match *path {
                     "/logout" => status == 303 && to == "/login",
                     "/login" => [400, 401, 422].contains(&status),
                     "/api/daemon/join" => [400, 401, 422].contains(&status),
@@ -109,7 +109,7 @@ async fn a01_nobody_gets_through_any_door_but_the_open_ones() {
         }
     }
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
-    assert_eq!(open.len(), OPEN.len(), "the list of what is open names only what there is");
+    assert_eq!(open.len(), OPEN_ROUTES.len(), "the list of what is open names only what there is");
     board.sound().await;
 }
 
@@ -126,7 +126,7 @@ async fn a12_a_credential_in_an_address_is_none() {
     let anon = board.anon();
     let mut wrong = Vec::new();
     for secret in secrets {
-        for route in TABLE.iter().filter(|route| !matches!(route.who, Who::Anyone | Who::MetricsToken)) {
+        for route in ROUTES.iter().filter(|route| !matches!(route.who, Access::Anyone | Access::MetricsToken)) {
             let names = ["token", "access_token", "auth", "key", "api_key", "jwt", "vb"];
             let query: Vec<String> = names.iter().map(|name| format!("{name}={secret}")).collect();
             let path = format!("{}?{}&view=rail", filled(route, &asset), query.join("&"));

@@ -250,7 +250,7 @@ async fn a34_what_is_another_teams_cannot_be_bound_to_ours(engine: Engine) {
     ];
     let db = server::db::Db::connect(&board.database_url).await.expect("the Board's database");
     for statement in crossed {
-        let done: Result<u64, server::db::Error> =
+        let done: Result<u64, server::db::DbError> =
             db.write(move |tx| Box::pin(async move { tx.execute(statement, &[]).await })).await;
         assert!(done.is_err(), "{statement}: {done:?}");
     }

@@ -10,7 +10,7 @@ use board_tests::{
 use protocol::ToDaemon;
 use reqwest::{Method, header};
 use serde_json::json;
-use server::web::authority::{Route, TABLE, Who};
+use server::web::authority::{Access, ROUTES, Route};
 
 use super::{ELSEWHERE, audit, member, turned_away};
 
@@ -55,7 +55,7 @@ fn filled(route: &Route) -> Option<String> {
 }
 
 fn needs_a_role(route: &Route) -> bool {
-    matches!(route.who, Who::Viewer | Who::Operator | Who::Admin | Who::Owner)
+    matches!(route.who, Access::Viewer | Access::Operator | Access::Admin | Access::Owner)
 }
 
 /// Status and where it leads to.
@@ -96,13 +96,13 @@ async fn a35_who_is_not_a_member_any_more_gets_nowhere(engine: Engine) {
         tokens["items"].as_array().expect("tokens").iter().find(|t| t["name"] == "test admin").expect("its token");
     owner.delete(&format!("/api/v1/tokens/{}", id(token, "id"))).await.expect(204);
     board.cli(&["operator", "disable", "--email", "disabled@example.org"]).await.good();
-    board_tests::within(std::time::Duration::from_secs(5), "the console is noticed", || async {
+    board_tests::eventually("the console is noticed", || async {
         (disabled.get("/api/v1/vibers").await.status == 401).then_some(())
     })
     .await;
 
     let mut walked = 0;
-    for route in TABLE.iter().filter(|route| needs_a_role(route)) {
+    for route in ROUTES.iter().filter(|route| needs_a_role(route)) {
         let Some(path) = filled(route) else { continue };
         // Who has no account (any more) is nobody; whose account is not in the team finds no such team.
         for (who, person, in_no_team) in [
@@ -124,12 +124,12 @@ async fn a35_who_is_not_a_member_any_more_gets_nowhere(engine: Engine) {
     let program = board.token(HOME, "owner").await;
     program.get("/api/v1/vibers").await.expect(200);
     board.cli(&["team", "suspend", "--team", HOME]).await.good();
-    board_tests::within(std::time::Duration::from_secs(5), "the team is shut", || async {
+    board_tests::eventually("the team is shut", || async {
         let answers = [owner.get("/api/v1/vibers").await.status, program.get("/api/v1/vibers").await.status];
         (answers == [403, 403]).then_some(())
     })
     .await;
-    for route in TABLE.iter().filter(|route| needs_a_role(route)) {
+    for route in ROUTES.iter().filter(|route| needs_a_role(route)) {
         let Some(path) = filled(route) else { continue };
         for person in [&owner, &program] {
             let (status, to) = probe(person, route, &path).await;
@@ -149,7 +149,8 @@ async fn a36_a_viewer_changes_nothing_and_every_try_is_written_down(engine: Engi
     let mut tried = BTreeSet::new();
     let mut refused = rows(&audit(&admin).await);
     assert_eq!(refused, 0);
-    let writes = TABLE.iter().filter(|route| route.method != "GET" && needs_a_role(route) && route.who > Who::Viewer);
+    let writes =
+        ROUTES.iter().filter(|route| route.method != "GET" && needs_a_role(route) && route.who > Access::Viewer);
     for route in writes {
         let Some(path) = filled(route) else { continue };
         // On what there is: a refusal does not depend on it.
@@ -362,7 +363,7 @@ async fn a44_a_lowered_role_counts_from_the_next_request_on(engine: Engine) {
     owner.post_form(&raise, &[("role", "operator")]).await.expect(303);
     bo.post("/api/v1/join-tokens", &json!({})).await.expect(201);
     board.cli(&["operator", "role", "--team", HOME, "--email", "bo@example.org", "--role", "viewer"]).await.good();
-    board_tests::within(std::time::Duration::from_secs(5), "the console's word counts", || async {
+    board_tests::eventually("the console's word counts", || async {
         (bo.post("/api/v1/join-tokens", &json!({})).await.status == 403).then_some(())
     })
     .await;

@@ -13,7 +13,12 @@ use std::{
     time::Duration,
 };
 
-use board_tests::{Viber, canary::Canary, programs::Said};
+use board_tests::{
+    Viber,
+    canary::Canary,
+    programs::ProgramOutput,
+    wait::{EVENT_TIMEOUT, SLACK},
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::json;
@@ -44,7 +49,7 @@ impl Listener {
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 let (shared, answer, tls) = (shared.clone(), answer.clone(), tls.clone());
                 std::thread::spawn(move || {
-                    line.set_read_timeout(Some(Duration::from_millis(500))).expect("a time-out");
+                    line.set_read_timeout(Some(Duration::from_millis(500) * SLACK)).expect("a time-out");
                     let mut line = Tap { line, shared: shared.clone() };
                     match tls {
                         None => talk(&mut line, &shared, &answer),
@@ -116,13 +121,13 @@ fn talk(line: &mut (impl Read + Write), heard: &Heard, answer: &str) {
 const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// `daemon-agent ARGS` on this machine; with a certificate authority that it trusts beside its own.
-async fn agent(viber: &Viber, args: &[&str], trusts: Option<&Path>) -> Said {
+async fn agent(viber: &Viber, args: &[&str], trusts: Option<&Path>) -> ProgramOutput {
     let mut command = viber.command(args);
     if let Some(file) = trusts {
         command.env("SSL_CERT_FILE", file);
     }
     let run = board_tests::programs::run(command, "");
-    tokio::time::timeout(Duration::from_secs(20), run).await.expect("it ends by itself")
+    tokio::time::timeout(EVENT_TIMEOUT, run).await.expect("it ends by itself")
 }
 
 /// A machine that was enrolled at `board`, as its own file says.
@@ -137,7 +142,7 @@ fn enrolled(board: &str, credential: &str) -> Viber {
     viber
 }
 
-fn bad(said: &Said, why: &str) {
+fn bad(said: &ProgramOutput, why: &str) {
     assert_ne!(said.code(), 0, "{said:#?}");
     assert!(said.err.contains(why), "{said:#?}");
 }

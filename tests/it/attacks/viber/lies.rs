@@ -1,11 +1,10 @@
 //! A45, A51, A53, A55: reports about what is not one's own, with numbers that are none, too late, or made up.
 
-use std::time::Duration;
-
 use board_tests::{
     Engine, FakeDaemon, Fixture, Neighbour, Person,
     fake_daemon::{accepted, completed, started, text},
     tasks::id,
+    wait::EVENT_TIMEOUT,
 };
 use protocol::{EventBody, FromDaemon, Running, SessionId, TaskId, limits::close};
 use serde_json::{Value, json};
@@ -147,7 +146,7 @@ async fn a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one(engine: En
     fixture.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
     viber.cut();
     let lost = |task: &Value| task["error"]["code"] == "lost";
-    fixture.operator.task_within(Duration::from_secs(60), task_id.as_str(), "lost", lost).await;
+    fixture.operator.task_within(EVENT_TIMEOUT * 2, task_id.as_str(), "lost", lost).await;
     fixture.board.sql("UPDATE teams SET lost_after_ms = 900000").await;
     fixture.operator.retry(task_id.as_str()).await.expect(200);
     viber.running = vec![Running { task_id: task_id.clone(), attempt: 1 }];
@@ -190,7 +189,7 @@ async fn attempts(board: &board_tests::Board) -> Vec<(String, String, bool)> {
         let outcome = row.optional_text("outcome")?.unwrap_or_default();
         Ok((row.count("attempt")?.to_string(), outcome, row.flag("superseded")?))
     };
-    rows.iter().map(row).collect::<Result<Vec<_>, server::db::Error>>().expect("attempts")
+    rows.iter().map(row).collect::<Result<Vec<_>, server::db::DbError>>().expect("attempts")
 }
 
 async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) {
@@ -215,7 +214,7 @@ async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) 
         viber.send(&heartbeat(claims.clone())).await;
         viber.until("an answer", |frame| matches!(frame, protocol::ToDaemon::Heartbeat { .. }).then_some(())).await;
     }
-    let rows = board_tests::within(Duration::from_secs(5), "the claims are written down", || async {
+    let rows = board_tests::eventually("the claims are written down", || async {
         let rows = audited(&fixture.board, "link.false_claim").await;
         (rows.len() >= 4).then_some(rows)
     })
@@ -231,14 +230,9 @@ async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) 
     assert_eq!(far_operator.task(id(&theirs, "id")).await["state"], "pending");
     assert_eq!(fixture.operator.task(task_id.as_str()).await["state"], "running");
 
-    // What it had accepted and no longer names is settled within one heartbeat more.
-    let began = tokio::time::Instant::now();
+    // What it had accepted and no longer names is settled by one heartbeat more: a task that nobody speaks of would be waited for a quarter of an hour.
     fixture.viber.send(&heartbeat(Vec::new())).await;
-    let settled = fixture
-        .operator
-        .task_within(Duration::from_secs(10), id(&mine, "id"), "settled", |task| task["state"] == "error")
-        .await;
-    assert!(began.elapsed() <= Duration::from_secs(10), "{:?}", began.elapsed());
+    let settled = fixture.operator.task_that(id(&mine, "id"), "settled", |task| task["state"] == "error").await;
     assert_eq!(settled["error"]["code"], "daemon_restarted");
     // What it brings after all is adopted.
     fixture.viber.report(&task_id, 1, 4, vec![completed("here it is")]).await;

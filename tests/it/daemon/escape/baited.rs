@@ -13,7 +13,7 @@ use board_tests::{
     Engine, Fixture, Viber,
     canary::Canary,
     eventually,
-    invariants::NOTES,
+    invariants::NOTES_FILE,
     llm::Reply,
     programs::{Process, program, root},
     viber::processes_with,
@@ -22,14 +22,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// The ordinary user, when root tests: nobody.
-const NOBODY: u32 = 65_534;
+const NOBODY_USER: u32 = 65_534;
 /// What a try says that reached something which has no text.
-const MARK: &str = "reached-it";
+const REACHED_MARK: &str = "reached-it";
 /// What commands may use of memory here, bytes: as much as its configuration says.
-const MEMORY: u64 = 192 * 1024 * 1024;
+const MEMORY_LIMIT_BYTES: u64 = 192 * 1024 * 1024;
 
 /// Tries that may end their command, or live on after it: each has a command of its own.
-const ALONE: [&str; 10] = [
+const TRIED_ALONE: [&str; 10] = [
     "more-memory-than-allowed",
     "more-memory-in-many",
     "memory-by-files",
@@ -96,7 +96,7 @@ pub struct Escape {
 impl Escape {
     /// A machine of `who` with the layers that `layers` names, where `network` says what commands have of it.
     pub async fn from(who: As, layers: Layers, network: &str) -> Self {
-        let user = (who == As::Ordinary && rustix::process::geteuid().is_root()).then_some(NOBODY);
+        let user = (who == As::Ordinary && rustix::process::geteuid().is_root()).then_some(NOBODY_USER);
         let machine = Viber::fresh_below(&base(), "lab", user);
         let word = Canary::new("what lies outside");
         lay_out(&machine, &word.secret);
@@ -125,14 +125,16 @@ impl Escape {
 
     /// The layers that the daemon says are there.
     pub async fn layers(&self) -> Layers {
-        let said: Value = serde_json::from_str(&self.fixture.viber.cli(&["status", "--json"]).await.good()).expect("JSON");
+        let said: Value =
+            serde_json::from_str(&self.fixture.viber.cli(&["status", "--json"]).await.good()).expect("JSON");
         let words = said["confinement"].as_str().expect("a word");
         Layers(LAYERS.iter().filter(|(_, name)| words.split(',').any(|word| word == *name)).map(|(bit, _)| bit).sum())
     }
 
     /// What the viber's page says of each subject: `kept`, `partly`, `open`.
     pub async fn words(&self) -> BTreeMap<String, String> {
-        let viber = self.fixture.operator.get(&format!("/api/v1/vibers/{}", self.fixture.viber_id)).await.expect(200).json();
+        let viber =
+            self.fixture.operator.get(&format!("/api/v1/vibers/{}", self.fixture.viber_id)).await.expect(200).json();
         let subjects = viber["confinement"]["subjects"].as_array().expect("what is confined").clone();
         let word = |one: Value| Some((one["name"].as_str()?.to_owned(), one["state"].as_str()?.to_owned()));
         subjects.into_iter().filter_map(word).collect()
@@ -149,7 +151,8 @@ impl Escape {
             let text = fs::read_to_string(root().join("tests/it/daemon/escape").join(file)).expect("a source");
             self.fixture.viber.lay(&space.join(file), &text);
         }
-        let (alone, together): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(|name| ALONE.contains(name));
+        let (alone, together): (Vec<&str>, Vec<&str>) =
+            names.iter().copied().partition(|name| TRIED_ALONE.contains(name));
         let mut came = self.in_one(&together).await;
         for name in alone {
             came.extend(self.in_one(&[name]).await);
@@ -165,7 +168,7 @@ impl Escape {
         let mut lure = json!({
             "home": self.fixture.viber.root(), "outside": self.fixture.viber.root().join("outside"), "space": space,
             "viber": self.fixture.viber.home(), "state": self.fixture.viber.home().join("state"), "daemon": self.fixture.viber.pid(),
-            "board": port, "program": program("daemon-agent"), "memory": MEMORY, "mark": MARK,
+            "board": port, "program": program("daemon-agent"), "memory": MEMORY_LIMIT_BYTES, "mark": REACHED_MARK,
             "tries": names,
             // These keep the line open on which their answer is awaited.
             "seconds": if names.iter().all(|name| name.starts_with("outlive")) { 0.5 } else { 5.0 },
@@ -185,7 +188,7 @@ impl Escape {
         let mut lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         if let [name] = names
             && lines.is_empty()
-            && ALONE.contains(name)
+            && TRIED_ALONE.contains(name)
         {
             lines.push(json!({ "try": name, "failed": "the command was ended" }));
         }
@@ -199,10 +202,10 @@ impl Escape {
             let got = line["got"].as_str().unwrap_or_default();
             let reached = match name {
                 _ if line["got"] == true => Some("did it".to_owned()),
-                _ if got.contains(&self.word.secret) || got.contains(MARK) => Some("read it".to_owned()),
+                _ if got.contains(&self.word.secret) || got.contains(REACHED_MARK) => Some("read it".to_owned()),
                 _ if self.outside(name) != before[name] => Some("changed it".to_owned()),
                 _ if self.is_touched(name, &touched) => Some("touched it".to_owned()),
-                _ if ALONE.contains(&name) && !alive.is_empty() => Some(format!("lives on: {alive:?}")),
+                _ if TRIED_ALONE.contains(&name) && !alive.is_empty() => Some(format!("lives on: {alive:?}")),
                 _ => None,
             };
             let said = if line["failed"].is_string() { line["failed"].to_string() } else { "went through".to_owned() };
@@ -218,7 +221,7 @@ impl Escape {
 
     /// Tasks that this daemon began.
     pub fn begun(&self) -> usize {
-        let notes = fs::read_to_string(self.fixture.viber.root().join(NOTES)).unwrap_or_default();
+        let notes = fs::read_to_string(self.fixture.viber.root().join(NOTES_FILE)).unwrap_or_default();
         notes.lines().filter(|line| line.starts_with("begin ")).count()
     }
 
@@ -273,7 +276,7 @@ impl Escape {
         let home = self.fixture.viber.root();
         let planted =
             |path: &str| fs::read_to_string(home.join(path)).is_ok_and(|text| text.contains(&format!("# {name}")));
-        PLANTS.iter().any(|path| planted(path))
+        PLANTED_FILES.iter().any(|path| planted(path))
     }
 
     /// Ends what was started around the daemon.
@@ -286,7 +289,7 @@ impl Escape {
 }
 
 /// Files of the user that a try may plant something in.
-const PLANTS: [&str; 11] = [
+const PLANTED_FILES: [&str; 11] = [
     ".bashrc",
     ".profile",
     ".zshenv",

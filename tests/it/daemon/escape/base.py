@@ -21,11 +21,11 @@ OLD = {
 }[os.uname().machine]
 NEW = dict(pidfd_send_signal=424, io_uring_setup=425, open_tree=428, pidfd_open=434, pidfd_getfd=438)
 CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID = 0x10000000, 0x00020000, 0x20000000
-TRIES = {}
+ESCAPES = {}
 
 
 def trying(function):
-    TRIES[function.__name__.replace("_", "-")] = function
+    ESCAPES[function.__name__.replace("_", "-")] = function
     return function
 
 

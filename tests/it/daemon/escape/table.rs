@@ -42,7 +42,7 @@ const S: u8 = Layers::SECCOMP;
 use Group::{Files, Kernel, Memory, Network, Processes, Sockets, Terminals};
 
 #[rustfmt::skip]
-pub const TRIES: &[Try] = &[
+pub const ESCAPES: &[Try] = &[
     ("write-a-file", Files, N | L, N | L),
     ("truncate-a-file", Files, N | L, N | L),
     ("create-a-file", Files, N | L, N | L),

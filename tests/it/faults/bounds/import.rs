@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use board_tests::{Engine, Fixture, Machine, Neighbour, wait::within};
+use board_tests::{
+    Engine, FakeMachine, Fixture, Neighbour,
+    wait::{SLACK, within},
+};
 use protocol::TaskId;
 use serde_json::{Value, json};
 
 use super::{LongLog, come_back, die_after, log, logged, rows, session};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_WORK_TIMEOUT: Duration = Duration::from_secs(180);
 
 async fn f76_a_long_log_stops_nobody_elses_writes(engine: Engine) {
     let fixture = logged(engine, &log(1_500)).await;
@@ -28,8 +31,8 @@ async fn f76_a_long_log_stops_nobody_elses_writes(engine: Engine) {
     let answer = answer.expect(200).json();
     assert!(waits.len() > 3, "somebody else wrote meanwhile: {waits:?}, {answer}");
     // The figure that is due (100 ms) is measured on a machine that does nothing else: see `long`.
-    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(2)), "{waits:?}");
-    within(LONG, "all of it is there", || async {
+    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(2) * SLACK), "{waits:?}");
+    within(LONG_WORK_TIMEOUT, "all of it is there", || async {
         (rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log' AND state = 'completed'").await
             == 1_500)
             .then_some(())
@@ -69,14 +72,14 @@ async fn f77_a_log_is_taken_over_to_its_end_though_the_board_dies(engine: Engine
         fixture.viber.come_back().await;
     }
     // Nobody asks again: it goes on by itself.
-    within(LONG, "it is there to its end", || async {
+    within(LONG_WORK_TIMEOUT, "it is there to its end", || async {
         let parts = "SELECT COUNT(*) AS n FROM parts p JOIN messages m ON m.team_id = p.team_id \
                      AND m.message_id = p.message_id JOIN tasks t ON t.team_id = m.team_id AND t.task_id = m.task_id \
                      WHERE t.goal = 'many calls' AND m.role = 'assistant'";
         (rows(&fixture.board, parts).await == 800).then_some(())
     })
     .await;
-    within(LONG, "nobody waits for it", || async {
+    within(LONG_WORK_TIMEOUT, "nobody waits for it", || async {
         (rows(&fixture.board, "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL").await == 0).then_some(())
     })
     .await;
@@ -133,7 +136,7 @@ async fn f90_a_task_of_a_great_many_attempts_is_taken_over_by_short_changes(engi
 }
 
 /// A figure of the Board's process, MiB.
-fn memory(fixture: &Fixture<Machine>, field: &str) -> u64 {
+fn memory(fixture: &Fixture<FakeMachine>, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", fixture.board.pid())).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
@@ -155,7 +158,7 @@ async fn f91_a_log_whose_task_never_ends_fits_into_memory(engine: Engine) {
     let before = memory(&fixture, "VmRSS:");
     let answer = fixture.operator.post(&fixture.import_path(), &json!({})).await.expect(200).json();
     println!("{engine:?}: {answer}");
-    within(LONG, "all of it is read", || async {
+    within(LONG_WORK_TIMEOUT, "all of it is read", || async {
         let ended = "SELECT COUNT(*) AS n FROM tasks WHERE state IN ('completed', 'error')";
         let waits = "SELECT COUNT(*) AS n FROM imports WHERE wanted_by IS NOT NULL";
         (rows(&fixture.board, ended).await == 2 && rows(&fixture.board, waits).await == 0).then_some(())
@@ -184,7 +187,7 @@ async fn f91_a_first_task_that_takes_long_to_read_is_waited_for(engine: Engine) 
     // The session is there to be looked at, and says that its log is being taken over.
     fixture.operator.get(&format!("/api/v1/sessions/{}", session())).await.expect(200);
     fixture.viber.inside().slow = Duration::ZERO;
-    within(LONG, "it is there to its end", || async {
+    within(LONG_WORK_TIMEOUT, "it is there to its end", || async {
         let done = "SELECT COUNT(*) AS n FROM tasks WHERE state = 'completed'";
         (rows(&fixture.board, done).await == 1).then_some(())
     })
@@ -208,7 +211,7 @@ mod long {
     use board_tests::{Engine, Neighbour, wait::within};
     use serde_json::json;
 
-    use super::{LONG, LongLog, log, logged, rows, session};
+    use super::{LONG_WORK_TIMEOUT, LongLog, log, logged, rows, session};
 
     /// Between two submits: together they stay below the limit of requests, 100 a second.
     const SUBMIT_INTERVAL: Duration = Duration::from_millis(12);
@@ -247,7 +250,7 @@ mod long {
             at(99),
             at(100)
         );
-        within(LONG, "all of it is there", || async {
+        within(LONG_WORK_TIMEOUT, "all of it is there", || async {
             (rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await == 30_000).then_some(())
         })
         .await;

@@ -12,7 +12,7 @@ use protocol::EventBody;
 use serde_json::json;
 
 /// Bytes of a page, and of what a stream sends at once.
-const MOST: usize = 300 * 1024;
+const PAGE_MAX_BYTES: usize = 300 * 1024;
 
 /// A viber with a task that says a great deal, and an owner who looks at it.
 async fn talking(engine: Engine) -> Fixture<FakeDaemon> {
@@ -29,7 +29,7 @@ fn page(fixture: &Fixture<FakeDaemon>) -> String {
 /// What a page is, which may only be so long.
 async fn look(fixture: &Fixture<FakeDaemon>, path: &str) -> String {
     let html = fixture.owner().page(path).await.expect(200).body;
-    assert!(html.len() <= MOST, "{path} has {} bytes", html.len());
+    assert!(html.len() <= PAGE_MAX_BYTES, "{path} has {} bytes", html.len());
     html
 }
 
@@ -46,20 +46,20 @@ fn named(html: &str, mark: &str) -> Vec<String> {
 }
 
 async fn f81_four_thousand_calls_are_a_page_and_its_earlier_ones(engine: Engine) {
-    const CALLS: usize = 4_000;
+    const CALL_COUNT: usize = 4_000;
     let mut fixture = talking(engine).await;
     let stream = format!("/t/{HOME}/live?view=session:{}", fixture.session());
     let mut events = fixture.owner().stream(&stream, None).await;
     let edit = json!({ "path": "a.rs", "oldText": "<&>\n".repeat(20), "newText": "x\n".repeat(20) });
-    let calls: Vec<EventBody> = (0..CALLS).flat_map(|n| call(n, &edit, "<&>")).collect();
-    for (n, some) in calls.chunks(CALLS / 4).enumerate() {
+    let calls: Vec<EventBody> = (0..CALL_COUNT).flat_map(|n| call(n, &edit, "<&>")).collect();
+    for (n, some) in calls.chunks(CALL_COUNT / 4).enumerate() {
         fixture.tell(some.to_vec()).await;
         look(&fixture, &page(&fixture)).await;
         // What the stream sent meanwhile.
-        let mark = format!("c{}", (n + 1) * CALLS / 8 - 1);
+        let mark = format!("c{}", (n + 1) * CALL_COUNT / 8 - 1);
         loop {
             let frame = events.next().await.expect("the stream goes on");
-            assert!(frame.data.len() <= MOST, "a frame of {} bytes", frame.data.len());
+            assert!(frame.data.len() <= PAGE_MAX_BYTES, "a frame of {} bytes", frame.data.len());
             if frame.data.contains(&format!("data-call=\"{mark}\"")) {
                 break;
             }
@@ -68,7 +68,7 @@ async fn f81_four_thousand_calls_are_a_page_and_its_earlier_ones(engine: Engine)
     fixture.tell(vec![completed("Done.")]).await;
     let newest = look(&fixture, &page(&fixture)).await;
     assert!(
-        newest.contains("Done.") && newest.contains(&format!("data-call=\"c{}\"", CALLS - 1)),
+        newest.contains("Done.") && newest.contains(&format!("data-call=\"c{}\"", CALL_COUNT - 1)),
         "the newest is there"
     );
     // Page by page, without a script: each call once, with its result.
@@ -87,7 +87,7 @@ async fn f81_four_thousand_calls_are_a_page_and_its_earlier_ones(engine: Engine)
         assert!(html.contains("Newest messages"));
     }
     assert!(pages >= 4, "{pages} earlier pages");
-    assert_eq!((seen.len(), seen.values().max()), (CALLS, Some(&1)), "each call once");
+    assert_eq!((seen.len(), seen.values().max()), (CALL_COUNT, Some(&1)), "each call once");
     // A message that is linked is there, and so is what a call put out, wherever it stands.
     let linked = look(&fixture, &format!("{}?before=3", page(&fixture))).await;
     assert!(linked.contains("id=\"m-2\"") && linked.contains("Done."));
@@ -129,7 +129,7 @@ async fn f81_no_kind_of_part_makes_a_page_larger(engine: Engine) {
     // A plan of as many steps as there may be, and artifacts without an end.
     let steps: String = (0..500).map(|n| format!("- [ ] <step> {n}\n  - [ ] below it\n")).collect();
     let path = format!("sessions/{}/task.md", fixture.session());
-    let plan = json!({ "markdown": steps, "hash": board_tests::machine::hash(&steps), "path": path });
+    let plan = json!({ "markdown": steps, "hash": board_tests::fake_machine::hash(&steps), "path": path });
     fixture.tell(vec![progress(&json!({ "type": "plan", "plan": plan }))]).await;
     let artifacts = (100..450).map(|n| {
         let artifact = json!({ "id": format!("a{n}"), "title": "<".repeat(400), "type": "text/plain",
@@ -150,7 +150,7 @@ async fn f81_no_kind_of_part_makes_a_page_larger(engine: Engine) {
     let mut events = fixture.owner().stream(&stream, None).await;
     loop {
         let frame = events.next().await.expect("the stream goes on");
-        assert!(frame.data.len() <= MOST, "a frame of {} bytes", frame.data.len());
+        assert!(frame.data.len() <= PAGE_MAX_BYTES, "a frame of {} bytes", frame.data.len());
         if frame.event == "log" {
             break;
         }

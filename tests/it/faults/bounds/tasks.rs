@@ -8,15 +8,15 @@ use protocol::Command;
 
 use super::{come_back, die_after, rows};
 
-const LONG: Duration = Duration::from_secs(60);
-const MANY: usize = 240;
-const OPEN: &str = "SELECT COUNT(*) AS n FROM tasks WHERE state IN ('pending', 'running')";
+const LONG_WORK_TIMEOUT: Duration = Duration::from_secs(180);
+const TASK_COUNT: usize = 240;
+const OPEN_TASKS_SQL: &str = "SELECT COUNT(*) AS n FROM tasks WHERE state IN ('pending', 'running')";
 
 async fn busy(board: &Board) -> FakeDaemon {
     let person = board.token(HOME, "operator").await;
     let viber = FakeDaemon::connected(board, "lab").await;
     let (first, to) = (person.submit(viber.id.as_str(), "first of its session").await, viber.id.as_str());
-    stream::iter(0..MANY)
+    stream::iter(0..TASK_COUNT)
         .for_each_concurrent(8, |n| {
             let (person, first) = (&person, &first);
             async move {
@@ -48,12 +48,13 @@ async fn f80_a_great_many_open_tasks_are_stopped_to_the_last_one(engine: Engine)
     // Its answer is lost with the Board.
     drop(owner.try_send(stop.header("content-type", "application/x-www-form-urlencoded").body("")).await);
     come_back(&mut board).await;
-    within(LONG, "all are stopped", || async { (rows(&board, OPEN).await == 0).then_some(()) }).await;
+    within(LONG_WORK_TIMEOUT, "all are stopped", || async { (rows(&board, OPEN_TASKS_SQL).await == 0).then_some(()) })
+        .await;
     let who = "SELECT COUNT(*) AS n FROM tasks WHERE stop_reason = 'stopped by a person' AND stopped_by <> 'board'";
-    assert_eq!(rows(&board, who).await, MANY as u64 + 1, "by whoever said so");
+    assert_eq!(rows(&board, who).await, TASK_COUNT as u64 + 1, "by whoever said so");
     // None of those that waited got its turn meanwhile.
     let stops = "SELECT COUNT(*) AS n FROM commands WHERE kind = 'task:submit'";
-    assert_eq!(rows(&board, stops).await, 1 + (MANY as u64 * 2) / 3);
+    assert_eq!(rows(&board, stops).await, 1 + (TASK_COUNT as u64 * 2) / 3);
     viber.connect().await;
     let told = viber.command().await;
     assert!(matches!(told, Command::StopAll { .. } | Command::Stop { .. }), "{told:?}");
@@ -72,9 +73,10 @@ async fn f80_a_revoked_vibers_tasks_are_lost_to_the_last_one(engine: Engine) {
     drop(admin.try_send(admin.request(reqwest::Method::DELETE, &revoke)).await);
     come_back(&mut board).await;
     admin.get(&format!("/api/v1/vibers/{}", viber.id)).await.expect(404);
-    within(LONG, "all are lost", || async { (rows(&board, OPEN).await == 0).then_some(()) }).await;
+    within(LONG_WORK_TIMEOUT, "all are lost", || async { (rows(&board, OPEN_TASKS_SQL).await == 0).then_some(()) })
+        .await;
     let lost = "SELECT COUNT(*) AS n FROM tasks WHERE state = 'error' AND error LIKE '%was revoked%'";
-    assert_eq!(rows(&board, lost).await, MANY as u64 + 1);
+    assert_eq!(rows(&board, lost).await, TASK_COUNT as u64 + 1);
     board.sound().await;
 }
 

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use board_tests::{
-    fixture::echo,
     FakeBoard, Viber, eventually,
-    fake_board::{Manner, credential},
+    fake_board::{Behaviour, credential},
+    fixture::echo,
     programs::free_port,
+    wait::EVENT_TIMEOUT,
     within,
 };
 
 /// The longest that a daemon may wait between two tries.
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A daemon that has joined a Board at `url`.
 fn daemon(url: &str) -> Viber {
@@ -35,8 +36,7 @@ fn waits(viber: &Viber) -> Vec<Duration> {
 
 /// Waits until it has tried and given up `n` times.
 async fn gave_up(viber: &mut Viber, n: usize) -> Vec<Duration> {
-    let waits =
-        within(Duration::from_secs(60), "some tries", || async { Some(waits(viber)).filter(|w| w.len() >= n) }).await;
+    let waits = within(EVENT_TIMEOUT * 2, "some tries", || async { Some(waits(viber)).filter(|w| w.len() >= n) }).await;
     assert!(viber.alive(), "it goes on for ever");
     waits
 }
@@ -46,10 +46,9 @@ async fn f24_a_board_that_is_not_there_at_the_start_is_found_later() {
     let port = free_port();
     let mut viber = daemon(&format!("http://127.0.0.1:{port}"));
     let waits = gave_up(&mut viber, 4).await;
-    assert!(waits.iter().all(|wait| *wait <= LONGEST), "{waits:?}");
-    let board = FakeBoard::start_on(port, Manner::Serve).await;
-    within(LONGEST + Duration::from_secs(5), "it dials in", || async { (!board.dials().is_empty()).then_some(()) })
-        .await;
+    assert!(waits.iter().all(|wait| *wait <= LONGEST_PAUSE), "{waits:?}");
+    let board = FakeBoard::start_on(port, Behaviour::Serve).await;
+    within(LONGEST_PAUSE + EVENT_TIMEOUT, "it dials in", || async { (!board.dials().is_empty()).then_some(()) }).await;
     let attempt = board.submit("hello");
     eventually("it works", || async {
         board.events(&attempt).last().is_some_and(|event| event.body.is_terminal()).then_some(())
@@ -61,29 +60,28 @@ async fn f24_a_board_that_is_not_there_at_the_start_is_found_later() {
 async fn f24_a_name_that_nobody_knows_is_asked_for_again() {
     let mut viber = daemon("https://board.invalid");
     let waits = gave_up(&mut viber, 3).await;
-    assert!(waits.iter().all(|wait| *wait <= LONGEST), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= LONGEST_PAUSE), "{waits:?}");
     let status = viber.cli(&["status"]).await;
     assert!(status.out.contains("board.invalid"), "it says what it cannot reach: {status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f24_a_board_that_hangs_up_sees_no_storm() {
-    let board = FakeBoard::start(Manner::HangUp).await;
+    let board = FakeBoard::start(Behaviour::HangUp).await;
     let begin = Instant::now();
     let mut viber = daemon(&board.url);
     gave_up(&mut viber, 4).await;
     let (dials, passed) = (board.dials().len(), begin.elapsed());
     // Full jitter from half a second on, doubling: many tries in a short time are next to impossible.
     assert!(dials <= 15, "{dials} tries in {passed:?}");
-    assert!(waits(&viber).iter().all(|wait| *wait <= LONGEST));
-    board.behave(Manner::Serve);
-    within(LONGEST + Duration::from_secs(5), "it is served", || async { (!board.beats().is_empty()).then_some(()) })
-        .await;
+    assert!(waits(&viber).iter().all(|wait| *wait <= LONGEST_PAUSE));
+    board.behave(Behaviour::Serve);
+    within(LONGEST_PAUSE + EVENT_TIMEOUT, "it is served", || async { (!board.beats().is_empty()).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f24_a_credential_that_is_refused_is_tried_slowly() {
-    let board = FakeBoard::start(Manner::Refuse(401)).await;
+    let board = FakeBoard::start(Behaviour::Refuse(401)).await;
     let mut viber = daemon(&board.url);
     let waits = gave_up(&mut viber, 1).await;
     assert!(waits[0] >= Duration::from_secs(60), "{waits:?}");
@@ -105,31 +103,29 @@ mod long {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn f24_three_minutes_without_a_board_are_tried_through_at_most_thirty_seconds_apart() {
-        let board = FakeBoard::start(Manner::HangUp).await;
+        let board = FakeBoard::start(Behaviour::HangUp).await;
         let mut viber = daemon(&board.url);
         tokio::time::sleep(Duration::from_secs(180)).await;
         let dials = board.dials();
         let widest = dials.windows(2).map(|pair| pair[1] - pair[0]).max().expect("several tries");
-        assert!(widest <= LONGEST + Duration::from_secs(1), "{widest:?} without a try");
+        assert!(widest <= LONGEST_PAUSE + Duration::from_secs(1), "{widest:?} without a try");
         assert!((10..=40).contains(&dials.len()), "{} tries in three minutes", dials.len());
         assert!(viber.alive());
-        board.behave(Manner::Serve);
-        within(LONGEST + Duration::from_secs(5), "it is served", || async {
-            (!board.beats().is_empty()).then_some(())
-        })
-        .await;
+        board.behave(Behaviour::Serve);
+        within(LONGEST_PAUSE + EVENT_TIMEOUT, "it is served", || async { (!board.beats().is_empty()).then_some(()) })
+            .await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn f24_a_credential_that_is_refused_is_tried_once_a_minute_until_it_is_good() {
-        let board = FakeBoard::start(Manner::Refuse(401)).await;
+        let board = FakeBoard::start(Behaviour::Refuse(401)).await;
         let mut viber = daemon(&board.url);
         tokio::time::sleep(Duration::from_secs(150)).await;
         let dials = board.dials();
         assert!((2..=3).contains(&dials.len()), "{} tries", dials.len());
         assert!(dials.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(60)));
         assert!(viber.alive());
-        board.behave(Manner::Serve);
+        board.behave(Behaviour::Serve);
         within(Duration::from_secs(75), "it is served", || async { (!board.beats().is_empty()).then_some(()) }).await;
     }
 }

@@ -5,13 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use board_tests::{Viber, Fixture, Engine, eventually, spawns::living, viber::processes_with, within};
+use board_tests::{
+    Engine, Fixture, Viber, eventually,
+    spawns::living,
+    viber::processes_with,
+    wait::{EVENT_TIMEOUT, SLACK},
+    within,
+};
 use serde_json::{Value, json};
 
 use super::{Spawning, content, kind, lives, number};
 
 /// Ten children to a process, none of which minds SIGTERM: with a depth of 3 they are 1,111.
-const TREE: &str = r#"trap '' TERM
+const TREE_SCRIPT: &str = r#"trap '' TERM
 depth=$1 mark=$2
 [ "$depth" = 0 ] && exec sleep "$mark"
 for n in 1 2 3 4 5 6 7 8 9 10; do sh tree.sh $((depth - 1)) "$mark" & done
@@ -28,7 +34,7 @@ async fn stop(fixture: &Fixture<Viber>, task: &str, mark: &str) -> u64 {
     let asked = Instant::now();
     fixture.operator.stop(task).await.expect(200);
     let confirmed = |task: &Value| task["stopConfirmedAt"].is_string();
-    fixture.operator.task_within(Duration::from_secs(12), task, "all dead, and the Board knows", confirmed).await;
+    fixture.operator.task_that(task, "all dead, and the Board knows", confirmed).await;
     let left = processes_with(mark);
     assert!(left.is_empty() && living(task).is_empty(), "confirmed before it was true: {left:?} {:?}", living(task));
     println!("all dead {:?} after the stop", asked.elapsed());
@@ -70,10 +76,10 @@ async fn f20_what_ignores_sigterm_forks_twice_or_leaves_its_session_is_dead_afte
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f20_a_tree_of_a_thousand_processes_is_dead_after_a_stop() {
     let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
-    std::fs::write(fixture.viber.space().join("tree.sh"), TREE).expect("a script");
+    std::fs::write(fixture.viber.space().join("tree.sh"), TREE_SCRIPT).expect("a script");
     let mark = odd_seconds();
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(&format!("sh tree.sh 3 {mark}")))).await;
-    within(Duration::from_secs(60), "a thousand leaves", || async {
+    within(EVENT_TIMEOUT * 2, "a thousand leaves", || async {
         let leaves = processes_with(&mark).iter().filter(|(_, line)| line.starts_with("sleep ")).count();
         (leaves >= 1000).then_some(())
     })
@@ -107,7 +113,7 @@ async fn f22_a_grandchild_that_holds_the_output_does_not_hold_the_task() {
     let holder = format!("(trap '' TERM; sleep {mark}; echo late) & echo early");
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(&holder))).await;
     let (result, took) = result(&fixture, &task).await;
-    assert!(took <= Duration::from_secs(5), "{took:?}");
+    assert!(took <= Duration::from_secs(5) * SLACK, "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(0), "early\n"), "{result}");
     assert!(text(&result, "note").contains("background"), "it says what it ended: {result}");
     assert!(processes_with(&mark).is_empty());
@@ -121,7 +127,7 @@ async fn f22_a_command_that_closes_its_output_is_waited_for() {
     let command = "echo early; exec >&- 2>&-; sleep 1; echo yes >finished; exit 7";
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(command))).await;
     let (result, took) = result(&fixture, &task).await;
-    assert!(took >= Duration::from_secs(1) && took <= Duration::from_secs(15), "{took:?}");
+    assert!(took >= Duration::from_secs(1), "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(7), "early\n"), "{result}");
     assert_eq!(std::fs::read_to_string(fixture.viber.space().join("finished")).expect("written"), "yes\n");
     fixture.sound().await;
@@ -136,10 +142,10 @@ async fn f22_output_that_somebody_outside_holds_is_marked() {
     // As a program would that got the descriptor over a socket.
     let held = OpenOptions::new().write(true).open(format!("/proc/{pid}/fd/1")).expect("its output");
     std::fs::write(fixture.viber.space().join("go"), "").expect("a file");
-    let (result, took) = result(&fixture, &task).await;
+    let (result, _) = result(&fixture, &task).await;
+    // Nobody has let go of it yet.
     drop(held);
     assert!(!lives(pid));
-    assert!(took <= Duration::from_secs(15), "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(0), "early\nlast\n"), "{result}");
     assert!(text(&result, "note").contains("outside still holds"), "{result}");
     fixture.sound().await;

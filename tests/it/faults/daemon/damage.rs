@@ -4,18 +4,17 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use board_tests::{
-    Fixture,
-    Engine, Viber,
+    Engine, Fixture, Viber,
     board::{HOME, PASSWORD},
     canary::files,
     eventually,
     invariants::notes,
     llm::{Gate, Piece, Reply},
     spawns::supervisors,
+    wait::EVENT_TIMEOUT,
     within,
 };
 use rustix::process::Signal;
@@ -94,7 +93,7 @@ async fn f67_a_damaged_outbox_sends_all_that_is_sound_and_says_what_is_missing(e
     fixture.board.kill9();
     gate.open();
     let log = fixture.viber.home().join(format!("state/outbox/{task}.1"));
-    within(Duration::from_secs(60), "the result is on the disk", || async {
+    within(EVENT_TIMEOUT * 2, "the result is on the disk", || async {
         let newest = segments(&log).pop()?;
         String::from_utf8_lossy(&fs::read(newest).ok()?).contains("task:completed").then_some(())
     })
@@ -136,7 +135,11 @@ async fn f67_a_damaged_outbox_sends_all_that_is_sound_and_says_what_is_missing(e
     let damage = viber["damage"].as_array().expect("a list");
     assert_eq!(damage.len(), 1, "{viber}");
     let kept = fixture.viber.home().join(damage[0]["file"].as_str().expect("a path"));
-    assert!(kept.starts_with(fixture.viber.home().join("state/outbox/damaged")) && kept.is_file(), "{}", kept.display());
+    assert!(
+        kept.starts_with(fixture.viber.home().join("state/outbox/damaged")) && kept.is_file(),
+        "{}",
+        kept.display()
+    );
     let doctor = fixture.viber.cli(&["doctor"]).await;
     assert!(doctor.out.contains("was found damaged"), "{doctor:?}");
     assert_eq!(fixture.llm.requests().len(), 1, "begun once");

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use board_tests::{
+    Engine, FakeBoard, Fixture, Viber, eventually,
+    fake_board::Behaviour,
     fixture::echo,
-    Fixture,
-    Engine, FakeBoard, Viber, eventually,
-    fake_board::Manner,
     llm::{Gate, Piece, Reply},
     spawns::living,
     viber::processes_with,
@@ -20,6 +19,9 @@ crate::on_both_databases!(
     f13_a_killed_daemon_takes_its_commands_along_and_says_so,
     f13_a_killed_daemon_that_stays_away_loses_its_task,
 );
+
+/// A daemon that is told once waits so long for its tasks.
+const DRAIN_TIME: Duration = Duration::from_secs(60);
 
 /// Two processes that do not want to die, one of them in a session of its own, and the ledger's line.
 fn stubborn(fixture: &Fixture<Viber>, mark: &str) -> String {
@@ -35,8 +37,7 @@ fn mark() -> String {
 async fn running(fixture: &Fixture<Viber>) -> (String, String) {
     let mark = mark();
     let task = fixture.give(&format!("before it dies\nshell {}", stubborn(fixture, &mark))).await;
-    within(Duration::from_secs(30), "the command runs", || async { (processes_with(&mark).len() >= 3).then_some(()) })
-        .await;
+    eventually("the command runs", || async { (processes_with(&mark).len() >= 3).then_some(()) }).await;
     eventually("the Board has seen its output", || async {
         content(&fixture.events(&task).await, "tool-output").contains("begun").then_some(())
     })
@@ -49,10 +50,7 @@ async fn f13_a_killed_daemon_takes_its_commands_along_and_says_so(engine: Engine
     let (task, mark) = running(&fixture).await;
     let before = fixture.events(&task).await;
     fixture.viber.kill9();
-    within(Duration::from_secs(5), "its commands are gone", || async {
-        processes_with(&mark).is_empty().then_some(())
-    })
-    .await;
+    eventually("its commands are gone", || async { processes_with(&mark).is_empty().then_some(()) }).await;
     fixture.viber.run();
     let failed = fixture.operator.task_in(&task, "error").await;
     assert_eq!((&failed["error"]["code"], &failed["attempt"]), (&json!("daemon_restarted"), &json!(1)));
@@ -63,8 +61,7 @@ async fn f13_a_killed_daemon_takes_its_commands_along_and_says_so(engine: Engine
 
     // A retry is a new attempt that everybody sees.
     fixture.operator.retry(&task).await.expect(200);
-    within(Duration::from_secs(30), "the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) })
-        .await;
+    eventually("the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) }).await;
     fixture.operator.stop(&task).await.expect(200);
     fixture.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert!(processes_with(&mark).is_empty());
@@ -79,10 +76,7 @@ async fn f13_a_killed_daemon_that_stays_away_loses_its_task(engine: Engine) {
     let (task, mark) = running(&fixture).await;
     let before = fixture.events(&task).await;
     fixture.viber.kill9();
-    within(Duration::from_secs(5), "its commands are gone", || async {
-        processes_with(&mark).is_empty().then_some(())
-    })
-    .await;
+    eventually("its commands are gone", || async { processes_with(&mark).is_empty().then_some(()) }).await;
     let lost = fixture.operator.task_in(&task, "error").await;
     assert_eq!((&lost["error"]["code"], &lost["contact"]["state"]), (&json!("lost"), &json!("disconnected")));
     assert_eq!(fixture.events(&task).await[..before.len()], before[..], "what was reported is kept");
@@ -123,8 +117,10 @@ async fn f23_a_terminated_daemon_lets_its_task_finish_and_begins_nothing_new() {
     let reply = Reply::Stream(vec![Piece::text("first half, "), Piece::Wait(gate.clone()), Piece::text("second half")]);
     let mut fixture = Fixture::on(Engine::Sqlite).thinking([reply, Reply::text("later")]).with_viber().await;
     let task = fixture.give("take your time").await;
-    eventually("it runs", || async { content(&fixture.events(&task).await, "text-delta").contains("first").then_some(()) })
-        .await;
+    eventually("it runs", || async {
+        content(&fixture.events(&task).await, "text-delta").contains("first").then_some(())
+    })
+    .await;
     fixture.viber.begin_stop();
     eventually("it drains", || async { fixture.viber.log().contains("ending: waiting").then_some(()) }).await;
     let next = fixture.give("not any more").await;
@@ -155,7 +151,7 @@ async fn f23_a_daemon_told_twice_hands_its_task_back() {
     let told = Instant::now();
     fixture.viber.begin_stop();
     assert!(fixture.viber.ended().await.success());
-    assert!(told.elapsed() < Duration::from_secs(20), "{:?}", told.elapsed());
+    assert!(told.elapsed() < DRAIN_TIME, "{:?}", told.elapsed());
     assert!(processes_with(&mark).is_empty() && living(&task).is_empty());
     // It said so before it went: nobody has to wait for its return.
     let back = fixture.over(&task).await;
@@ -164,8 +160,7 @@ async fn f23_a_daemon_told_twice_hands_its_task_back() {
     fixture.viber.run();
     fixture.viber.connected(&fixture.operator).await;
     fixture.operator.retry(&task).await.expect(200);
-    within(Duration::from_secs(30), "the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) })
-        .await;
+    eventually("the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) }).await;
     fixture.operator.stop(&task).await.expect(200);
     fixture.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     fixture.sound().await;
@@ -173,7 +168,7 @@ async fn f23_a_daemon_told_twice_hands_its_task_back() {
 
 /// A daemon at a fake Board that works on a task, told to end `at` the returned moment.
 async fn draining() -> (FakeBoard, Viber, protocol::Running, Instant) {
-    let board = FakeBoard::start(Manner::Serve).await;
+    let board = FakeBoard::start(Behaviour::Serve).await;
     let mut viber = Viber::fresh("lab");
     board.enrol(&viber);
     viber.write("agents/default.yaml", &echo(&viber));
@@ -194,7 +189,7 @@ async fn draining() -> (FakeBoard, Viber, protocol::Running, Instant) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f23_a_draining_daemon_keeps_heartbeating() {
     let (board, mut viber, attempt, at) = draining().await;
-    let beat = within(Duration::from_secs(12), "a heartbeat while it drains", || async {
+    let beat = within(DRAIN_TIME, "a heartbeat while it drains", || async {
         board.beats().into_iter().find(|(beat, _)| *beat > at)
     })
     .await;

@@ -1,14 +1,12 @@
 //! The daemon's disk is full (F16).
 
-use std::time::Duration;
-
 use board_tests::{
-    Fixture,
-    Disk, Engine, Viber,
+    Disk, Engine, Fixture, Viber,
     canary::files,
     disk::played_apart,
     eventually,
     llm::{Gate, Piece, Reply},
+    wait::EVENT_TIMEOUT,
     within,
 };
 use serde_json::{Value, json};
@@ -37,9 +35,9 @@ async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_resu
     .await;
     fixture.board.kill9();
     gate.open();
-    within(Duration::from_secs(60), "the model has said all", || async { fixture.llm.requests()[0].finished.then_some(()) })
+    within(EVENT_TIMEOUT * 2, "the model has said all", || async { fixture.llm.requests()[0].finished.then_some(()) })
         .await;
-    within(Duration::from_secs(60), "the result is on the disk", || async {
+    within(EVENT_TIMEOUT * 2, "the result is on the disk", || async {
         let newest = files(&disk.path).into_iter().filter(|file| file.extension().is_some_and(|e| e == "seg")).max()?;
         let bytes = std::fs::read(newest).ok()?;
         let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(128 * 1024)..]);
@@ -52,8 +50,7 @@ async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_resu
     fixture.viber.kill9();
     fixture.viber.run();
     fixture.board.restart().await;
-    let done =
-        fixture.operator.task_within(Duration::from_secs(60), &task, "completed", |t| t["state"] == "completed").await;
+    let done = fixture.operator.task_within(EVENT_TIMEOUT * 2, &task, "completed", |t| t["state"] == "completed").await;
     let events = fixture.events(&task).await;
     let gaps: Vec<&Value> = events.iter().filter(|event| kind(event) == "gap").collect();
     assert!(!gaps.is_empty(), "what could not be kept is named");

@@ -2,7 +2,7 @@
 
 use std::{io::Read, path::Path, time::Duration};
 
-use board_tests::{Fixture, Engine, eventually, within};
+use board_tests::{Engine, Fixture, eventually, wait::EVENT_TIMEOUT};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{Spawning, content, kind, number};
 
 const MIB: usize = 1024 * 1024;
 /// What the daemon may take at its highest, bytes.
-const RSS: u64 = 64 * 1024 * 1024;
+const RSS_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A MiB of every byte there is, with whole and broken characters at every distance from the blocks of a pipe.
 fn block() -> Vec<u8> {
@@ -81,7 +81,7 @@ async fn flood(blocks: usize, limit: Duration) {
     assert_eq!(done["state"], "completed", "{done:#}");
     let highest = highest_rss(fixture.viber.pid());
     println!("the daemon's highest resident size: {} KiB", highest / 1024);
-    assert!(highest <= RSS, "{highest} bytes");
+    assert!(highest <= RSS_MAX_BYTES, "{highest} bytes");
 
     let events = fixture.events(&task).await;
     let result = result(&events);
@@ -106,7 +106,7 @@ async fn flood(blocks: usize, limit: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f21_a_flood_of_64_mib_is_held_back_and_kept_whole() {
-    flood(64, Duration::from_secs(60)).await;
+    flood(64, EVENT_TIMEOUT * 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,7 +124,7 @@ async fn f21_a_character_cut_in_the_middle_comes_out_whole() {
     // What is no text is kept as it was.
     let kept = std::fs::read(result["file"].as_str().expect("a file")).expect("kept");
     assert_eq!(kept, "aéb日c🦀d\ne".bytes().chain([0o346, 0o227]).collect::<Vec<_>>());
-    within(Duration::from_secs(5), "nothing is left", || async { (fixture.spawns().all().len() == 1).then_some(()) }).await;
+    eventually("nothing is left", || async { (fixture.spawns().all().len() == 1).then_some(()) }).await;
 }
 
 mod long {

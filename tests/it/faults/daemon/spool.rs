@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{Spawning, content, kind, lines, says};
 use board_tests::{
-    Fixture,
-    Board, Engine, eventually,
+    Board, Engine, Fixture, eventually,
     llm::{Gate, Piece, Reply},
+    wait::EVENT_TIMEOUT,
     within,
 };
 
@@ -61,7 +61,7 @@ async fn away(engine: Engine, tasks: usize, mib: usize, patience: Duration) {
 }
 
 async fn f19_what_was_said_while_the_board_was_away_arrives_within_a_minute(engine: Engine) {
-    away(engine, 2, 1, Duration::from_secs(60)).await;
+    away(engine, 2, 1, EVENT_TIMEOUT * 2).await;
 }
 
 /// As after a day: the Board has long given the task up when the line is there again.
@@ -83,7 +83,7 @@ async fn f19_a_task_that_was_given_up_meanwhile_is_adopted_with_all_it_said() {
     let lost = fixture.operator.task_in(&task, "error").await;
     assert_eq!(lost["error"]["code"], "lost");
     gate.open();
-    within(Duration::from_secs(60), "the model has said all", || async { fixture.llm.requests()[0].finished.then_some(()) })
+    within(EVENT_TIMEOUT * 2, "the model has said all", || async { fixture.llm.requests()[0].finished.then_some(()) })
         .await;
     fixture.proxy().refuse(false);
     let minute = Duration::from_secs(60);

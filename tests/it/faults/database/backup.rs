@@ -9,7 +9,7 @@ use board_tests::{Board, Engine, board::HOME, eventually};
 use futures_util::future::join_all;
 use sqlx::{Connection, SqliteConnection};
 
-use super::{Asked, talker, tasks, Asking, absent_on};
+use super::{Asked, Asking, absent_on, talker, tasks};
 
 crate::on_both_databases!(f56_a_backup_made_under_load_is_whole_and_serves);
 

@@ -1,8 +1,8 @@
 //! The disk below an SQLite Board fills up, and is freed again (F45).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use board_tests::{FakeDaemon, Fixture, Board, Disk, Engine, disk::played_apart, within};
+use board_tests::{Board, Disk, Engine, FakeDaemon, Fixture, disk::played_apart, eventually, wait::EVENT_TIMEOUT};
 use serde_json::json;
 
 use super::{Asked, Asking, absent};
@@ -30,7 +30,7 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     let mut refused = Vec::new();
     let began = Instant::now();
     while refused.len() < 5 {
-        assert!(began.elapsed() < Duration::from_secs(30), "the disk does not fill");
+        assert!(began.elapsed() < EVENT_TIMEOUT, "the disk does not fill");
         let key = format!("full-{} {:.<20000}", kept.len() + refused.len(), "");
         match ask(&fixture, &key).await {
             Asked::Kept(task) => kept.push((key, task)),
@@ -50,7 +50,7 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     std::fs::remove_file(filler).expect("the filler");
     let free = Instant::now();
     for key in &refused {
-        let task = within(Duration::from_secs(10), "it is kept", || async {
+        let task = eventually("it is kept", || async {
             match ask(&fixture, key).await {
                 Asked::Kept(task) => Some(task),
                 Asked::Later => None,
@@ -61,8 +61,7 @@ async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
     }
     println!("all was kept {:?} after there was room", free.elapsed());
     let held = talker.acked();
-    within(Duration::from_secs(15), "the viber is heard again", || async { (talker.acked() > held).then_some(()) })
-        .await;
+    eventually("the viber is heard again", || async { (talker.acked() > held).then_some(()) }).await;
     assert_eq!(fixture.board.pid(), pid, "nobody had to restart it");
     talker.finish(&fixture.operator).await;
     fixture.tasks_are(&kept).await;

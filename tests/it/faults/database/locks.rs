@@ -5,16 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use board_tests::{Board, Engine, board::HOME, eventually, within};
+use board_tests::{
+    Board, Engine,
+    board::HOME,
+    eventually,
+    wait::{EVENT_TIMEOUT, SLACK},
+    within,
+};
 use futures_util::future::join_all;
 use serde_json::json;
 use server::db::Db;
 use sqlx::{Connection, Executor, SqliteConnection};
 
-use super::{Asked, file, Asking, absent_on};
+use super::{Asked, Asking, absent_on, file};
 
 /// Nobody waits longer for an answer.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Another program with the database open.
 async fn outsider(board: &Board) -> SqliteConnection {
@@ -37,12 +43,10 @@ async fn f43_an_outsider_that_holds_the_database_for_three_seconds_is_waited_for
         (asked, locked.elapsed())
     };
     let others = async {
-        // Reading goes on meanwhile.
+        // Reading goes on meanwhile: the lock is given up after these answers.
         while locked.elapsed() < Duration::from_secs(3) {
-            let asked = Instant::now();
             fixture.operator.get("/api/v1/tasks").await.expect(200);
             fixture.board.anon().get("/healthz").await.expect(200);
-            assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         // Whatever was under way when the lock came has been acknowledged; nothing since.
@@ -51,7 +55,7 @@ async fn f43_an_outsider_that_holds_the_database_for_three_seconds_is_waited_for
     };
     let ((asked, after), ()) = tokio::join!(submit, others);
     let Asked::Kept(task) = asked else { panic!("three seconds are not too long to wait") };
-    assert!(after >= Duration::from_secs(3) && after < ANSWER, "{after:?}");
+    assert!(after >= Duration::from_secs(3) && after < ANSWER_TIMEOUT * SLACK, "{after:?}");
     let held = talker.acked();
     eventually("the viber is heard again", || async { (talker.acked() > held).then_some(()) }).await;
     talker.finish(&fixture.operator).await;
@@ -74,7 +78,7 @@ async fn held_for(time: Duration) {
         fixture.operator.get("/api/v1/tasks").await.expect(200);
         keys.push(key);
     }
-    assert!(slowest < ANSWER, "{slowest:?}");
+    assert!(slowest < ANSWER_TIMEOUT * SLACK, "{slowest:?}");
     tokio::time::sleep(time.saturating_sub(locked.elapsed())).await;
     assert!(talker.acked() <= before + 20, "no event is acknowledged without a commit");
     say(&mut outsider, "ROLLBACK").await;
@@ -82,12 +86,11 @@ async fn held_for(time: Duration) {
     let free = Instant::now();
     let mut kept = Vec::new();
     for key in keys {
-        let task = fixture.insist(&fixture.operator, &key, ANSWER).await;
+        let task = fixture.insist(&fixture.operator, &key, EVENT_TIMEOUT).await;
         kept.push((key, task));
     }
     let held = talker.acked();
-    within(Duration::from_secs(15), "the viber is heard again", || async { (talker.acked() > held).then_some(()) })
-        .await;
+    eventually("the viber is heard again", || async { (talker.acked() > held).then_some(()) }).await;
     println!("all well {:?} after the lock was gone", free.elapsed());
     assert_eq!(fixture.board.pid(), pid, "nobody had to restart it");
     fixture.board.anon().get("/readyz").await.expect(200);
@@ -104,8 +107,7 @@ async fn f43_an_outsider_that_holds_the_database_for_long_gets_503_and_no_acknow
 async fn crowd(clients: usize, strangers: usize, time: Duration) {
     let fixture = absent_on(Engine::Sqlite).await;
     let owner = fixture.board.token(HOME, "owner").await;
-    let session =
-        board_tests::tasks::id(&fixture.submit("talk: no").await, "sessionId").to_owned();
+    let session = board_tests::tasks::id(&fixture.submit("talk: no").await, "sessionId").to_owned();
     let mut people = Vec::new();
     for n in 0..clients {
         let made = owner.post("/api/v1/tokens", &json!({"name": format!("client {n}"), "role": "operator"})).await;
@@ -139,7 +141,7 @@ async fn crowd(clients: usize, strangers: usize, time: Duration) {
             let mut changes = 0;
             let db = Db::connect(&board.database_url).await.expect("the file");
             while Instant::now() < end {
-                let changed: Result<u64, server::db::Error> = db
+                let changed: Result<u64, server::db::DbError> = db
                     .write(|tx| {
                         Box::pin(async move {
                             let sql = "SELECT retention_days AS n FROM teams WHERE slug = 'home'";
@@ -200,14 +202,14 @@ async fn reader_for(time: Duration) {
     // Much is written at once: more than the log should hold.
     fixture.board.sql("INSERT INTO board (key, value) VALUES ('much', hex(zeroblob(18000000)))").await;
     fixture.board.sql("DELETE FROM board WHERE key = 'much'").await;
-    within(time + Duration::from_secs(30), "an alarm about the log that grows", || async {
+    within(time + EVENT_TIMEOUT, "an alarm about the log that grows", || async {
         (fixture.board.log().contains("a reader keeps the write-ahead log") && began.elapsed() >= time).then_some(())
     })
     .await;
     let (held, more_kept) = submits("held").await;
     kept.extend(more_kept);
     println!("p95 of a submit: {free:?} before, {held:?} with a reader and a log of {} KiB", length() / 1024);
-    assert!(held <= free * 3 + Duration::from_millis(250), "{held:?} instead of {free:?}");
+    assert!(held <= (free * 3 + Duration::from_millis(250)) * SLACK, "{held:?} instead of {free:?}");
 
     // The reader goes: the log is moved and used from its start again, without anybody doing anything.
     say(&mut reader, "ROLLBACK").await;

@@ -1,9 +1,7 @@
 //! One Board a database: the second is refused, takes over after a crash, and one that lost the database without noticing
 //! changes nothing any more (F82–F84).
 
-use std::time::Duration;
-
-use board_tests::{Board, Engine, eventually, within};
+use board_tests::{Board, Engine, eventually};
 use serde_json::json;
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::{
@@ -11,7 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Asked, count, Asking, absent_on};
+use super::{Asked, Asking, absent_on, count};
 
 crate::on_both_databases!(f82_a_second_board_is_told_who_has_the_database_and_takes_over_after_a_crash);
 
@@ -114,14 +112,15 @@ async fn f84_a_lock_whose_session_ends_is_taken_again_by_the_same_board() {
         let before = fixture.board.log().matches("lock is held again").count();
         outsider.execute(END_THE_LOCK).await.expect("an ended session");
         let Asked::Kept(_) = fixture.ask(&format!("during {n}")).await else { panic!("nobody else has it") };
-        within(Duration::from_secs(10), "the lock is taken again", || async {
+        eventually("the lock is taken again", || async {
             (fixture.board.log().matches("lock is held again").count() > before).then_some(())
         })
         .await;
     }
     let mut other = second(&fixture.board).await;
     assert!(refused(&mut other).await.contains(&format!("process {pid}")));
-    eventually("it still serves", || async { matches!(fixture.ask("after").await, Asked::Kept(_)).then_some(()) }).await;
+    eventually("it still serves", || async { matches!(fixture.ask("after").await, Asked::Kept(_)).then_some(()) })
+        .await;
     assert_eq!(fixture.board.pid(), pid);
     fixture.board.sound().await;
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use board_tests::{FakeDaemon, Fixture, Board, Engine, board::HOME, tasks::id};
+use board_tests::{Board, Engine, FakeDaemon, Fixture, board::HOME, tasks::id};
 use futures_util::StreamExt as _;
 use reqwest::Method;
 use server::db::copy::Snapshot;

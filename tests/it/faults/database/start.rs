@@ -2,11 +2,11 @@
 
 use std::{os::unix::fs::FileExt as _, path::Path};
 
-use board_tests::{FakeDaemon, Fixture, Board, Engine, postgres::Database, within};
+use board_tests::{Board, Engine, FakeDaemon, Fixture, eventually, postgres::Database};
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 
-use super::{count, file, Asking, absent, absent_on};
+use super::{Asking, absent, absent_on, count, file};
 
 crate::on_both_databases!(
     f48_a_schema_that_is_newer_is_refused_untouched,
@@ -170,7 +170,7 @@ fn damage(path: &Path, whole: &[u8], at: u64, length: usize) {
 }
 
 /// Whether a Board's schema is complete, or there is nothing of it at all.
-const MIGRATED: &str = "SELECT COUNT(*) AS n FROM _sqlx_migrations WHERE success";
+const MIGRATIONS_SQL: &str = "SELECT COUNT(*) AS n FROM _sqlx_migrations WHERE success";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f53_a_board_killed_in_a_migration_starts_over_on_sqlite() {
@@ -190,7 +190,7 @@ async fn f53_a_board_killed_in_a_migration_starts_over_on_sqlite() {
         assert_eq!(tables, 0, "{point}: half a schema");
         board.heal().await;
         board.restart().await;
-        assert_eq!(count(&board.database_url, MIGRATED).await, server::db::newest().cast_unsigned(), "{point}");
+        assert_eq!(count(&board.database_url, MIGRATIONS_SQL).await, server::db::newest().cast_unsigned(), "{point}");
         let fixture = absent(board).await;
         fixture.ask("works").await;
         fixture.board.sound().await;
@@ -214,13 +214,10 @@ async fn f53_a_board_killed_in_a_migration_starts_over_on_postgres() {
     board.kill9();
     outsider.execute("ROLLBACK").await.expect("nothing");
     board.restart().await;
-    assert_eq!(count(&board.database_url, MIGRATED).await, server::db::newest().cast_unsigned());
+    assert_eq!(count(&board.database_url, MIGRATIONS_SQL).await, server::db::newest().cast_unsigned());
     let left =
         "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
-    within(std::time::Duration::from_secs(10), "nothing is left open", || async {
-        (count(&board.database_url, left).await == 0).then_some(())
-    })
-    .await;
+    eventually("nothing is left open", || async { (count(&board.database_url, left).await == 0).then_some(()) }).await;
     let fixture = absent(board).await;
     fixture.ask("works").await;
     fixture.board.sound().await;
@@ -244,7 +241,7 @@ async fn f53_of_two_boards_that_begin_on_one_empty_database_one_serves() {
     let mut refused = boards.remove(early);
     assert_eq!(refused.ended().await.code(), Some(78), "{}", refused.log());
     boards[0].ready().await;
-    assert_eq!(count(&database.url, MIGRATED).await, server::db::newest().cast_unsigned());
+    assert_eq!(count(&database.url, MIGRATIONS_SQL).await, server::db::newest().cast_unsigned());
     let fixture = absent(boards.remove(0)).await;
     let super::Asked::Kept(task) = fixture.ask("on the first").await else { panic!("it serves") };
     assert_eq!(fixture.operator.task(&task).await["goal"], "on the first");

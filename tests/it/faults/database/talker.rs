@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// What the goals of talkers begin with.
-pub const GOAL: &str = "talk: ";
+pub const TALK_GOAL: &str = "talk: ";
 /// Events in a frame, as far as they fit.
-const TOGETHER: u64 = 10;
+const FRAME_EVENTS: u64 = 10;
 /// What fits a frame, bytes.
-const ROOM: u64 = 220_000;
+const FRAME_BYTES: u64 = 220_000;
 
 /// A talking viber.
 pub struct Talker {
@@ -38,7 +38,7 @@ impl Talker {
     /// Enrols, takes a task and begins to talk, `bytes` an event.
     pub async fn begin(board: &Board, operator: &Person, bytes: usize) -> Self {
         let mut viber = FakeDaemon::connected(board, &format!("talker-{}", uuid::Uuid::new_v4().simple())).await;
-        let goal = format!("{GOAL}{}", viber.name);
+        let goal = format!("{TALK_GOAL}{}", viber.name);
         let task = id(&operator.submit(viber.id.as_ref(), &goal).await, "id").to_owned();
         let submit = viber.submitted().await;
         viber.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
@@ -109,7 +109,7 @@ impl Talk {
     }
 
     fn together(&self) -> u64 {
-        (ROOM / (self.bytes as u64 + 200)).clamp(1, TOGETHER)
+        (FRAME_BYTES / (self.bytes as u64 + 200)).clamp(1, FRAME_EVENTS)
     }
 
     /// Sends the next events; the last seq of them.

@@ -9,18 +9,18 @@ use board_tests::{
     fake_daemon::{accepted, completed, started, text as delta},
     llm::Reply,
     tasks::id,
+    wait::EVENT_TIMEOUT,
 };
 use protocol::{Running, limits::close};
 
-use super::{ANY, Network, exact, over_a_network, seed, words};
+use super::{ANY_ENGINE, Network, exact, over_a_network, seed, words};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(10);
+const WORD_PAUSE: Duration = Duration::from_millis(10);
 
 /// All of them: hello, welcome and commands, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f29_every_frame_three_times_has_no_effect() {
-    let script = vec![Reply::Stream(words(0, 100, PAUSE)), Reply::Stream(words(0, 30, PAUSE))];
+    let script = vec![Reply::Stream(words(0, 100, WORD_PAUSE)), Reply::Stream(words(0, 30, WORD_PAUSE))];
     let fixture = over_a_network(script, |proxy| proxy.both(|way| way.copies = 2)).await;
     let (first, second) = (fixture.submit("count").await, fixture.submit("count again").await);
     // Which of the two was asked first is the daemon's affair.
@@ -34,7 +34,12 @@ async fn f29_every_frame_three_times_has_no_effect() {
         exact(&fixture.operator, &done, &all).await;
     }
     let counts = fixture.proxy().counts();
-    assert_eq!(counts.connections, fixture.first_connection(), "no connection was given up: {counts:?}\n{}", fixture.viber.log());
+    assert_eq!(
+        counts.connections,
+        fixture.first_connection(),
+        "no connection was given up: {counts:?}\n{}",
+        fixture.viber.log()
+    );
     assert!(counts.copied >= 2 * 10, "{counts:?}");
     fixture.sound(2).await;
 }
@@ -42,15 +47,20 @@ async fn f29_every_frame_three_times_has_no_effect() {
 /// Both ways, commands and the welcome, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f30_frames_in_reversed_windows_are_put_in_order() {
-    let script = vec![Reply::Stream(words(0, 200, PAUSE)), Reply::Stream(words(0, 200, PAUSE))];
+    let script = vec![Reply::Stream(words(0, 200, WORD_PAUSE)), Reply::Stream(words(0, 200, WORD_PAUSE))];
     let fixture = over_a_network(script, |proxy| proxy.both(|way| way.reversed = 16)).await;
     let (before, _) = proc::memory(fixture.board.pid());
     let (own, _) = proc::memory(fixture.viber.pid());
     let (first, second) = (fixture.submit("count").await, fixture.submit("count again").await);
-    fixture.completes(&first, 200, PATIENCE * 2).await;
-    fixture.completes(&second, 200, PATIENCE).await;
+    fixture.completes(&first, 200, EVENT_TIMEOUT * 2).await;
+    fixture.completes(&second, 200, EVENT_TIMEOUT).await;
     let counts = fixture.proxy().counts();
-    assert_eq!(counts.connections, fixture.first_connection(), "no connection was given up: {counts:?}\n{}", fixture.viber.log());
+    assert_eq!(
+        counts.connections,
+        fixture.first_connection(),
+        "no connection was given up: {counts:?}\n{}",
+        fixture.viber.log()
+    );
     let (after, _) = proc::memory(fixture.board.pid());
     let (own_after, _) = proc::memory(fixture.viber.pid());
     assert!(
@@ -63,7 +73,7 @@ async fn f30_frames_in_reversed_windows_are_put_in_order() {
 /// The first connection's frames are held back by the network until the second one is welcomed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f34_a_connection_that_has_a_successor_is_not_heard_any_more() {
-    let board = Board::start(ANY).await;
+    let board = Board::start(ANY_ENGINE).await;
     let operator = board.token(HOME, "operator").await;
     let proxy = Proxy::before(&board, seed()).await;
     let mut old = FakeDaemon::enrol(&board, "lab").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use board_tests::{eventually, llm::Reply};
+use board_tests::{eventually, llm::Reply, wait::EVENT_TIMEOUT};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Network, over_a_network, words};
@@ -29,7 +29,7 @@ async fn outages(many: u32, down: Duration, every: Duration) {
         // Full jitter may try at once, and then waits longer each time.
         assert!(after.refused - before.refused <= 12, "outage {n}: {before:?}, {after:?}");
     }
-    fixture.completes(&task, count, Duration::from_secs(60)).await;
+    fixture.completes(&task, count, EVENT_TIMEOUT * 2).await;
     fixture.sound(1).await;
 }
 

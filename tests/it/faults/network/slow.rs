@@ -9,12 +9,12 @@ use board_tests::{
     eventually,
     llm::{Piece, Reply},
     tasks::id,
-    within,
+    wait::EVENT_TIMEOUT,
 };
 use protocol::Command;
 use tokio::time::Instant;
 
-use super::{ANY, Network, over_a_network, seed, words};
+use super::{ANY_ENGINE, Network, over_a_network, seed, words};
 
 /// Nobody is ever shown as disconnected while a task runs over such a line, and it ends exactly.
 async fn bears(pieces: Vec<Piece>, to: u32, limit: Duration, faults: impl FnOnce(&Proxy)) {
@@ -28,7 +28,12 @@ async fn bears(pieces: Vec<Piece>, to: u32, limit: Duration, faults: impl FnOnce
     let shown = viewer.until("end").await;
     let lost = shown.iter().filter(|frame| frame.event == "task" && frame.data.contains("disconnected")).count();
     let counts = fixture.proxy().counts();
-    assert_eq!((lost, counts.connections), (0, fixture.first_connection()), "falsely lost: {counts:?}\n{}", fixture.viber.log());
+    assert_eq!(
+        (lost, counts.connections),
+        (0, fixture.first_connection()),
+        "falsely lost: {counts:?}\n{}",
+        fixture.viber.log()
+    );
     let (after, _) = proc::memory(fixture.board.pid());
     assert!(after - before <= 16.0, "{before} MiB before, {after} MiB after");
     fixture.sound(1).await;
@@ -47,20 +52,20 @@ fn thin(proxy: &Proxy) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f31_a_late_and_thin_line_is_only_slow() {
     let long = |n: u32| [Piece::Pause(Duration::from_millis(30)), Piece::text(&format!("w{n} "))];
-    bears((0..250).flat_map(long).collect(), 250, Duration::from_secs(60), thin).await;
+    bears((0..250).flat_map(long).collect(), 250, EVENT_TIMEOUT * 2, thin).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f32_a_fifth_of_the_packets_lost_loses_nothing() {
     let pieces = words(0, 100, Duration::from_millis(80));
-    bears(pieces, 100, Duration::from_secs(60), |proxy| proxy.both(|way| way.loss = 0.2)).await;
+    bears(pieces, 100, EVENT_TIMEOUT * 2, |proxy| proxy.both(|way| way.loss = 0.2)).await;
 }
 
 /// Commands for a viber that does not read: its connection ends, and it gets all of them on the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
-    const TASKS: usize = 50;
-    let board = Board::start(ANY).await;
+    const TASK_COUNT: usize = 50;
+    let board = Board::start(ANY_ENGINE).await;
     let operator = board.token(HOME, "operator").await;
     let proxy = Proxy::before(&board, seed()).await;
     proxy.narrow(4096);
@@ -70,7 +75,7 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
     let goal = "all work and no play ".repeat(100_000 / 21);
     // The same for a daemon that reads: the database's caches are full before it counts.
     let mut reading = FakeDaemon::connected(&board, "reads").await;
-    for _ in 0..TASKS {
+    for _ in 0..TASK_COUNT {
         operator.submit(reading.id.as_str(), &goal).await;
         let numbered = reading.command_unacked().await;
         reading.ack_command(numbered.cmd_seq).await;
@@ -79,11 +84,10 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
     proxy.down(|down| down.stall = true);
     let (before, _) = proc::memory(board.pid());
     let mut tasks = Vec::new();
-    for _ in 0..TASKS {
+    for _ in 0..TASK_COUNT {
         tasks.push(id(&operator.submit(fake.id.as_str(), &goal).await, "id").to_owned());
     }
-    let limit = Duration::from_secs(30);
-    within(limit, "cut", || async { board.log().contains("the daemon does not read").then_some(()) }).await;
+    eventually("cut", || async { board.log().contains("the daemon does not read").then_some(()) }).await;
     assert!(board.log().lines().any(|line| line.contains("4408") && line.contains("does not read")), "{}", board.log());
     let (after, _) = proc::memory(board.pid());
     // 5 MB wait for it.

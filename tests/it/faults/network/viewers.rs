@@ -3,28 +3,29 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, Engine, FakeDaemon, Person, Raw,
+    Board, Engine, FakeDaemon, Person, RawConnection,
     bench::proc,
     board::HOME,
+    eventually,
     fake_daemon::{accepted, completed, started, text as delta},
-    raw::{Tcp, sockets},
+    raw::{TcpState, sockets},
     tasks::id,
-    within,
+    wait::EVENT_TIMEOUT,
 };
 use futures_util::future::join_all;
 use protocol::{TaskId, TaskSubmit};
 use tokio::time::Instant;
 
-use super::ANY;
+use super::ANY_ENGINE;
 
 crate::on_both_databases!(f39_a_cursor_that_is_none_starts_again);
 
 /// One event; four of them in a frame.
-const EVENT: usize = 60_000;
+const EVENT_BYTES: usize = 60_000;
 
 /// Streams `frames` frames of four large events from seq `from` on; answers the next seq.
 async fn stream(fake: &mut FakeDaemon, task: &TaskId, from: u64, frames: u64) -> u64 {
-    let content = "all work and no play ".repeat(EVENT / 21);
+    let content = "all work and no play ".repeat(EVENT_BYTES / 21);
     for n in 0..frames {
         fake.report(task, 1, from + n * 4, (0..4).map(|_| delta(&content)).collect()).await;
     }
@@ -40,11 +41,11 @@ fn cursor(heard: &str) -> Option<String> {
 /// Twelve who never read, and one who reads a byte a second, while 5 MB are streamed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f36_viewers_that_do_not_read_are_cut_and_resume_exactly() {
-    const STALLED: usize = 12;
+    const STALLED_VIEWERS: usize = 12;
     /// Frames before it counts, and while it does. The kernel's own buffers take up to 4 MB for each viewer.
-    const WARM: u64 = 40;
-    const FRAMES: u64 = 22;
-    let board = Board::start(ANY).await;
+    const WARM_UP_FRAMES: u64 = 40;
+    const COUNTED_FRAMES: u64 = 22;
+    let board = Board::start(ANY_ENGINE).await;
     let operator = board.token(HOME, "operator").await;
     let mut fake = FakeDaemon::connected(&board, "lab").await;
     operator.submit(fake.id.as_str(), "all of it").await;
@@ -52,10 +53,10 @@ async fn f36_viewers_that_do_not_read_are_cut_and_resume_exactly() {
     fake.report(&submit.task_id, 1, 1, vec![accepted(), started()]).await;
     // Caches of the database and of the allocator fill before it counts: more is written than a connection keeps (8 MB), and
     // as many as will not read have read all of it.
-    let next = stream(&mut fake, &submit.task_id, 3, WARM).await;
+    let next = stream(&mut fake, &submit.task_id, 3, WARM_UP_FRAMES).await;
     let whole = format!("/api/v1/tasks/{}/events?after=1.2", submit.task_id);
     let last = format!("1.{}", next - 1);
-    let read = (0..STALLED).map(|_| async {
+    let read = (0..STALLED_VIEWERS).map(|_| async {
         let mut stream = operator.stream(&whole, None).await;
         while stream.next().await.expect("it goes on").id.as_ref() != Some(&last) {}
     });
@@ -63,7 +64,7 @@ async fn f36_viewers_that_do_not_read_are_cut_and_resume_exactly() {
     let path = format!("/api/v1/tasks/{}/events?after={last}", submit.task_id);
     let mut reader = operator.stream(&path, None).await;
     reader.until("task").await;
-    let (before, held) = (proc::memory(board.pid()).0, sockets(&board, Tcp::Established));
+    let (before, held) = (proc::memory(board.pid()).0, sockets(&board, TcpState::Established));
 
     let host = board.url.trim_start_matches("http://");
     let token = operator.bearer().expect("a token");
@@ -71,34 +72,32 @@ async fn f36_viewers_that_do_not_read_are_cut_and_resume_exactly() {
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
     );
     let mut stalled = Vec::new();
-    for _ in 0..STALLED {
-        let mut raw = Raw::narrow(&board, 4096).await;
+    for _ in 0..STALLED_VIEWERS {
+        let mut raw = RawConnection::narrow(&board, 4096).await;
         raw.say(request.as_bytes()).await;
         stalled.push(raw);
     }
-    let mut dribbling = Raw::narrow(&board, 4096).await;
+    let mut dribbling = RawConnection::narrow(&board, 4096).await;
     dribbling.say(request.as_bytes()).await;
     let dribble = async {
         let began = Instant::now();
         let mut heard = Vec::new();
-        while began.elapsed() < Duration::from_secs(10) || sockets(&board, Tcp::Established) > held {
+        while began.elapsed() < Duration::from_secs(10) || sockets(&board, TcpState::Established) > held {
             heard.extend(dribbling.byte().await);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         heard
     };
     let streamed = async {
-        let last = stream(&mut fake, &submit.task_id, next, FRAMES).await;
+        let last = stream(&mut fake, &submit.task_id, next, COUNTED_FRAMES).await;
         let most = proc::memory(board.pid()).0;
-        within(Duration::from_secs(30), "all of them are cut", || async {
-            (sockets(&board, Tcp::Established) <= held).then_some(())
-        })
-        .await;
+        eventually("all of them are cut", || async { (sockets(&board, TcpState::Established) <= held).then_some(()) })
+            .await;
         (last, most)
     };
     let read = async {
         let mut seqs = Vec::new();
-        while seqs.last() != Some(&(next + FRAMES * 4 - 1)) {
+        while seqs.last() != Some(&(next + COUNTED_FRAMES * 4 - 1)) {
             let frame = reader.next().await.expect("it goes on");
             seqs.extend(frame.id.and_then(|id| id.split_once('.').and_then(|(_, seq)| seq.parse::<u64>().ok())));
         }
@@ -106,13 +105,16 @@ async fn f36_viewers_that_do_not_read_are_cut_and_resume_exactly() {
     };
     let ((last, most), seqs, mut dribbled) = tokio::join!(streamed, read, dribble);
     assert_eq!(seqs, (next..last).collect::<Vec<_>>(), "who reads misses nothing");
-    let each = (most - before) / (STALLED + 1) as f64 * 1024.0;
-    assert!(each <= 256.0 + 8.0 * 1024.0 / STALLED as f64, "{each} KiB each, {before} MiB before, {most} MiB at most");
+    let each = (most - before) / (STALLED_VIEWERS + 1) as f64 * 1024.0;
+    assert!(
+        each <= 256.0 + 8.0 * 1024.0 / STALLED_VIEWERS as f64,
+        "{each} KiB each, {before} MiB before, {most} MiB at most"
+    );
 
     // What they had not read is still there for them, up to the cut; the rest they ask for.
     fake.report(&submit.task_id, 1, last, vec![completed("done")]).await;
-    dribbled.extend_from_slice(dribbling.hear(Duration::from_secs(5)).await.text.as_bytes());
-    let first = stalled[0].hear(Duration::from_secs(5)).await;
+    dribbled.extend_from_slice(dribbling.hear(EVENT_TIMEOUT).await.text.as_bytes());
+    let first = stalled[0].hear(EVENT_TIMEOUT).await;
     assert!(first.closed, "cut");
     for heard in [first.text, String::from_utf8_lossy(&dribbled).into_owned()] {
         assert!(heard.len() <= 8 * 1024 * 1024, "{} bytes were on their way", heard.len());

@@ -59,7 +59,11 @@ async fn f15_killed_between_accepted_and_spawn_it_is_started_once(engine: Engine
         fixture.crashed().await;
         let done = fixture.ended(&task).await;
         assert_eq!((&done["state"], &done["attempt"]), (&json!("completed"), &json!(1)), "{point}: {done}");
-        assert!(fixture.begun(&task).contains(&1) && fixture.begun(&task).len() == 1, "{point}: {:?}", fixture.begun(&task));
+        assert!(
+            fixture.begun(&task).contains(&1) && fixture.begun(&task).len() == 1,
+            "{point}: {:?}",
+            fixture.begun(&task)
+        );
     }
     // The beginning is journalled and nothing was started yet: it is never started a second time, and says so.
     fixture.viber.fail("task::before_spawn", "1*return(crash)").await;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use board_tests::{
     Board, Engine, FakeDaemon,
     board::HOME,
-    steady::{Steady, Work},
+    eventually,
+    reconnecting_daemon::{ReconnectingDaemon, Work},
     tasks::id,
-    wait::within,
+    wait::EVENT_TIMEOUT,
 };
 use protocol::limits::close;
 use serde_json::json;
@@ -15,9 +16,9 @@ use serde_json::json;
 crate::on_both_databases!(f11_panics_fail_one_request_and_nothing_else);
 
 /// Of them about one in ten fails, each fourth is a task.
-const REQUESTS: usize = 120;
+const REQUEST_COUNT: usize = 120;
 /// Handlers, changes of the database, links, and what the Board does by itself; rarer than 1 % would prove little here.
-const POINTS: [(&str, &str); 4] =
+const PANICKING_POINTS: [(&str, &str); 4] =
     [("web::handler", "10%"), ("db::change", "1%"), ("link::turn", "1%"), ("scheduler::duty", "30%")];
 
 async fn f11_panics_fail_one_request_and_nothing_else(engine: Engine) {
@@ -27,13 +28,13 @@ async fn f11_panics_fail_one_request_and_nothing_else(engine: Engine) {
     }
     let operator = board.token(HOME, "operator").await;
     let work = Work { words: 5, pause: Duration::from_millis(20) };
-    let viber = Steady::start(FakeDaemon::enrol(&board, "lab").await, work);
-    within(Duration::from_secs(30), "a welcome", || async { (viber.welcomes() > 0).then_some(()) }).await;
-    for (point, chance) in POINTS {
+    let viber = ReconnectingDaemon::start(FakeDaemon::enrol(&board, "lab").await, work);
+    eventually("a welcome", || async { (viber.welcomes() > 0).then_some(()) }).await;
+    for (point, chance) in PANICKING_POINTS {
         board.fail(point, &format!("{chance}return(panic)")).await;
     }
     let (mut tasks, mut failed) = (Vec::new(), 0);
-    for n in 0..REQUESTS {
+    for n in 0..REQUEST_COUNT {
         let body = json!({"goal": format!("goal {n}"), "viberId": viber.id});
         let answer = match n % 4 {
             0 => operator.post_once(&format!("key-{n}"), "/api/v1/tasks", &body).await,
@@ -60,13 +61,13 @@ async fn f11_panics_fail_one_request_and_nothing_else(engine: Engine) {
     for path in ["/api/v1/tasks", "/api/v1/vibers", "/api/v1/sessions", "/readyz", "/healthz"] {
         operator.get(path).await.expect(200);
     }
-    assert!(tasks.len() > REQUESTS / 8, "{} of {REQUESTS} requests were tasks", tasks.len());
+    assert!(tasks.len() > REQUEST_COUNT / 8, "{} of {REQUEST_COUNT} requests were tasks", tasks.len());
     for task in &tasks {
-        operator.task_within(Duration::from_secs(90), task, "completed", |task| task["state"] == "completed").await;
+        operator.task_within(EVENT_TIMEOUT * 2, task, "completed", |task| task["state"] == "completed").await;
     }
     // What the Board does by itself goes on: access that another process took away is noticed.
     board.cli(&["viber", "revoke", "--team", HOME, "lab"]).await.good();
-    within(Duration::from_secs(10), "the socket is closed", || async {
+    eventually("the socket is closed", || async {
         viber.closes().iter().any(|(code, _)| *code == close::AUTH).then_some(())
     })
     .await;

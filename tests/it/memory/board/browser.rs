@@ -14,7 +14,7 @@ async fn a_proposal_comes_live_and_is_accepted_in_the_pane() {
     browser.go(&format!("{}/t/home/sessions/{}?pane=memory", fixture.board.url, submit.session_id)).await;
     browser.find("body[data-live=on]").await;
     browser.sees("#pane-body", "Nothing waits for you").await;
-    let memory = json!({ "proposal": AFTER, "base": board_tests::machine::hash(BEFORE), "note": "You said so." });
+    let memory = json!({ "proposal": AFTER, "base": board_tests::fake_machine::hash(BEFORE), "note": "You said so." });
     fixture.viber.report(&submit.task_id, 1, 3, vec![remembers(&memory)]).await;
     browser.sees("#pane-body .plan-diff", "The team ships on Thursdays.").await;
     browser.sees("#tabs .count", "1").await;

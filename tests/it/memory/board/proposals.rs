@@ -53,7 +53,7 @@ async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
     let edit = owner.page(&page).await.expect(200).body;
     assert!(edit.contains("<textarea") && edit.contains("- The team ships on Thursdays."), "{edit}");
     let form = format!("/t/{HOME}/sessions/{}/memory/proposals/{id}", submit.session_id);
-    let of = board_tests::machine::hash(BEFORE);
+    let of = board_tests::fake_machine::hash(BEFORE);
     let fields = [("decision", "accept"), ("of", of.as_str()), ("content", "# Memory\r\n\r\n- Thursdays.\r\n")];
     let answer = owner.post_form(&form, &fields).await.expect(303);
     assert!(answer.header("location").ends_with("?pane=memory"), "{answer:#?}");
@@ -95,7 +95,7 @@ async fn what_somebody_else_wrote_stays(engine: Engine) {
     assert!(draft.contains("Mondays") && draft.contains("Fridays"), "both stand in the draft: {draft}");
     // Written for a version that is not there any more: a conflict with both sides, and the words are kept.
     let form = format!("/t/{HOME}/sessions/{}/memory/proposals/{id}", submit.session_id);
-    let old = board_tests::machine::hash(&both);
+    let old = board_tests::fake_machine::hash(&both);
     let fields = [("decision", "accept"), ("of", old.as_str()), ("content", "# What I typed\n")];
     let to = owner.post_form(&form, &fields).await.expect(303).header("location").to_owned();
     assert!(to.contains("/edits/"), "{to}");
@@ -135,7 +135,7 @@ async fn proposals_of_different_tasks_wait_side_by_side(engine: Engine) {
     let body = json!({ "goal": "and more", "sessionId": first.session_id });
     fixture.operator.post("/api/v1/tasks", &body).await.expect(201);
     let second = fixture.viber.submitted().await;
-    let hash = board_tests::machine::hash(BEFORE);
+    let hash = board_tests::fake_machine::hash(BEFORE);
     let propose = |text: &str| remembers(&json!({ "proposal": text, "base": hash }));
     let (once, twice) = (format!("# New\n{BEFORE}"), format!("# Newer\n{BEFORE}"));
     let events = vec![

@@ -66,8 +66,7 @@ pub async fn serve(
     socket: BoardSocket,
     mesh: &Mesh,
     identity: &Identity,
-    metrics: &mut MetricsSampler,
-    frame: u64,
+    (metrics, frame): (&mut MetricsSampler, u64),
     finish: &CancellationToken,
 ) -> ConnectionOutcome {
     let (sink, mut stream) = socket.split();

@@ -1,25 +1,25 @@
-//! Files of operators: kept in the store, they go with a task of the session as its attachments.
+//! Files that operators attach: kept in the store until they go along with a task of the session.
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use protocol::{ArtifactId, SessionId, TaskId, TeamId, limits::MAX_PIECE, sniff};
+use protocol::{ArtifactId, SessionId, TaskId, TeamId, limits::MAX_PIECE_BYTES, sniff};
 
 use crate::{
-    actions::{After, quota},
+    actions::{AfterCommit, quota},
     db::{self, TeamTx, audit::Entry},
-    domain::{Artifact, By, Contact, ContactState, Origin, Session, StorageUse, artifact::file_name},
+    domain::{Artifact, ArtifactOrigin, By, Contact, ContactState, Session, StorageUse, artifact::file_name},
     error::{Error, Result},
     state::Board,
 };
 
-/// Files that may wait for a task of one session, and that one task may have.
-const MOST: usize = 64;
-/// Longest type that is kept as it was said, characters.
-const MAX_TYPE: usize = 100;
+/// Files that may wait for the next task of a session, and so the most that one task may have.
+const MAX_WAITING_FILES: usize = 64;
+/// Longest claimed media type that is kept, characters.
+const MAX_TYPE_CHARS: usize = 100;
 
-/// What somebody says of a file that they attach.
+/// A file that somebody attaches, as they describe it.
 #[derive(Clone, Debug)]
-pub struct Upload {
+pub struct NewAttachment {
     pub session: SessionId,
     pub name: String,
     pub claimed: String,
@@ -30,12 +30,12 @@ pub async fn attach<E>(
     board: &Board,
     team: &TeamId,
     by: &By,
-    upload: Upload,
+    upload: NewAttachment,
     body: impl Stream<Item = Result<Bytes, E>> + Unpin,
 ) -> Result<Artifact> {
     let name = file_name(&upload.name)
         .ok_or_else(|| Error::unacceptable("bad_name", "the file needs a name with a visible character"))?;
-    let (session, room) = may(board, team, &upload.session).await?;
+    let (session, room) = check_room(board, team, &upload.session).await?;
     let now = board.clock.now();
     let id = ArtifactId::new(now.0);
     let (stage, head) = stage(board, &id, room, body).await?;
@@ -49,11 +49,11 @@ pub async fn attach<E>(
         attempt: None,
         title: name.clone(),
         name,
-        claimed: crate::domain::name::clean(&upload.claimed, MAX_TYPE).unwrap_or_default(),
+        claimed: crate::domain::name::clean(&upload.claimed, MAX_TYPE_CHARS).unwrap_or_default(),
         sniffed: sniff::sniff(&head).to_owned(),
         size: Some(size),
         sha256: Some(sha256.clone()),
-        origin: Origin::Operator,
+        origin: ArtifactOrigin::Operator,
         created_by: by.actor.id().to_owned(),
         created_at: now,
         gone_at: None,
@@ -72,7 +72,7 @@ pub async fn attach<E>(
     kept
 }
 
-/// Takes bytes away that were kept and not written down.
+/// Removes bytes from the store that no row names.
 async fn forget_unnamed(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     let _alone = board.store.sweeping.write().await;
     let named = db::blobs::size(&mut board.db.reader_of(team).await?, sha256).await?;
@@ -82,10 +82,9 @@ async fn forget_unnamed(board: &Board, team: &TeamId, sha256: &str) -> Result<()
     Ok(())
 }
 
-/// Where a file of `size` bytes for the session's next task is put without the Board, and the id under which it is kept
-/// then.
+/// An address in the bucket for uploading a file of `size` bytes directly, and the id to attach it by afterwards.
 pub async fn address(board: &Board, team: &TeamId, session: &SessionId, size: u64) -> Result<(ArtifactId, String)> {
-    let (_, room) = may(board, team, session).await?;
+    let (_, room) = check_room(board, team, session).await?;
     room.check(size)?;
     let id = ArtifactId::new(board.clock.now().0);
     let url = board.store.upload_address(team, &id).await.map_err(away)?;
@@ -94,15 +93,15 @@ pub async fn address(board: &Board, team: &TeamId, session: &SessionId, size: u6
     Ok((id, url.ok_or_else(none)?))
 }
 
-/// Keeps a file that was put there, as if it had come through the Board: it is measured here.
+/// Attaches a file that was uploaded to the bucket directly, as if it had come through the Board: it is measured here.
 pub async fn attach_uploaded(
     board: &Board,
     team: &TeamId,
     by: &By,
     id: &ArtifactId,
-    upload: Upload,
+    upload: NewAttachment,
 ) -> Result<Artifact> {
-    let (_, room) = may(board, team, &upload.session).await?;
+    let (_, room) = check_room(board, team, &upload.session).await?;
     let (size, body) = board.store.uploaded(team, id).await.map_err(away)?.ok_or(Error::NotFound)?;
     let kept = match room.check(size) {
         Err(error) => Err(error),
@@ -121,15 +120,15 @@ fn away(error: std::io::Error) -> Error {
     Error::Unavailable { what: "the object store", retry_after: 5 }
 }
 
-/// How large a file may be.
+/// How much room a file has.
 #[derive(Clone, Copy, Debug)]
-struct Room {
-    /// The largest that the team allows.
+struct AttachmentRoom {
+    /// The largest file that the team allows, bytes.
     most: u64,
     storage: StorageUse,
 }
 
-impl Room {
+impl AttachmentRoom {
     fn check(self, bytes: u64) -> Result<()> {
         if bytes > self.most {
             return Err(Error::TooLarge("the file is larger than this team allows"));
@@ -138,19 +137,19 @@ impl Room {
     }
 }
 
-/// The session, and the room that its team has. Refused before anything is sent when there is none.
-async fn may(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, Room)> {
+/// The session, and the room that its team has. Fails before anything is uploaded when there is none.
+async fn check_room(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, AttachmentRoom)> {
     let mut tx = board.db.reader_of(team).await?;
     let found = db::sessions::load(&mut tx, session).await?;
     let bounds = db::blobs::bounds(&mut tx).await?;
     let storage = db::usage::load(&mut tx).await?;
-    let waiting = db::artifacts::waiting(&mut tx, session, MOST as u64).await?;
-    if waiting.len() >= MOST {
+    let waiting = db::artifacts::waiting(&mut tx, session, MAX_WAITING_FILES as u64).await?;
+    if waiting.len() >= MAX_WAITING_FILES {
         return Err(Error::conflict("too_many", "64 files wait for the next task already"));
     }
     let session = found.ok_or(Error::NotFound)?;
     let (bounds, storage) = bounds.zip(storage).ok_or(Error::NotFound)?;
-    let room = Room { most: bounds.bytes, storage };
+    let room = AttachmentRoom { most: bounds.bytes, storage };
     room.check(0)?;
     Ok((session, room))
 }
@@ -158,7 +157,7 @@ async fn may(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Sessi
 async fn stage<E>(
     board: &Board,
     id: &ArtifactId,
-    room: Room,
+    room: AttachmentRoom,
     mut body: impl Stream<Item = Result<Bytes, E>> + Unpin,
 ) -> Result<(crate::artifacts::Stage, Vec<u8>)> {
     let full = |error: std::io::Error| {
@@ -172,12 +171,12 @@ async fn stage<E>(
         let piece = piece.map_err(|_| Error::Malformed("the body broke off, or came too slowly".into()))?;
         let over = piece.is_none();
         if let Some(piece) = piece {
-            head.extend_from_slice(&piece[..piece.len().min(sniff::HEAD.saturating_sub(head.len()))]);
+            head.extend_from_slice(&piece[..piece.len().min(sniff::HEAD_BYTES.saturating_sub(head.len()))]);
             waiting += piece.len() as u64;
             batch.push(piece);
         }
         room.check(stage.len() + waiting)?;
-        if waiting >= MAX_PIECE || over {
+        if waiting >= MAX_PIECE_BYTES || over {
             let pieces = std::mem::take(&mut batch);
             waiting = 0;
             let writing = tokio::task::spawn_blocking(move || {
@@ -223,7 +222,7 @@ async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, 
     Ok(kept)
 }
 
-/// Takes back a file that no task has yet.
+/// Removes an attached file that has not gone to a task yet.
 pub async fn withdraw(board: &Board, team: &TeamId, by: &By, id: &ArtifactId) -> Result<Artifact> {
     let id = id.clone();
     let withdrawing = board.change(team, by, move |tx| {
@@ -244,19 +243,19 @@ pub async fn withdraw(board: &Board, team: &TeamId, by: &By, id: &ArtifactId) ->
 }
 
 fn tell(board: &Board, team: &TeamId, session: &SessionId) {
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.session(session);
-    after.tell(board, team);
+    after.publish(board, team);
 }
 
-/// The files `named`, or all that wait for the session's next task, go with this one. Answers what the task is told.
+/// Attaches the files `named`, or all that wait for the session's next task, to `task`. Returns what the task is told.
 pub(in crate::actions) async fn with_task(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
     task: &TaskId,
     named: Option<&[ArtifactId]>,
 ) -> Result<Vec<protocol::Attachment>> {
-    let waiting = db::artifacts::waiting(tx, session, MOST as u64).await?;
+    let waiting = db::artifacts::waiting(tx, session, MAX_WAITING_FILES as u64).await?;
     let unknown = |named: &[ArtifactId]| named.iter().any(|id| !waiting.iter().any(|artifact| artifact.id == *id));
     if named.is_some_and(unknown) {
         return Err(Error::unacceptable("attachment_not_found", "no such file waits for a task of this session"));

@@ -1,4 +1,4 @@
-//! An artifact that only its viber has: the viber is asked to put it, and whoever reads follows what arrives.
+//! An artifact that only its viber has: the viber is asked to upload it, and readers follow what arrives.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,10 +6,10 @@ use protocol::TeamId;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Opened, Wanted};
+use super::{OpenedArtifact, RequestedRange};
 use crate::{
-    actions::After,
-    artifacts::{End, HELD, Transit, Want},
+    actions::AfterCommit,
+    artifacts::{HELD_BACK_BYTES, Transit, TransitEnd, WantedBlob},
     db,
     domain::{Artifact, By},
     error::{Error, Result},
@@ -17,17 +17,22 @@ use crate::{
     state::Board,
 };
 
-/// How long the viber may take to answer that it will put something; it may have to read all of it before.
-const ANSWER: Duration = Duration::from_secs(15);
-/// When nothing came for so long and nobody is putting, the viber is asked again: it may have been restarted.
-const QUIET: Duration = Duration::from_secs(4);
-/// So often nothing may come.
-const QUIETS: u32 = 8;
+/// How long a viber may take to accept an upload request: it may have to hash the whole file first.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(15);
+/// When nothing arrives for this long and no upload is under way, the viber is asked again: it may have been restarted.
+const QUIET_INTERVAL: Duration = Duration::from_secs(4);
+/// After this many quiet intervals in a row the upload is given up.
+const MAX_QUIET_INTERVALS: u32 = 8;
 /// How long a reader waits for the first bytes.
-const FIRST: Duration = Duration::from_secs(40);
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Opens it. An answer means that bytes come; why none come is an error before that.
-pub(super) async fn open(board: &Board, team: &TeamId, artifact: Artifact, wanted: Wanted) -> Result<Opened> {
+/// Opens it. `Ok` means that bytes are arriving; the reason why none arrive is an error instead.
+pub(super) async fn open(
+    board: &Board,
+    team: &TeamId,
+    artifact: Artifact,
+    wanted: RequestedRange,
+) -> Result<OpenedArtifact> {
     let away = Error::Offline { since: artifact.contact.since };
     if !board.hub.is_connected(&artifact.viber_id) {
         return Err(away);
@@ -38,8 +43,13 @@ pub(super) async fn open(board: &Board, team: &TeamId, artifact: Artifact, wante
     };
     let range = wanted.of(size).ok_or(Error::BadRange { size })?;
     check_size(board, team, size).await?;
-    let want =
-        Want { team: team.clone(), viber: artifact.viber_id.clone(), artifact: artifact.id.clone(), size, sha256 };
+    let want = WantedBlob {
+        team: team.clone(),
+        viber: artifact.viber_id.clone(),
+        artifact: artifact.id.clone(),
+        size,
+        sha256,
+    };
     let stage = || board.store.stage(artifact.id.as_str());
     let (transit, new) = board.store.transits.join(want, stage).map_err(|error| {
         tracing::error!(%error, "nothing can be staged");
@@ -49,23 +59,25 @@ pub(super) async fn open(board: &Board, team: &TeamId, artifact: Artifact, wante
         board.shutdown.spawn(drive(board.clone(), transit.clone(), artifact.clone()));
     }
     let mut progress = transit.watch();
-    let first = timeout(FIRST, progress.wait_for(|now| now.end.is_some() || now.received > HELD)).await;
+    let first =
+        timeout(FIRST_BYTES_TIMEOUT, progress.wait_for(|now| now.end.is_some() || now.received > HELD_BACK_BYTES))
+            .await;
     let end = match first {
         Ok(Ok(now)) => now.end,
-        _ => Some(End::Stalled),
+        _ => Some(TransitEnd::Stalled),
     };
     match end {
-        None | Some(End::Stored | End::Passed) => {}
-        Some(End::Gone) => return Err(Error::Gone("the viber does not have it any more")),
-        Some(End::Mismatch) => {
+        None | Some(TransitEnd::Stored | TransitEnd::Passed) => {}
+        Some(TransitEnd::Gone) => return Err(Error::Gone("the viber does not have it any more")),
+        Some(TransitEnd::Mismatch) => {
             return Err(Error::conflict("hash_mismatch", "the viber sent other bytes than it had announced"));
         }
-        Some(End::Refused) => return Err(Error::conflict("refused", "the viber refuses to give it")),
-        Some(End::Stalled) => return Err(away),
-        Some(End::NotKept) => return Err(Error::Unavailable { what: "the object store", retry_after: 5 }),
+        Some(TransitEnd::Refused) => return Err(Error::conflict("refused", "the viber refuses to give it")),
+        Some(TransitEnd::Stalled) => return Err(away),
+        Some(TransitEnd::NotKept) => return Err(Error::Unavailable { what: "the object store", retry_after: 5 }),
     }
     let bytes = transit.read(range.clone()).map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(Opened { artifact, size, range, bytes })
+    Ok(OpenedArtifact { artifact, size, range, bytes })
 }
 
 async fn check_size(board: &Board, team: &TeamId, size: u64) -> Result<()> {
@@ -76,7 +88,7 @@ async fn check_size(board: &Board, team: &TeamId, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sees a transit to its end.
+/// Drives a transit until it has ended.
 async fn drive(board: Board, transit: Arc<Transit>, artifact: Artifact) {
     let mut progress = transit.watch();
     let mut quiet = 0;
@@ -93,8 +105,8 @@ async fn drive(board: Board, transit: Arc<Transit>, artifact: Artifact) {
                 break;
             }
         }
-        // Whatever moves is waited for as long as it moves, and the store as long as it takes.
-        while let Ok(Ok(())) = timeout(QUIET, progress.changed()).await {
+        // An upload that makes progress is waited for, and so is the store, however long it takes.
+        while let Ok(Ok(())) = timeout(QUIET_INTERVAL, progress.changed()).await {
             quiet = 0;
             if progress.borrow_and_update().keeping {
                 drop(progress.wait_for(|now| now.end.is_some()).await);
@@ -104,45 +116,45 @@ async fn drive(board: Board, transit: Arc<Transit>, artifact: Artifact) {
             }
         }
         quiet += 1;
-        if quiet >= QUIETS {
-            transit.end(End::Stalled);
+        if quiet >= MAX_QUIET_INTERVALS {
+            transit.end(TransitEnd::Stalled);
         }
     }
     board.store.transits.leave(&transit);
     transit.drop_stage();
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.session(&artifact.session_id);
-    after.tell(&board, &transit.want.team);
+    after.publish(&board, &transit.want.team);
 }
 
 async fn ask(board: &Board, artifact: &Artifact, params: Value) -> Result<Value, RequestError> {
     let turn = board.store.transits.turn(&artifact.viber_id);
     let _turn = turn.acquire_owned().await.map_err(|_| RequestError::Disconnected)?;
-    board.hub.request(&artifact.viber_id, "artifact.offer", params, ANSWER).await
+    board.hub.request(&artifact.viber_id, "artifact.offer", params, OFFER_TIMEOUT).await
 }
 
-/// Whether the viber only has too much to do.
+/// Whether the viber refused only because it is busy.
 fn is_busy(why: &str) -> bool {
     why.starts_with("too many requests")
 }
 
-/// What a viber's refusal means; the first word of it is its code.
-fn refused(artifact: &Artifact, why: &str) -> End {
+/// What a viber's refusal means; its first word is a code.
+fn refused(artifact: &Artifact, why: &str) -> TransitEnd {
     tracing::info!(artifact.id = %artifact.id, why = protocol::text::head(why, 200), "the viber does not give it");
     match why.split(':').next() {
-        Some("gone" | "changed") => End::Gone,
-        _ => End::Refused,
+        Some("gone" | "changed") => TransitEnd::Gone,
+        _ => TransitEnd::Refused,
     }
 }
 
-/// The size and hash of something that was announced without them.
+/// Asks the viber for the size and hash of an artifact that was announced without them.
 async fn measure(board: &Board, team: &TeamId, artifact: &Artifact) -> Result<(u64, String)> {
     let params = json!({ "artifactId": artifact.id, "ref": artifact.reference, "name": artifact.name });
     let answer = match ask(board, artifact, params).await {
         Ok(answer) => answer,
         Err(RequestError::Refused(why)) if !is_busy(&why) => {
             return Err(match refused(artifact, &why) {
-                End::Gone => Error::Gone("the viber does not have it any more"),
+                TransitEnd::Gone => Error::Gone("the viber does not have it any more"),
                 _ => Error::conflict("refused", "the viber refuses to give it"),
             });
         }
@@ -163,7 +175,7 @@ async fn measure(board: &Board, team: &TeamId, artifact: &Artifact) -> Result<(u
     Ok((size, sha256.to_owned()))
 }
 
-/// Whether it is a SHA-256 as it is written here.
+/// Whether a text is a SHA-256 in lower-case hexadecimal.
 pub(in crate::actions) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

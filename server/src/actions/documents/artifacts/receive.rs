@@ -1,4 +1,4 @@
-//! What a viber puts: only what was asked of it, piece by piece into the stage, then verified and kept.
+//! Uploads from vibers: only what was asked for is accepted, staged piece by piece, then verified and stored.
 
 use std::sync::Arc;
 
@@ -9,42 +9,42 @@ use tokio::task::JoinHandle;
 
 use super::{fetch::is_sha256, stored};
 use crate::{
-    artifacts::{End, Transit},
+    artifacts::{Transit, TransitEnd},
     db,
     error::{Error, Result},
     state::Board,
 };
 
-/// So much is written at once, bytes; as much again may be under way.
-const BATCH: usize = 128 * 1024;
+/// Bytes written to the stage at once; as many again may be under way.
+const WRITE_BATCH_BYTES: usize = 128 * 1024;
 
-/// What a viber says of what it puts.
+/// An upload as the viber describes it.
 #[derive(Clone, Debug)]
-pub struct Incoming {
+pub struct IncomingBlob {
     pub team: TeamId,
     pub viber: ViberId,
     pub artifact: ArtifactId,
     /// Of the whole.
     pub sha256: String,
     pub size: u64,
-    /// Where these bytes begin; `None`: it only asks how far the Board is.
+    /// Offset of the first byte; `None`: the viber only asks how far the Board is.
     pub from: Option<u64>,
 }
 
-/// What came of it.
+/// The outcome of an upload request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum BlobReceipt {
     Stored,
-    /// So many bytes are here: go on from there.
+    /// The Board has this many bytes: continue there.
     UpTo(u64),
 }
 
-/// Takes what a viber puts.
+/// Receives an upload.
 pub async fn receive<E>(
     board: &Board,
-    incoming: Incoming,
+    incoming: IncomingBlob,
     body: impl Stream<Item = Result<Bytes, E>> + Unpin,
-) -> Result<Received> {
+) -> Result<BlobReceipt> {
     if !is_sha256(&incoming.sha256) {
         return Err(Error::Malformed("X-Content-Sha256 is 64 hexadecimal digits in lower case".into()));
     }
@@ -54,42 +54,46 @@ pub async fn receive<E>(
         return Err(Error::NotFound);
     }
     if want.sha256 != incoming.sha256 || want.size != incoming.size {
-        transit.end(End::Mismatch);
+        transit.end(TransitEnd::Mismatch);
         return Err(Error::unacceptable("hash_mismatch", "this is not what was announced"));
     }
-    let Some(from) = incoming.from else { return Ok(Received::UpTo(transit.watch().borrow().received)) };
+    let Some(from) = incoming.from else { return Ok(BlobReceipt::UpTo(transit.watch().borrow().received)) };
     let Ok(_writer) = transit.writer.try_lock() else {
         return Err(Error::conflict("upload_under_way", "another upload of it is under way"));
     };
     let here = transit.watch().borrow().received;
     if here != from {
-        return Ok(Received::UpTo(here));
+        return Ok(BlobReceipt::UpTo(here));
     }
     let here = write(&transit, from, body).await?;
     if here < transit.want.size {
-        return Ok(Received::UpTo(here));
+        return Ok(BlobReceipt::UpTo(here));
     }
     board.shutdown.spawn(finish(board.clone(), transit.clone()));
     let mut progress = transit.watch();
     let end = progress.wait_for(|now| now.end.is_some()).await.map_or(None, |now| now.end);
     match end {
-        Some(End::Stored | End::Passed) => Ok(Received::Stored),
-        Some(End::Mismatch) => Err(Error::unacceptable("hash_mismatch", "the bytes are not those that were announced")),
+        Some(TransitEnd::Stored | TransitEnd::Passed) => Ok(BlobReceipt::Stored),
+        Some(TransitEnd::Mismatch) => {
+            Err(Error::unacceptable("hash_mismatch", "the bytes are not those that were announced"))
+        }
         _ => Err(Error::Unavailable { what: "the object store", retry_after: 5 }),
     }
 }
 
-/// Nothing is expected under this name: it is here already, or nobody asked.
-async fn unasked(board: &Board, incoming: &Incoming) -> Result<Received> {
+/// Handles an upload that nobody waits for: the blob is here already, or was never asked for.
+async fn unasked(board: &Board, incoming: &IncomingBlob) -> Result<BlobReceipt> {
     let mut tx = board.db.reader_of(&incoming.team).await?;
     let found = db::artifacts::of_viber(&mut tx, &incoming.viber, &incoming.artifact).await?;
     match found.ok_or(Error::NotFound)? {
-        there if there.stored_at.is_some() && there.sha256.as_deref() == Some(&incoming.sha256) => Ok(Received::Stored),
+        there if there.stored_at.is_some() && there.sha256.as_deref() == Some(&incoming.sha256) => {
+            Ok(BlobReceipt::Stored)
+        }
         _ => Err(Error::conflict("not_asked", "nobody asked for it, or nobody does any longer")),
     }
 }
 
-/// Writes a body from `at` on, while the next of it arrives. Answers how far it came.
+/// Writes a body to the stage from `at` on while more of it arrives. Returns the offset it reached.
 async fn write<E>(
     transit: &Arc<Transit>,
     mut at: u64,
@@ -106,10 +110,10 @@ async fn write<E>(
             batch.push(piece);
         }
         if at + waiting as u64 > transit.want.size {
-            transit.end(End::Mismatch);
+            transit.end(TransitEnd::Mismatch);
             return Err(Error::unacceptable("hash_mismatch", "there is more of it than was announced"));
         }
-        if waiting >= BATCH || (over && waiting > 0) {
+        if waiting >= WRITE_BATCH_BYTES || (over && waiting > 0) {
             written(writing.take()).await?;
             let (pieces, transit) = (std::mem::take(&mut batch), transit.clone());
             writing = Some(tokio::task::spawn_blocking(move || transit.write(at, &pieces)));
@@ -137,7 +141,7 @@ async fn written(writing: Option<JoinHandle<std::io::Result<()>>>) -> Result<()>
     })
 }
 
-/// Whether the team may keep the blob; one that it has already takes no more room.
+/// Whether the team's quota has room for the blob; one that it already has takes none.
 async fn has_room(board: &Board, team: &TeamId, sha256: &str, size: u64) -> Result<bool> {
     let mut tx = board.db.reader_of(team).await?;
     let there = db::blobs::size(&mut tx, sha256).await?.is_some();
@@ -145,35 +149,35 @@ async fn has_room(board: &Board, team: &TeamId, sha256: &str, size: u64) -> Resu
     Ok(there || storage.is_some_and(|storage| storage.has_room(size)))
 }
 
-/// Verifies and keeps what is complete: to its end, also when its viber hangs up meanwhile.
+/// Verifies and stores a complete upload, even when its viber disconnects meanwhile.
 async fn finish(board: Board, transit: Arc<Transit>) {
     let Some(stage) = transit.take_stage() else { return };
     if stage.sha256() != transit.want.sha256 {
         tracing::warn!(artifact.id = %transit.want.artifact, "a viber sent other bytes than it had announced");
-        return transit.end(End::Mismatch);
+        return transit.end(TransitEnd::Mismatch);
     }
     let (team, sha256, size) = (&transit.want.team, &transit.want.sha256, transit.want.size);
     match has_room(&board, team, sha256, size).await {
         Ok(true) => {}
         Ok(false) => {
             tracing::info!(team.id = %team, "a blob is handed on and not kept: the team's storage is full");
-            return transit.end(End::Passed);
+            return transit.end(TransitEnd::Passed);
         }
         Err(error) => {
             tracing::error!(%error, "the room of a team could not be read");
-            return transit.end(End::NotKept);
+            return transit.end(TransitEnd::NotKept);
         }
     }
     let _kept = board.store.sweeping.read().await;
     if let Err(error) = board.store.keep(stage, team, sha256).await {
         tracing::error!(%error, "the object store does not keep a blob");
-        return transit.end(End::NotKept);
+        return transit.end(TransitEnd::NotKept);
     }
     match stored(&board, team, sha256, size).await {
-        Ok(()) => transit.end(End::Stored),
+        Ok(()) => transit.end(TransitEnd::Stored),
         Err(error) => {
             tracing::error!(%error, "a blob that is kept could not be written down");
-            transit.end(End::NotKept);
+            transit.end(TransitEnd::NotKept);
         }
     }
 }

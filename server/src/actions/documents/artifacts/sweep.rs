@@ -1,40 +1,42 @@
-//! Retention: blobs that nobody opened for as long as the team keeps them go, and those that nothing names any more.
+//! Retention: removes blobs that nobody opened for as long as the team keeps them, and blobs that no artifact names.
 
 use protocol::{Instant, TeamId};
 
 use crate::{
-    db,
+    db::{self, DbError},
     domain::By,
     error::{Error, Result},
     state::Board,
 };
 
-/// Blobs that are looked at in one go.
-const BATCH: u64 = 100;
-/// Attachments of one content that are told gone in one change.
-const LOST: u64 = 100;
-/// Teams looked at in one sweep.
-const TEAMS: u64 = 10_000;
+/// Stale blobs read at once.
+const BLOBS_PER_ROUND: u64 = 100;
+/// Attachments with the same content that are marked gone in one change.
+const ATTACHMENTS_PER_CHANGE: u64 = 100;
+/// Teams read in one sweep.
+const MAX_TEAMS: u64 = 10_000;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// What nothing names may be just about to be named, milliseconds.
-const UNNAMED_MS: i64 = 60 * 60 * 1000;
-/// What was put into the bucket directly waits so long for whoever put it, milliseconds.
-const UPLOADED_MS: i64 = DAY_MS;
+/// How long an unnamed blob is spared, because it may be about to be named, milliseconds.
+const UNNAMED_GRACE_MS: i64 = 60 * 60 * 1000;
+/// How long a file that was uploaded directly waits to be attached, milliseconds.
+const UPLOAD_LIFETIME_MS: i64 = DAY_MS;
 
-/// Takes away what is kept too long.
+/// Removes what has been kept too long.
 pub async fn sweep(board: &Board) -> Result<()> {
-    let teams = db::teams::all(&mut *board.db.reader().await?, TEAMS).await?;
+    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
     for team in teams {
         loop {
             let found = stale(board, &team.id).await?;
             for sha256 in &found {
                 forget(board, &team.id, sha256).await?;
             }
-            if (found.len() as u64) < BATCH {
+            if (found.len() as u64) < BLOBS_PER_ROUND {
                 break;
             }
         }
-        if let Err(error) = board.store.forget_uploads(&team.id, Instant(board.clock.now().0 - UPLOADED_MS)).await {
+        if let Err(error) =
+            board.store.forget_uploads(&team.id, Instant(board.clock.now().0 - UPLOAD_LIFETIME_MS)).await
+        {
             tracing::warn!(team.id = %team.id, %error, "old uploads stay in the bucket");
         }
     }
@@ -46,11 +48,11 @@ async fn stale(board: &Board, team: &TeamId) -> Result<Vec<String>> {
     let mut tx = board.db.reader_of(team).await?;
     let Some(bounds) = db::blobs::bounds(&mut tx).await? else { return Ok(Vec::new()) };
     let days = if bounds.days > 0 { bounds.days.saturating_mul(DAY_MS) } else { now.0 };
-    let (before, unnamed) = (Instant(now.0 - days), Instant(now.0 - UNNAMED_MS));
-    Ok(db::blobs::stale(&mut tx, before, unnamed, BATCH).await?)
+    let (before, unnamed) = (Instant(now.0 - days), Instant(now.0 - UNNAMED_GRACE_MS));
+    Ok(db::blobs::stale(&mut tx, before, unnamed, BLOBS_PER_ROUND).await?)
 }
 
-/// First the row, then the bytes: what is written down is there. Nothing is kept meanwhile.
+/// Deletes the row, then the bytes, so that every row's bytes exist. No blob is stored meanwhile.
 async fn forget(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     let _alone = board.store.sweeping.write().await;
     let some = || {
@@ -58,15 +60,15 @@ async fn forget(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
         board.piece(team, &By::board(), move |tx| {
             let hash = hash.clone();
             Box::pin(async move {
-                let lost = db::artifacts::lose(tx, &hash, LOST).await?;
-                if lost < LOST {
+                let lost = db::artifacts::lose(tx, &hash, ATTACHMENTS_PER_CHANGE).await?;
+                if lost < ATTACHMENTS_PER_CHANGE {
                     db::blobs::delete(tx, &hash).await?;
                 }
-                Ok::<_, db::Error>(lost)
+                Ok::<_, DbError>(lost)
             })
         })
     };
-    while some().await? == LOST {}
+    while some().await? == ATTACHMENTS_PER_CHANGE {}
     let removed = board.store.remove(team, sha256).await;
     removed.map_err(|error| Error::Internal(format!("a blob could not be taken away: {error}")))
 }

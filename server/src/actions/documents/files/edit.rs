@@ -1,4 +1,4 @@
-//! Changes of files that people make here: kept with the command that tells their viber.
+//! Changes that people make to files here: stored together with the command to the viber.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use serde_json::json;
 
 use super::hash;
 use crate::{
-    actions::After,
+    actions::AfterCommit,
     db::{self, Change},
     domain::{By, Edit, EditState},
     error::{Error, Result},
-    hub::News,
+    hub::Changed,
     state::Board,
 };
 
-/// How long somebody who changes a file waits to hear what became of it, before it counts as queued.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Changes of one viber that may wait.
-const WAITING: u64 = 1_000;
+/// How long a caller waits for the outcome of a change before it counts as queued.
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(3);
+/// Undecided changes that one viber may have.
+const MAX_OPEN_EDITS: u64 = 1_000;
 
-/// What somebody wants to be done to a file.
+/// A requested change to a file.
 #[derive(Clone, Debug)]
 pub struct FileChange {
     pub path: String,
@@ -29,7 +29,7 @@ pub struct FileChange {
     pub op: FileOp,
 }
 
-/// What is done.
+/// What a change does.
 #[derive(Clone, Debug)]
 pub enum FileOp {
     /// This becomes its text; `seen` is what the author saw, for a draft of both when somebody else changed it too.
@@ -44,13 +44,13 @@ pub enum FileOp {
     },
 }
 
-/// Makes a change, and waits a moment for what becomes of it: the edit as it stands then.
+/// Makes a change and waits briefly for its outcome; returns the edit in the state it has then.
 pub async fn edit(board: &Board, team: &TeamId, by: &By, viber: &ViberId, change: FileChange) -> Result<Edit> {
     let edit = new(board, by, viber, change)?;
     give(board, team, by, edit, None).await
 }
 
-/// Settles a conflict: `change` is made instead, or with `None` the file stays as it is.
+/// Settles a conflict: makes `change` instead, or with `None` leaves the file as it is.
 pub async fn settle(
     board: &Board,
     team: &TeamId,
@@ -70,9 +70,9 @@ pub async fn settle(
     if !done.await? {
         return Err(over());
     }
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.files(&conflict.viber_id, vec![conflict.path.clone()]);
-    after.tell(board, team);
+    after.publish(board, team);
     Ok(Edit { state: EditState::Settled, ..conflict.clone() })
 }
 
@@ -89,7 +89,7 @@ fn new(board: &Board, by: &By, viber: &ViberId, change: FileChange) -> Result<Ed
         FileOp::Rename { to } => (WriteOp::Rename, None, None, Some(path::file(&to).map_err(bad)?.to_owned())),
     };
     if let Some(text) = &content {
-        if text.len() as u64 > limits::MAX_TEXT_FILE {
+        if text.len() as u64 > limits::MAX_TEXT_FILE_BYTES {
             return Err(Error::TooLarge("a file of a workspace has at most 1 MiB"));
         }
         if text.contains('\0') {
@@ -119,9 +119,9 @@ fn new(board: &Board, by: &By, viber: &ViberId, change: FileChange) -> Result<Ed
     })
 }
 
-/// Stores the edit with its command, and waits for its outcome while the viber is connected.
+/// Stores the edit with its command, and waits for its outcome if the viber is connected.
 async fn give(board: &Board, team: &TeamId, by: &By, edit: Edit, settles: Option<EditId>) -> Result<Edit> {
-    let mut news = board.hub.listen(team);
+    let mut news = board.hub.subscribe(team);
     let made = edit.clone();
     board
         .db
@@ -130,10 +130,10 @@ async fn give(board: &Board, team: &TeamId, by: &By, edit: Edit, settles: Option
             Box::pin(async move { store(tx, edit, settles.as_ref()).await })
         })
         .await?;
-    let mut after = After::default();
+    let mut after = AfterCommit::default();
     after.command(&edit.viber_id);
     after.files(&edit.viber_id, vec![edit.path.clone()]);
-    after.tell(board, team);
+    after.publish(board, team);
     if !board.hub.is_connected(&edit.viber_id) {
         return Ok(edit);
     }
@@ -147,23 +147,25 @@ async fn give(board: &Board, team: &TeamId, by: &By, edit: Edit, settles: Option
             }
             loop {
                 match news.next().await {
-                    News::File { viber, path } if viber == edit.viber_id && (path.is_empty() || path == edit.path) => {
+                    Changed::File { viber, path }
+                        if viber == edit.viber_id && (path.is_empty() || path == edit.path) =>
+                    {
                         break;
                     }
-                    News::Anything => break,
+                    Changed::Anything => break,
                     _ => {}
                 }
             }
         }
     };
-    tokio::time::timeout(PATIENCE, outcome).await.unwrap_or(Ok(edit.clone()))
+    tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await.unwrap_or(Ok(edit.clone()))
 }
 
 async fn store(tx: &mut Change<'_>, mut edit: Edit, settles: Option<&EditId>) -> Result<()> {
     if db::vibers::load(tx, &edit.viber_id).await?.is_none() {
         return Err(Error::NotFound);
     }
-    if db::edits::open(tx, &edit.viber_id, WAITING).await?.len() as u64 >= WAITING {
+    if db::edits::open(tx, &edit.viber_id, MAX_OPEN_EDITS).await?.len() as u64 >= MAX_OPEN_EDITS {
         return Err(Error::conflict("too_many_edits", "too many changes wait for this viber"));
     }
     if let Some(conflict) = settles
@@ -177,7 +179,7 @@ async fn store(tx: &mut Change<'_>, mut edit: Edit, settles: Option<&EditId>) ->
     }
     db::edits::insert(tx, &edit).await?;
     let body = json!({ "editId": edit.id }).to_string();
-    let command = db::commands::New { kind: "workspace:write", attempt: None, body };
+    let command = db::commands::NewCommand { kind: "workspace:write", attempt: None, body };
     db::commands::give(tx, &edit.viber_id, command).await?.map(drop).ok_or(Error::NotFound)
 }
 

@@ -1,4 +1,4 @@
-//! Taking a session over from its machine's log: piece by piece, to its end, whoever asked for it is still there or not.
+//! Importing a session from its machine's log, piece by piece to its end, even when the caller has left.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use serde_json::json;
 use tokio::time::Instant as Time;
 
 use super::{
-    ANSWER, PAGES, Taken, ours, piece,
-    take::{Batch, Took},
-    viber,
+    ANSWER_TIMEOUT, ImportResult, MAX_LIST_REQUESTS,
+    log_batch::{ImportTally, LogBatch},
+    ours, piece, viber,
 };
 use crate::{
     actions::plan,
@@ -19,35 +19,35 @@ use crate::{
     state::Board,
 };
 
-/// What is read before it is written, bytes.
-const AT_ONCE: usize = 256 * 1024;
-/// What is held at most while it waits for an attempt's end, bytes: beyond it all is written but that attempt, of which
+/// Log text read before it is written, bytes.
+const WRITE_THRESHOLD_BYTES: usize = 256 * 1024;
+/// Log text held while an attempt's end is looked for, bytes: beyond it everything but that attempt is written, of which
 /// half as much is kept.
-const MAX_HELD: usize = 32 * 1024 * 1024;
-/// What is read at most for the sake of an attempt's end, bytes: a log may never tell it.
-const MAX_UNSETTLED: usize = 128 * 1024 * 1024;
-/// So long somebody waits for the end of a log; the rest goes on without them.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than this nobody waits for the end of a task.
-const ENOUGH: Duration = Duration::from_secs(4);
-/// A log that somebody waits for and nobody has been at for so long, is gone on with, milliseconds.
-const IDLE_MS: i64 = 15_000;
-/// Whoever is at a log says so this often.
-const TOUCH: Duration = Duration::from_secs(4);
-/// So long one log is gone on with before others have their turn.
-const TURN: Duration = Duration::from_secs(120);
+const MAX_HELD_BYTES: usize = 32 * 1024 * 1024;
+/// Log text read while an attempt's end is looked for, bytes: a log may never contain it.
+const MAX_UNSETTLED_BYTES: usize = 128 * 1024 * 1024;
+/// How long a caller waits for the end of a log; the rest is imported in the background.
+const LOG_WAIT: Duration = Duration::from_secs(5);
+/// How much longer a caller waits for the first task to be complete.
+const EXTRA_TASK_WAIT: Duration = Duration::from_secs(4);
+/// An unfinished import that has not been touched for this long is continued by the scheduler, milliseconds.
+const ABANDONED_AFTER_MS: i64 = 15_000;
+/// How often a running import records that it is alive.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(4);
+/// How long the scheduler continues one import before others have their turn.
+const TURN_DURATION: Duration = Duration::from_secs(120);
 
-/// Until when somebody is at a log.
+/// How long an import may run.
 #[derive(Clone, Copy)]
-struct Until {
-    /// Once something of it was taken.
+struct ImportDeadlines {
+    /// Once something was imported.
     taken: Time,
     /// In any case.
     any: Time,
 }
 
-/// What is taken over, and for whom.
-struct WantedLog<'a> {
+/// An import: what is imported, and for whom.
+struct LogImport<'a> {
     board: &'a Board,
     team: &'a TeamId,
     by: &'a By,
@@ -55,14 +55,14 @@ struct WantedLog<'a> {
     session: &'a SessionId,
 }
 
-/// Takes a session over from its machine's log: what is not here yet, task by task, in their order. A task that still runs
-/// is told by its viber as it goes; it ends what is taken. What takes long goes on after the answer.
-pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session: &SessionId) -> Result<Taken> {
+/// Imports what the Board lacks of a session from its machine's log, task by task in order. It ends at a task that still
+/// runs, which its viber reports itself. A long import continues after the answer.
+pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session: &SessionId) -> Result<ImportResult> {
     viber(board, team, id).await?;
     ours(board, team, id, session).await?;
-    let wanted = WantedLog { board, team, by, viber: id, session };
-    let mut took = Took::default();
-    let until = Until { taken: Time::now() + PATIENCE, any: Time::now() + PATIENCE + ENOUGH };
+    let wanted = LogImport { board, team, by, viber: id, session };
+    let mut took = ImportTally::default();
+    let until = ImportDeadlines { taken: Time::now() + LOG_WAIT, any: Time::now() + LOG_WAIT + EXTRA_TASK_WAIT };
     let more = wanted.run(&mut took, Some(until)).await?;
     let none = || Error::unacceptable("nothing_to_take", "the log tells of no task that could be taken over");
     let session = ours(board, team, id, session).await?.ok_or_else(none)?;
@@ -71,30 +71,30 @@ pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session
         let (board, team, by, id, session) = (board.clone(), team.clone(), by.clone(), id.clone(), session.id.clone());
         let mut took = took.clone();
         board.shutdown.clone().spawn(async move {
-            let wanted = WantedLog { board: &board, team: &team, by: &by, viber: &id, session: &session };
+            let wanted = LogImport { board: &board, team: &team, by: &by, viber: &id, session: &session };
             wanted.rest(&mut took, None).await;
         });
     }
-    Ok(Taken { session, tasks: took.tasks, refused: took.refused, more })
+    Ok(ImportResult { session, tasks: took.tasks, refused: took.refused, more })
 }
 
-/// Goes on with logs that somebody waits for, and that nobody takes over: the Board was killed, or the viber was away.
+/// Continues unfinished imports that nobody works on: the Board was killed, or the viber was away.
 pub async fn go_on(board: &Board) -> Result<()> {
-    let before = Instant(board.clock.now().0 - IDLE_MS);
+    let before = Instant(board.clock.now().0 - ABANDONED_AFTER_MS);
     let found = db::imports::wanted(&mut *board.db.reader().await?, before).await?;
     for (team, viber, session) in found {
         if board.hub.is_connected(&viber) {
-            let until = Until { taken: Time::now() + TURN, any: Time::now() + TURN };
-            let wanted = WantedLog { board, team: &team, by: &By::board(), viber: &viber, session: &session };
-            wanted.rest(&mut Took::of_known(), Some(until)).await;
+            let until = ImportDeadlines { taken: Time::now() + TURN_DURATION, any: Time::now() + TURN_DURATION };
+            let wanted = LogImport { board, team: &team, by: &By::board(), viber: &viber, session: &session };
+            wanted.rest(&mut ImportTally::of_known(), Some(until)).await;
         }
     }
     Ok(())
 }
 
-impl WantedLog<'_> {
-    /// To the end of the log. A viber that goes is waited for; a log that cannot be taken is given up.
-    async fn rest(&self, took: &mut Took, until: Option<Until>) {
+impl LogImport<'_> {
+    /// Imports to the end of the log. When the viber disconnects the import stays wanted; a log that is refused is given up.
+    async fn rest(&self, took: &mut ImportTally, until: Option<ImportDeadlines>) {
         match self.run(took, until).await {
             Ok(_) | Err(Error::Unavailable { .. }) => {}
             Err(_) if !self.board.hub.is_connected(self.viber) => {}
@@ -107,18 +107,18 @@ impl WantedLog<'_> {
         }
     }
 
-    /// Takes over what is not here yet. `true`: the time was over before the log.
-    async fn run(&self, took: &mut Took, until: Option<Until>) -> Result<bool> {
+    /// Imports what is not here yet. `true`: the deadline came before the end of the log.
+    async fn run(&self, took: &mut ImportTally, until: Option<ImportDeadlines>) -> Result<bool> {
         let Self { board, team, by, viber, session } = *self;
         let mut place = db::imports::taken(&mut board.db.reader_of(team).await?, session).await?;
         let fresh = || Logbook::new(board.clock.now());
         let (mut book, mut agent, mut wants) = (fresh(), None, false);
-        // Up to here it is written.
+        // Everything up to here is written.
         let mut done = place;
         let mut touched = Time::now();
         let more = 'log: loop {
             let piece = piece(board, viber, session, agent.as_deref(), place).await?;
-            let batch = |to, book: Logbook| Batch::new((viber, session), &piece, to, book.finish());
+            let batch = |to, book: Logbook| LogBatch::new((viber, session), &piece, to, book.finish());
             let is_late = |wants: bool| {
                 let until = until.map(|until| if wants { until.taken } else { until.any });
                 board.shutdown.soft.is_cancelled() || until.is_some_and(|until| Time::now() > until)
@@ -129,9 +129,11 @@ impl WantedLog<'_> {
                     break 'log false;
                 }
                 place = LogPlace { line: line.seq, at: line.end };
-                let endless = book.came() > MAX_UNSETTLED;
+                let endless = book.came() > MAX_UNSETTLED_BYTES;
                 let whole = match book.is_settled() {
-                    true => (book.bytes() > AT_ONCE || endless).then(|| std::mem::replace(&mut book, fresh())),
+                    true => {
+                        (book.bytes() > WRITE_THRESHOLD_BYTES || endless).then(|| std::mem::replace(&mut book, fresh()))
+                    }
                     false if endless => Some(std::mem::replace(&mut book, fresh()).cut()),
                     false => None,
                 };
@@ -145,8 +147,8 @@ impl WantedLog<'_> {
                     if !std::mem::replace(&mut wants, true) {
                         self.want(true, self.lines(place).await).await?;
                     }
-                } else if book.bytes() > MAX_HELD {
-                    // Its place stays: the attempt that goes on began behind it, and what is here is not taken again.
+                } else if book.bytes() > MAX_HELD_BYTES {
+                    // The place does not advance: the open attempt began after it, and what is here is not imported again.
                     batch(done, book.split()).take(board, team, by, took).await?;
                 } else {
                     continue;
@@ -156,7 +158,7 @@ impl WantedLog<'_> {
                 }
             }
             if piece.next.is_none() {
-                // Here the log ends: what has no ending will never have one.
+                // The log ends here: an attempt without an ending will never have one.
                 batch(place, book).take(board, team, by, took).await?;
                 break 'log false;
             }
@@ -166,7 +168,7 @@ impl WantedLog<'_> {
                 }
                 break 'log true;
             }
-            if touched.elapsed() > TOUCH {
+            if touched.elapsed() > TOUCH_INTERVAL {
                 self.touch().await?;
                 touched = Time::now();
             }
@@ -178,7 +180,7 @@ impl WantedLog<'_> {
         Ok(more)
     }
 
-    /// Writes down that somebody is at it: nobody else begins with it meanwhile.
+    /// Records that the import is alive, so that nobody else starts it.
     async fn touch(&self) -> Result<()> {
         let session = self.session.clone();
         let change = self.board.change(self.team, self.by, move |tx| {
@@ -188,7 +190,7 @@ impl WantedLog<'_> {
         Ok(change.await?)
     }
 
-    /// Writes down that somebody waits for it, or that nobody does any more.
+    /// Records that the import is wanted, or that it is not any more.
     async fn want(&self, on: bool, lines: u64) -> Result<()> {
         let session = self.session.clone();
         let change = self.board.change(self.team, self.by, move |tx| {
@@ -199,18 +201,19 @@ impl WantedLog<'_> {
             })
         });
         change.await?;
-        let mut after = crate::actions::After::default();
+        let mut after = crate::actions::AfterCommit::default();
         after.session(self.session);
-        after.tell(self.board, self.team);
+        after.publish(self.board, self.team);
         Ok(())
     }
 
-    /// How many lines the log has, as the machine says, or as its bytes let expect; 0: nobody knows.
+    /// How many lines the log has, as the machine says or as its size suggests; 0: unknown.
     async fn lines(&self, place: LogPlace) -> u64 {
         let mut next = Some(0);
-        for _ in 0..PAGES {
+        for _ in 0..MAX_LIST_REQUESTS {
             let Some(from) = next else { break };
-            let asked = self.board.hub.request(self.viber, "session.list", json!({ "from": from }), ANSWER).await;
+            let asked =
+                self.board.hub.request(self.viber, "session.list", json!({ "from": from }), ANSWER_TIMEOUT).await;
             let Some(list) = asked.ok().and_then(|list| serde_json::from_value::<SessionList>(list).ok()) else {
                 break;
             };

@@ -1,13 +1,14 @@
-//! Tasks that began on the machine: a job, the CLI. Their first event makes the session, the question and the task.
+//! Tasks that began on the machine, by a job or the CLI. Their first event makes the session, the question and the task.
 
-use protocol::{EventBody, MessageId, limits::MAX_GOAL};
+use protocol::{EventBody, MessageId, limits::MAX_GOAL_BYTES};
 use serde_json::json;
 
-use super::{super::tasks::question, AttemptFrames, Recorded};
+use super::{super::tasks::question, AttemptFrames, RecordedChange};
 use crate::{
-    db::{self, Change, attempts::Held},
+    db::{self, Change, attempts::AttemptWithTask},
     domain::{
-        Author, Connection, Contact, ContactState, Delivery, Message, Part, Policies, Report, Session, Task, TaskState,
+        Connection, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, Report, Session, Task,
+        TaskState,
     },
     error::Result,
 };
@@ -17,15 +18,15 @@ pub(super) async fn announced(
     tx: &mut Change<'_>,
     connection: &Connection,
     of_attempt: &AttemptFrames<'_>,
-    book: &mut Recorded,
-) -> Result<Option<Held>> {
+    book: &mut RecordedChange,
+) -> Result<Option<AttemptWithTask>> {
     let (id, now) = (of_attempt.task, tx.now);
     let first = of_attempt.frames.iter().find(|frame| frame.from == 1).and_then(|frame| frame.items.first());
     let Some(report) = first.and_then(|raw| Report::read(raw.get()).ok()).filter(|report| report.seq == 1) else {
         return Ok(None);
     };
     let Some(EventBody::Announce { origin, agent_id, session_id, goal }) = report.body else { return Ok(None) };
-    if goal.trim().is_empty() || goal.len() > MAX_GOAL || db::tasks::is_taken(tx.board(), id).await? {
+    if goal.trim().is_empty() || goal.len() > MAX_GOAL_BYTES || db::tasks::is_taken(tx.board(), id).await? {
         return Ok(None);
     }
     let goal = db::clean(&goal);
@@ -85,7 +86,7 @@ pub(super) async fn announced(
         id: task.message_id.clone(),
         session_id: task.session_id.clone(),
         seq,
-        role: Author::User,
+        role: MessageRole::User,
         author: task.created_by.clone(),
         task_id: id.clone(),
         attempt: 0,
@@ -97,5 +98,5 @@ pub(super) async fn announced(
     }
     book.after.task(&task.session_id, id);
     book.after.viber(&connection.viber);
-    Ok(db::attempts::held(tx, id, 1).await?)
+    Ok(db::attempts::load_with_task(tx, id, 1).await?)
 }

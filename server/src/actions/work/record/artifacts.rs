@@ -1,33 +1,33 @@
-//! Artifacts that a viber tells of become rows: inert words, bounded, of the task that told them and no other.
+//! Artifacts that a viber reports become rows: bounded plain text, belonging to the reporting task and no other.
 
 use protocol::{AgentStreamEvent, ArtifactId, ArtifactRef, EventBody};
 
 use super::Recording;
 use crate::{
     db,
-    domain::{Artifact, Contact, ContactState, Origin, name},
+    domain::{Artifact, ArtifactOrigin, Contact, ContactState, name},
     error::Result,
 };
 
-/// Of one task; what it tells beyond that is in its events only.
-const MOST: u64 = 1_000;
+/// Artifacts stored of one task; further ones are in its events only.
+const MAX_ARTIFACTS_PER_TASK: u64 = 1_000;
 /// Longest texts, characters.
-const MAX_NAME: usize = 200;
-const MAX_TITLE: usize = 300;
-const MAX_TYPE: usize = 100;
+const MAX_NAME_CHARS: usize = 200;
+const MAX_TITLE_CHARS: usize = 300;
+const MAX_TYPE_CHARS: usize = 100;
 /// Longest reference, bytes.
-const MAX_REFERENCE: usize = 1024;
+const MAX_REFERENCE_BYTES: usize = 1024;
 
 impl Recording<'_, '_> {
-    /// Keeps what the run tells of.
+    /// Stores the artifacts that the run reports.
     pub(super) async fn keep_artifacts(&mut self) -> Result<()> {
         let run = self.run;
         let mut kept = false;
         for told in run.reports.iter().flat_map(|report| of(report.body.as_ref())) {
             let Some(new) = self.artifact(told) else { continue };
-            let (count, known) = db::artifacts::told(self.tx, self.task, &new).await?;
-            // An id that exists under another owner makes no row.
-            if count < MOST && !known {
+            let (count, known) = db::artifacts::count_reported(self.tx, self.task, &new).await?;
+            // An id that belongs to another owner makes no row.
+            if count < MAX_ARTIFACTS_PER_TASK && !known {
                 kept |= db::artifacts::insert(self.tx, &new).await?;
             }
         }
@@ -37,12 +37,12 @@ impl Recording<'_, '_> {
         Ok(())
     }
 
-    /// `None` for what has no name, or a reference that is none.
+    /// The artifact as it is stored; `None` when it has no name, or an invalid reference.
     fn artifact(&self, told: &ArtifactRef) -> Option<Artifact> {
         let words = |text: Option<&String>, max| text.and_then(|text| name::clean(text, max));
-        let called = name::clean(&told.id, MAX_NAME)?;
+        let called = name::clean(&told.id, MAX_NAME_CHARS)?;
         let reference = told.reference.clone().unwrap_or_default();
-        if reference.len() > MAX_REFERENCE || reference.chars().any(char::is_control) {
+        if reference.len() > MAX_REFERENCE_BYTES || reference.chars().any(char::is_control) {
             return None;
         }
         Some(Artifact {
@@ -51,14 +51,14 @@ impl Recording<'_, '_> {
             session_id: self.held.session_id.clone(),
             task_id: Some(self.task.clone()),
             attempt: Some(self.attempt),
-            title: words(told.title.as_ref(), MAX_TITLE).unwrap_or_else(|| called.clone()),
+            title: words(told.title.as_ref(), MAX_TITLE_CHARS).unwrap_or_else(|| called.clone()),
             name: called,
-            claimed: words(told.kind.as_ref(), MAX_TYPE).unwrap_or_default(),
-            sniffed: words(told.sniffed.as_ref(), MAX_TYPE).unwrap_or_default(),
+            claimed: words(told.kind.as_ref(), MAX_TYPE_CHARS).unwrap_or_default(),
+            sniffed: words(told.sniffed.as_ref(), MAX_TYPE_CHARS).unwrap_or_default(),
             reference,
             size: told.size.filter(|size| i64::try_from(*size).is_ok()),
             sha256: told.sha256.clone().filter(|hash| crate::actions::artifacts::is_sha256(hash)),
-            origin: Origin::Agent,
+            origin: ArtifactOrigin::Agent,
             created_by: self.held.agent_id.clone(),
             created_at: self.tx.now,
             gone_at: None,

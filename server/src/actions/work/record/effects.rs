@@ -1,10 +1,10 @@
-//! What new events mean: states move, parts are completed, attempts end, the next task gets its turn.
+//! The effects of new events: states move, parts are completed, attempts end, the next task is offered.
 
 use std::sync::Arc;
 
 use protocol::{
     ActivityState, AgentStreamEvent, EventBody, MessageId, Pause, PauseCause, Running, TaskError, TaskResult,
-    limits::MAX_SUMMARY, text,
+    limits::MAX_SUMMARY_CHARS, text,
 };
 use serde_json::json;
 
@@ -12,19 +12,19 @@ use super::{super::dispatch, Recording};
 use crate::{
     db::{
         self,
-        attempts::{Advance, End},
+        attempts::{Advance, AttemptEnd},
     },
-    domain::{Author, Message, Part, Report, Waiting, WaitingFor, assemble::Assembler},
+    domain::{Message, MessageRole, Part, Report, Waiting, WaitingFor, assemble::Assembler},
     error::{Error, Result},
 };
 
 /// Longest message of an error, bytes.
-const MAX_ERROR: usize = 8 * 1024;
-/// Rows of open events that are read to complete a part; more than any step has.
-const OPEN_ROWS: u64 = 100_000;
+const MAX_ERROR_BYTES: usize = 8 * 1024;
+/// Rows of events read to complete a part; more than any step has.
+const MAX_OPEN_ROWS: u64 = 100_000;
 
 impl Recording<'_, '_> {
-    /// Keeps the run and does what it says.
+    /// Stores the run and applies its effects.
     pub(super) async fn apply(&mut self) -> Result<()> {
         let Self { task, attempt, held, run, .. } = *self;
         let newest = self.is_newest();
@@ -80,7 +80,7 @@ impl Recording<'_, '_> {
         };
         let mut assembler = Assembler::new(held.parts_seq, said);
         if held.parts_seq < held.last_seq {
-            for open in db::events::after(self.tx, task, attempt, held.parts_seq, OPEN_ROWS).await? {
+            for open in db::events::after(self.tx, task, attempt, held.parts_seq, MAX_OPEN_ROWS).await? {
                 open.items.iter().for_each(|item| assembler.read(&item.report()));
             }
         }
@@ -88,7 +88,7 @@ impl Recording<'_, '_> {
         Ok(assembler.finish())
     }
 
-    /// Writes parts; the assistant's message is made with its first one, and named when it is new.
+    /// Writes parts; makes the assistant's message with its first part, and returns its id when it is new.
     async fn keep_parts(&mut self, parts: &[Part]) -> Result<Option<MessageId>> {
         if parts.is_empty() {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Recording<'_, '_> {
             id: MessageId::new(self.tx.now.0),
             session_id: self.held.session_id.clone(),
             seq: self.held.message_seq,
-            role: Author::Assistant,
+            role: MessageRole::Assistant,
             author: self.held.agent_id.clone(),
             task_id: self.task.clone(),
             attempt: self.attempt,
@@ -113,7 +113,7 @@ impl Recording<'_, '_> {
         Ok(Some(message.id))
     }
 
-    /// Moves the task along with its newest attempt, short of its end.
+    /// Moves the task along with its newest attempt, except to its end.
     async fn move_on(&mut self, started: Option<&str>) -> Result<()> {
         let Self { task, attempt, held, run, .. } = *self;
         let mut moved = false;
@@ -149,17 +149,17 @@ impl Recording<'_, '_> {
         Ok(())
     }
 
-    /// The attempt's last event: the task ends with it, unless it already did.
+    /// Applies the attempt's last event: the task ends with it, unless it already did.
     async fn end(&mut self, terminal: Option<&EventBody>) -> Result<()> {
         let Self { task, attempt, held, .. } = *self;
         let newest = self.is_newest();
-        // What the Board declared by itself gives way to what really happened.
+        // What really happened replaces what the Board declared by itself.
         let adopted = held.outcome.as_deref() == Some("lost");
         let (outcome, report) = match terminal {
             Some(EventBody::Completed { result }) => {
                 let result = bounded(result);
                 if newest && !db::tasks::complete(self.tx, task, attempt, &result, adopted).await? {
-                    // It was stopped while the result was under way: the stop stands, the result is kept beside it.
+                    // It was stopped while the result was under way: the stop stays, the result is kept with it.
                     db::tasks::confirm_stop(self.tx, task, attempt, Some(&result)).await?;
                 }
                 ("completed", serde_json::to_string(&result))
@@ -173,7 +173,7 @@ impl Recording<'_, '_> {
             }
             Some(EventBody::Stopped { reason, killed }) => {
                 let reason = db::clean(text::head(reason, 500));
-                let stop = db::tasks::Stop { by: self.connection.viber.as_str(), reason: &reason, confirmed: true };
+                let stop = db::tasks::TaskStop { by: self.connection.viber.as_str(), reason: &reason, confirmed: true };
                 if newest && !db::tasks::confirm_stop(self.tx, task, attempt, None).await? {
                     db::tasks::stop(self.tx, task, attempt, stop).await?;
                 }
@@ -182,7 +182,7 @@ impl Recording<'_, '_> {
             _ => return Ok(()),
         };
         let report = Some(report.map_err(|error| Error::Internal(error.to_string()))?);
-        db::attempts::end(self.tx, task, attempt, End { outcome, superseded: !newest, report }).await?;
+        db::attempts::end(self.tx, task, attempt, AttemptEnd { outcome, superseded: !newest, report }).await?;
         dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
         self.book.answers.ended.push(Running { task_id: task.clone(), attempt });
         self.book.after.task(&held.session_id, task);
@@ -202,7 +202,7 @@ fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {
     }
 }
 
-/// What an agent that says it waits waits for: what it asked for just before, what it says itself, else its provider.
+/// What a waiting agent waits for: what it asked for just before, else what it says itself, else its provider.
 fn wait(state: ActivityState, pause: Option<&Pause>, asked: Option<Waiting>) -> Option<Waiting> {
     let cause = match pause.map(|pause| pause.cause) {
         Some(PauseCause::Approval) => WaitingFor::Approval,
@@ -224,17 +224,17 @@ fn approval(asked: &std::collections::BTreeMap<String, serde_json::Value>) -> Wa
     }
 }
 
-/// A summary is short whoever wrote it.
+/// Shortens the summary of a result.
 fn bounded(result: &TaskResult) -> TaskResult {
     let mut result = result.clone();
-    if result.summary.chars().count() > MAX_SUMMARY {
+    if result.summary.chars().count() > MAX_SUMMARY_CHARS {
         result.summary = text::summary(&result.summary);
     }
     result
 }
 
 fn bounded_error(error: &TaskError) -> TaskError {
-    TaskError { message: text::head_and_tail(&error.message, MAX_ERROR), ..error.clone() }
+    TaskError { message: text::head_and_tail(&error.message, MAX_ERROR_BYTES), ..error.clone() }
 }
 
 #[cfg(test)]

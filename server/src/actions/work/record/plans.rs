@@ -1,26 +1,26 @@
-//! What a run says of plans: versions that are in force, changes that an agent proposes, questions that wait for a person.
+//! What a run reports about plans and memory: new versions, proposed changes, and approvals that wait for a person.
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentStreamEvent, ApprovalId, EventBody, ProposalId, plan::MAX_PLAN, text::head};
+use protocol::{AgentStreamEvent, ApprovalId, EventBody, ProposalId, plan::MAX_PLAN_BYTES, text::head};
 use serde_json::Value;
 
 use super::Recording;
 use crate::{
     actions::plan,
     db,
-    domain::{Approval, ApprovalState, File, Proposal, ProposalState, Source, Text, plan::ProposalKind},
+    domain::{Approval, ApprovalState, File, FileText, PlanSource, Proposal, ProposalState, plan::ProposalKind},
     error::Result,
     secret,
 };
 
-/// Longest preview of a question, bytes.
-const MAX_PREVIEW: usize = 64 * 1024;
-/// Largest arguments of a question, bytes of JSON.
-const MAX_ARGS: usize = 32 * 1024;
+/// Longest preview of an approval, bytes.
+const MAX_PREVIEW_BYTES: usize = 64 * 1024;
+/// Largest arguments of an approval, bytes of JSON.
+const MAX_ARGS_BYTES: usize = 32 * 1024;
 
 impl Recording<'_, '_> {
-    /// Keeps what the run says of them.
+    /// Stores what the run reports about them.
     pub(super) async fn keep_plans(&mut self) -> Result<()> {
         let Self { task, held, run, .. } = *self;
         let mut locked = false;
@@ -50,27 +50,26 @@ impl Recording<'_, '_> {
             } else if let Some(text) = value["markdown"].as_str().filter(|_| kind == ProposalKind::Plan) {
                 let text = db::clean(text);
                 let hash = secret::hash(&text);
-                // Told late, after the file was heard to be another one: it is that one which counts.
+                // This report came late: the file has changed since, and its newer version counts.
                 let file = db::files::load(self.tx, &self.connection.viber, &plan::path(&held.session_id)).await?;
                 let later =
                     |file: &File| file.hash.as_ref() != Some(&hash) && file.mtime > report.at && report.at.is_some();
                 if file.as_ref().is_some_and(later) {
                     continue;
                 }
-                let fresh = db::plans::Fresh {
+                let fresh = db::plans::NewRevision {
                     hash: &hash,
                     markdown: &text,
-                    source: Source::Agent,
+                    source: PlanSource::Agent,
                     author: &held.agent_id,
                     task: Some(task),
                 };
                 db::plans::add(self.tx, &held.session_id, &fresh).await?;
                 if value["hash"] == hash.as_str() && value["path"] == plan::path(&held.session_id).as_str() {
-                    // Whether the file still says this is told by what is heard of it; what it says need not be fetched
-                    // then.
+                    // If the file still has this version, its text need not be fetched.
                     let path = plan::path(&held.session_id);
-                    let text = Text { content: text, hash, at: self.tx.now };
-                    db::files::keep(self.tx, &self.connection.viber, &path, &text).await?;
+                    let text = FileText { content: text, hash, at: self.tx.now };
+                    db::files::keep_text(self.tx, &self.connection.viber, &path, &text).await?;
                 }
             }
             self.book.after.session(&held.session_id);
@@ -79,7 +78,7 @@ impl Recording<'_, '_> {
     }
 
     fn proposal(&self, kind: ProposalKind, seq: u64, value: &Value) -> Option<Proposal> {
-        let content = value["proposal"].as_str().filter(|text| text.len() <= 2 * MAX_PLAN)?;
+        let content = value["proposal"].as_str().filter(|text| text.len() <= 2 * MAX_PLAN_BYTES)?;
         Some(Proposal {
             id: ProposalId::new(self.tx.now.0),
             kind,
@@ -98,7 +97,7 @@ impl Recording<'_, '_> {
         })
     }
 
-    /// A question as the database keeps it; none when it has no usable name.
+    /// An approval as it is stored; `None` when it has no usable id.
     fn approval(&self, asked: &BTreeMap<String, Value>) -> Option<Approval> {
         let text = |key: &str, most: usize| {
             let text = asked.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -106,7 +105,7 @@ impl Recording<'_, '_> {
         };
         let id: ApprovalId = asked.get("approvalId")?.as_str()?.parse().ok()?;
         let args = asked.get("args").cloned().unwrap_or_default();
-        let args = if args.to_string().len() <= MAX_ARGS { args } else { Value::Null };
+        let args = if args.to_string().len() <= MAX_ARGS_BYTES { args } else { Value::Null };
         Some(Approval {
             id,
             session_id: self.held.session_id.clone(),
@@ -116,7 +115,7 @@ impl Recording<'_, '_> {
             digest: text("digest", 200),
             args,
             cwd: text("cwd", 2000),
-            preview: text("preview", MAX_PREVIEW),
+            preview: text("preview", MAX_PREVIEW_BYTES),
             risk: text("risk", 2000),
             state: ApprovalState::Pending,
             scope: None,

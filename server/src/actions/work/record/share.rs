@@ -1,4 +1,4 @@
-//! Shares: what one change takes of the frames that wait, so that a viber that has much to tell stops nobody else's writes.
+//! Shares: how many of the waiting frames one change records, so that a busy viber does not block other writers.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -6,18 +6,18 @@ use protocol::{EventBody, Events, TaskId};
 
 use crate::domain::{Report, assemble::Assembler};
 
-/// Events of a share that each write rows of their own.
-const WEIGHT: usize = 40;
-/// Attempts of a share: each writes a few rows whatever it tells.
-const ATTEMPTS: usize = 12;
-/// Bytes of a share: of one frame or of many small ones.
-const BYTES: usize = 512 * 1024;
+/// Events in one share that each write a row of their own.
+const MAX_SHARE_WEIGHT: usize = 40;
+/// Attempts in one share: each writes a few rows in any case.
+const MAX_SHARE_ATTEMPTS: usize = 12;
+/// Bytes in one share.
+const MAX_SHARE_BYTES: usize = 512 * 1024;
 
-/// The frames in their order, in shares; one that is too much for a share goes on in the next. There is always one.
+/// Splits frames into shares, in order; a frame that does not fit continues in the next share. There is always one share.
 pub(super) fn shares(frames: Arc<[Events]>) -> Vec<Arc<[Events]>> {
     let items: usize = frames.iter().map(|frame| frame.items.len()).sum();
     let bytes: usize = frames.iter().flat_map(|frame| &frame.items).map(|item| item.get().len()).sum();
-    if items <= WEIGHT && frames.len() <= ATTEMPTS && bytes <= BYTES {
+    if items <= MAX_SHARE_WEIGHT && frames.len() <= MAX_SHARE_ATTEMPTS && bytes <= MAX_SHARE_BYTES {
         return vec![frames];
     }
     let mut shares = Shares::default();
@@ -41,7 +41,7 @@ impl Shares {
     fn frame(&mut self, frame: &Events) {
         let of = (frame.task_id.clone(), frame.attempt);
         if !self.attempts.contains(&of) {
-            if self.attempts.len() >= ATTEMPTS {
+            if self.attempts.len() >= MAX_SHARE_ATTEMPTS {
                 self.next();
             }
             self.attempts.insert(of);
@@ -50,12 +50,12 @@ impl Shares {
             |from| Events { task_id: frame.task_id.clone(), attempt: frame.attempt, from, items: Vec::new() };
         let mut part = part_from(frame.from);
         for item in &frame.items {
-            // What cannot be read is refused with its frame.
+            // An unreadable event is refused with its frame.
             let report = Report::read(item.get()).ok();
             let weighs = usize::from(report.as_ref().is_none_or(weighs));
-            let full = self.weight + weighs > WEIGHT || self.bytes + item.get().len() > BYTES;
+            let full = self.weight + weighs > MAX_SHARE_WEIGHT || self.bytes + item.get().len() > MAX_SHARE_BYTES;
             if full && let Some(first) = report.as_ref().map(|report| report.first) {
-                // What a frame says of its first item is checked, not made up.
+                // The first seq of a frame is checked later, so it must not be invented here.
                 if !part.items.is_empty() {
                     self.frames.push(std::mem::replace(&mut part, part_from(first)));
                 }
@@ -79,7 +79,7 @@ impl Shares {
     }
 }
 
-/// Whether an event writes a row of its own: a part, a plan, an artifact. Pieces of text share theirs.
+/// Whether an event writes a row of its own: a part, a plan, an artifact. Pieces of text share one.
 fn weighs(report: &Report) -> bool {
     let text = matches!(&report.body, Some(EventBody::Progress { event }) if matches!(event.event,
         protocol::AgentStreamEvent::TextDelta { .. } | protocol::AgentStreamEvent::ReasoningDelta { .. }

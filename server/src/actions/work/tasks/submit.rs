@@ -1,33 +1,34 @@
-//! Submit: a goal becomes a message, a task and, when its session is free, a command. All of it or nothing.
+//! Submitting: a goal becomes a message, a task and, when its session is free, a command. All of it or nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use protocol::{
-    ArtifactId, CommentId, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL,
+    ArtifactId, CommentId, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
 
-use super::choose;
+use super::placement;
 use crate::{
-    actions::{After, artifacts, comments, dispatch},
-    db::{self, Change, audit::Entry},
+    actions::{AfterCommit, artifacts, comments, dispatch},
+    db::{self, Change, DbError, audit::Entry},
     domain::{
-        Author, By, Contact, ContactState, Delivery, Message, Part, Policies, PolicyChange, Session, Task, TaskState,
-        idempotency::{Earlier, Kept, Once},
+        By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange, Session, Task,
+        TaskState,
+        idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
     },
     error::{Error, Result},
     state::Board,
 };
 
 /// Largest `payload`, bytes of JSON.
-const MAX_PAYLOAD: usize = 1024 * 1024;
+const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
-/// What somebody asks for.
+/// A task to be submitted.
 #[derive(Clone, Debug, Default)]
-pub struct Submit {
+pub struct NewTask {
     /// 1 byte to 256 KiB, without U+0000.
     pub goal: String,
-    /// The conversation it goes on with; a new one when absent.
+    /// The session that it continues; a new one when absent.
     pub session: Option<SessionId>,
     /// The session's, when there is a session.
     pub viber: Option<ViberId>,
@@ -40,16 +41,16 @@ pub struct Submit {
     pub limits: Limits,
     /// `{plan?, artifacts?, memory?, context?, attachments?}`.
     pub payload: Option<Value>,
-    /// The session's from here on.
+    /// Policies of the session from this task on.
     pub policies: PolicyChange,
-    /// The same call again is answered with the same task.
-    pub once: Option<Once>,
-    /// Remarks that the goal was made of: they are gone with it.
+    /// A repeated call returns the same task.
+    pub once: Option<IdempotentCall>,
+    /// Comments that the goal was composed of: they are removed with it.
     pub takes: Option<Vec<CommentId>>,
 }
 
-/// Gives a task to a viber. An answer means that it is kept, whatever happens to the Board or the viber.
-pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Result<Task> {
+/// Submits a task. `Ok` means that it is durable, whatever happens to the Board or the viber.
+pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: NewTask) -> Result<Task> {
     let submit = Arc::new(check(submit)?);
     let (task, after) = board
         .change(team, by, move |tx| {
@@ -58,24 +59,24 @@ pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: Submit) -> Re
         })
         .await?;
     crate::fault::at("submit::before_wake");
-    after.tell(board, team);
+    after.publish(board, team);
     crate::fault::at("submit::before_answer");
     Ok(task)
 }
 
-/// A submit that can be kept; its plan is Markdown from here on.
-fn check(mut submit: Submit) -> Result<Submit> {
+/// Checks a submitted task and turns its plan into Markdown.
+fn check(mut submit: NewTask) -> Result<NewTask> {
     let goal = |message| Error::unacceptable("bad_goal", message);
     if submit.goal.trim().is_empty() {
         return Err(goal("say what is to be done"));
     }
-    if submit.goal.len() > MAX_GOAL {
+    if submit.goal.len() > MAX_GOAL_BYTES {
         return Err(goal("the goal is longer than 256 KiB"));
     }
     if submit.goal.contains('\0') {
         return Err(goal("the goal contains U+0000, which text cannot hold"));
     }
-    if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD) {
+    if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD_BYTES) {
         return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));
     }
     if let Some(plan) = submit.payload.as_mut().and_then(|payload| payload.get_mut("plan")) {
@@ -85,15 +86,15 @@ fn check(mut submit: Submit) -> Result<Submit> {
     Ok(submit)
 }
 
-impl Submit {
-    async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, After)> {
+impl NewTask {
+    async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, AfterCommit)> {
         if let Some(task) = self.answered_before(tx).await? {
-            return Ok((task, After::default()));
+            return Ok((task, AfterCommit::default()));
         }
         if let (Some(takes), Some(session)) = (&self.takes, &self.session) {
             comments::take(tx, session, takes).await?;
         }
-        let mut after = After::default();
+        let mut after = AfterCommit::default();
         let (session, seq, busy) = match &self.session {
             Some(id) => self.known_session(tx, id).await?,
             None => (self.new_session(tx).await?, 1, false),
@@ -120,7 +121,7 @@ impl Submit {
         };
         db::audit::add(tx, head, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
         if let Some(once) = &self.once {
-            let kept = Kept { status: 201, answer: json!({ "id": task.id }).to_string(), at: tx.now };
+            let kept = KeptAnswer { status: 201, answer: json!({ "id": task.id }).to_string(), at: tx.now };
             let actor = tx.by.actor.id().to_owned();
             db::idempotency::keep(tx, &actor, once, &kept).await?;
         }
@@ -132,12 +133,12 @@ impl Submit {
         let Some(once) = &self.once else { return Ok(None) };
         let (actor, now) = (tx.by.actor.id().to_owned(), tx.now);
         let kept = match db::idempotency::find(tx, &actor, once, now).await? {
-            Earlier::No => return Ok(None),
-            Earlier::Other => {
+            EarlierCall::No => return Ok(None),
+            EarlierCall::Other => {
                 let message = "this Idempotency-Key was used for another call";
                 return Err(Error::unacceptable("idempotency_mismatch", message));
             }
-            Earlier::Same(kept) => kept,
+            EarlierCall::Same(kept) => kept,
         };
         let answer: Value = serde_json::from_str(&kept.answer).unwrap_or_default();
         let id = answer["id"].as_str().and_then(|id| id.parse().ok());
@@ -146,7 +147,7 @@ impl Submit {
         db::tasks::load(tx, &id).await?.ok_or(Error::NotFound).map(Some)
     }
 
-    /// The session, the question's seq in it, and whether something of it is at work.
+    /// The session, the question's seq in it, and whether a task of it is active.
     async fn known_session(&self, tx: &mut Change<'_>, id: &SessionId) -> Result<(Session, u64, bool)> {
         let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
         if self.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
@@ -155,7 +156,7 @@ impl Submit {
         if self.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
             return Err(Error::unacceptable("other_agent", "the session is with another agent"));
         }
-        // A seq for the question, one kept free for its answer. From here on the session is locked.
+        // One seq for the question and one reserved for its answer. From here on the session is locked.
         let seqs = db::sessions::give_seqs_ask(id, 2, tx.now);
         let (last, busy) = tx.both(seqs, db::tasks::is_busy_ask(id)).await?;
         let last = last.ok_or(Error::NotFound)?;
@@ -174,16 +175,16 @@ impl Submit {
     }
 
     async fn new_session(&self, tx: &mut Change<'_>) -> Result<Session> {
-        let viber = choose::viber(tx, self.viber.as_ref(), &self.labels).await?;
+        let viber = placement::viber(tx, self.viber.as_ref(), &self.labels).await?;
         let session = Session {
             id: SessionId::new(tx.now.0),
-            agent_id: choose::agent(&viber, self.agent.as_deref())?,
+            agent_id: placement::agent(&viber, self.agent.as_deref())?,
             viber_id: viber.id,
             title: protocol::text::title(&self.goal),
             renamed_at: None,
             pinned_at: None,
             archived_at: None,
-            // One for the question, one kept free for its answer.
+            // One for the question, one reserved for its answer.
             last_seq: 2,
             created_by: tx.by.actor.id().to_owned(),
             created_at: tx.now,
@@ -229,7 +230,7 @@ impl Submit {
         }
     }
 
-    /// The files that were named, else all that wait for the session's next task, go with it.
+    /// Attaches the files that were named, else all that wait for the session's next task.
     async fn attach(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
         let named = task.payload.get("attachments").and_then(Value::as_array).map(|named| {
             let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
@@ -252,7 +253,7 @@ impl Submit {
             id: task.message_id.clone(),
             session_id: task.session_id.clone(),
             seq: task.message_seq,
-            role: Author::User,
+            role: MessageRole::User,
             author: task.created_by.clone(),
             task_id: task.id.clone(),
             attempt: 0,
@@ -266,12 +267,8 @@ impl Submit {
     }
 }
 
-/// A question with its task and first attempt, whose answer takes the next seq. `false` when the task's id is taken.
-pub(in crate::actions) async fn question(
-    tx: &mut Change<'_>,
-    message: &Message,
-    task: &Task,
-) -> Result<bool, db::Error> {
+/// Stores a question with its task and first attempt; the answer takes the next seq. `false` when the task's id is taken.
+pub(in crate::actions) async fn question(tx: &mut Change<'_>, message: &Message, task: &Task) -> Result<bool, DbError> {
     if !db::tasks::insert(tx, task).await? {
         return Ok(false);
     }

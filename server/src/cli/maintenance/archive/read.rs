@@ -1,4 +1,4 @@
-//! Reading an archive. Nothing of it is believed: names are looked up and never become paths, sizes are bounded, and
+//! Reading an archive. Nothing in it is trusted: names are looked up and never become paths, sizes are bounded, and
 //! [`verify`] compares every byte with the manifest before anything is done with them.
 
 use std::{
@@ -12,28 +12,30 @@ use protocol::TeamId;
 use sha2::{Digest as _, Sha256};
 use tar::Entry;
 
-use super::{Blobs, FORMAT, FORMAT_VERSION, FileEntry, HEAD, Head, MANIFEST, Manifest, SEAL};
+use super::{
+    ArchiveHead, BlobCounts, FORMAT, FORMAT_VERSION, FileEntry, HEAD_FILE, MANIFEST_FILE, Manifest, SEAL_FILE,
+};
 use crate::{db::copy::Cell, secret::hex};
 
-/// The largest file of rows that is read, bytes: one row may be as large as a request, and a file ends after the row that
+/// The largest file of rows that is read, bytes: a row may be as large as a request, and a file ends only after the row that
 /// fills it.
-const MAX_CHUNK: u64 = 512 * 1024 * 1024;
-/// Bytes read at once.
-const PIECE: usize = 128 * 1024;
+const MAX_CHUNK_BYTES: u64 = 512 * 1024 * 1024;
+/// Bytes that are read at a time.
+const READ_BUFFER_BYTES: usize = 128 * 1024;
 
-/// What a file is that somebody would like to restore.
+/// The kind of a file that somebody wants to restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveKind {
     Archive,
-    /// The file of an SQLite database: what `backup` wrote once.
+    /// An SQLite database, as older versions of `backup` wrote.
     Sqlite,
     /// What `pg_dump` wrote.
     PgDump,
     Other,
 }
 
-/// One entry, when an archive is walked through.
-pub enum Part<'a> {
+/// One entry of an archive.
+pub enum ArchivePart<'a> {
     /// Rows of a table.
     Rows {
         table: String,
@@ -49,36 +51,36 @@ pub struct BlobEntry<'a> {
     pub bytes: &'a mut dyn Read,
 }
 
-/// What the first bytes of a file say.
+/// Tells the kind of a file from its first bytes.
 pub fn kind(path: &Path) -> io::Result<ArchiveKind> {
     let mut head = Vec::new();
     File::open(path)?.take(1024).read_to_end(&mut head)?;
     Ok(match head {
         head if head.starts_with(b"SQLite format 3\0") => ArchiveKind::Sqlite,
         head if head.starts_with(b"PGDMP") => ArchiveKind::PgDump,
-        head if head.starts_with(HEAD.as_bytes()) => ArchiveKind::Archive,
+        head if head.starts_with(HEAD_FILE.as_bytes()) => ArchiveKind::Archive,
         _ => ArchiveKind::Other,
     })
 }
 
-/// Compares all of it with its manifest; says what is wrong in words.
+/// Compares the whole archive with its manifest; the error says what is wrong.
 pub fn verify(path: &Path) -> Result<Manifest, String> {
     let mut found: BTreeMap<String, FileEntry> = BTreeMap::new();
-    // Of a table: the width of its rows.
+    // The number of columns in each table's rows.
     let mut widths: BTreeMap<String, usize> = BTreeMap::new();
-    let (mut blobs, mut manifest, mut seal) = (Blobs::default(), None, None);
+    let (mut blobs, mut manifest, mut seal) = (BlobCounts::default(), None, None);
     let mut first = true;
     walk(path, |name, entry| {
-        if std::mem::take(&mut first) != (name == HEAD) || seal.is_some() {
+        if std::mem::take(&mut first) != (name == HEAD_FILE) || seal.is_some() {
             return Err(format!("{name} is not where it belongs"));
         }
         match name {
-            HEAD => check_head(&bytes(entry, 4096)?),
-            MANIFEST => {
-                manifest = Some(bytes(entry, MAX_CHUNK)?);
+            HEAD_FILE => check_head(&bytes(entry, 4096)?),
+            MANIFEST_FILE => {
+                manifest = Some(bytes(entry, MAX_CHUNK_BYTES)?);
                 Ok(())
             }
-            SEAL => {
+            SEAL_FILE => {
                 seal = Some(bytes(entry, 4096)?);
                 Ok(())
             }
@@ -93,7 +95,7 @@ pub fn verify(path: &Path) -> Result<Manifest, String> {
             }
             _ => {
                 let table = table_name(name)?.to_owned();
-                let text = bytes(entry, MAX_CHUNK)?;
+                let text = bytes(entry, MAX_CHUNK_BYTES)?;
                 let rows = rows(&text).map_err(|error| format!("{name}: {error}"))?;
                 let width = *widths.entry(table).or_insert_with(|| rows.first().map_or(0, Vec::len));
                 if rows.iter().any(|row| row.len() != width) {
@@ -119,10 +121,10 @@ pub fn verify(path: &Path) -> Result<Manifest, String> {
 }
 
 fn check_head(text: &[u8]) -> Result<(), String> {
-    let head: Head = serde_json::from_slice(text).map_err(|error| format!("{HEAD}: {error}"))?;
+    let head: ArchiveHead = serde_json::from_slice(text).map_err(|error| format!("{HEAD_FILE}: {error}"))?;
     match head {
-        Head { format, .. } if format != FORMAT => Err("it is no backup of a Board".to_owned()),
-        Head { format_version, .. } if format_version > FORMAT_VERSION => {
+        ArchiveHead { format, .. } if format != FORMAT => Err("it is no backup of a Board".to_owned()),
+        ArchiveHead { format_version, .. } if format_version > FORMAT_VERSION => {
             Err(format!("it is of format {format_version}, this binary knows only {FORMAT_VERSION}"))
         }
         _ => Ok(()),
@@ -133,7 +135,7 @@ fn compare(
     manifest: &Manifest,
     mut found: BTreeMap<String, FileEntry>,
     widths: &BTreeMap<String, usize>,
-    blobs: Blobs,
+    blobs: BlobCounts,
 ) -> Result<(), String> {
     for table in &manifest.tables {
         let mut rows = 0;
@@ -158,20 +160,20 @@ fn compare(
     Ok(())
 }
 
-/// Walks through a verified archive, rows first. `visit` answers whether to go on.
-pub fn parts(path: &Path, mut visit: impl FnMut(Part) -> Result<bool, String>) -> Result<(), String> {
+/// Walks through a verified archive, rows first. `visit` returns whether to go on.
+pub fn parts(path: &Path, mut visit: impl FnMut(ArchivePart) -> Result<bool, String>) -> Result<(), String> {
     let mut going = true;
     walk(path, |name, entry| {
-        if !going || [HEAD, MANIFEST, SEAL].contains(&name) {
+        if !going || [HEAD_FILE, MANIFEST_FILE, SEAL_FILE].contains(&name) {
             return Ok(());
         }
         going = if name.starts_with("blobs/") {
             let (team, sha256) = blob_name(name)?;
-            visit(Part::Blob(BlobEntry { team, sha256, bytes: entry }))?
+            visit(ArchivePart::Blob(BlobEntry { team, sha256, bytes: entry }))?
         } else {
             let table = table_name(name)?.to_owned();
-            let rows = rows(&bytes(entry, MAX_CHUNK)?).map_err(|error| format!("{name}: {error}"))?;
-            visit(Part::Rows { table, rows })?
+            let rows = rows(&bytes(entry, MAX_CHUNK_BYTES)?).map_err(|error| format!("{name}: {error}"))?;
+            visit(ArchivePart::Rows { table, rows })?
         };
         Ok(())
     })
@@ -181,7 +183,7 @@ type ArchiveEntry<'a> = Entry<'a, BufReader<File>>;
 
 fn walk(path: &Path, mut visit: impl FnMut(&str, &mut ArchiveEntry) -> Result<(), String>) -> Result<(), String> {
     let words = |error: io::Error| error.to_string();
-    let file = BufReader::with_capacity(PIECE, File::open(path).map_err(words)?);
+    let file = BufReader::with_capacity(READ_BUFFER_BYTES, File::open(path).map_err(words)?);
     let mut archive = tar::Archive::new(file);
     for entry in archive.entries().map_err(words)? {
         let mut entry = entry.map_err(words)?;
@@ -191,9 +193,9 @@ fn walk(path: &Path, mut visit: impl FnMut(&str, &mut ArchiveEntry) -> Result<()
     Ok(())
 }
 
-fn bytes(entry: &mut ArchiveEntry, most: u64) -> Result<Vec<u8>, String> {
+fn bytes(entry: &mut ArchiveEntry, max_bytes: u64) -> Result<Vec<u8>, String> {
     let size = entry.size();
-    if size > most {
+    if size > max_bytes {
         return Err(format!("an entry of {size} bytes"));
     }
     let mut text = Vec::new();
@@ -202,7 +204,7 @@ fn bytes(entry: &mut ArchiveEntry, most: u64) -> Result<Vec<u8>, String> {
 }
 
 fn hash(entry: &mut ArchiveEntry) -> Result<String, String> {
-    let (mut hash, mut piece) = (Sha256::new(), vec![0; PIECE]);
+    let (mut hash, mut piece) = (Sha256::new(), vec![0; READ_BUFFER_BYTES]);
     loop {
         match entry.read(&mut piece).map_err(|error| error.to_string())? {
             0 => return Ok(hex(&hash.finalize())),

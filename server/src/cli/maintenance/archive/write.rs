@@ -1,4 +1,4 @@
-//! Writing an archive: rows as they come, at most some megabytes of them in memory.
+//! Writing an archive: rows as they come, with at most a few megabytes of them in memory.
 
 use std::{
     fs::File,
@@ -9,49 +9,52 @@ use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
-use super::{Blobs, FORMAT, FORMAT_VERSION, FileEntry, HEAD, Head, MANIFEST, Manifest, SEAL, TableEntry};
+use super::{
+    ArchiveHead, BlobCounts, FORMAT, FORMAT_VERSION, FileEntry, HEAD_FILE, MANIFEST_FILE, Manifest, SEAL_FILE,
+    TableEntry,
+};
 use crate::{artifacts::Bytestream, db::copy::Cell, secret::hex};
 
-/// Rows are gathered into files of about this size, bytes.
-const CHUNK: usize = 4 * 1024 * 1024;
-/// What a tar's entries are filled up to, bytes.
-const BLOCK: u64 = 512;
+/// Target size of a file of rows, bytes.
+const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+/// The block size of a tar, to which entries are padded, bytes.
+const TAR_BLOCK_BYTES: u64 = 512;
 
-/// An archive that grows.
+/// An archive that is being written.
 #[derive(Debug)]
 pub struct ArchiveWriter {
     out: BufWriter<File>,
     tables: Vec<TableEntry>,
-    /// Rows of the last table that are in no file yet.
+    /// Rows of the last table that are not in a file yet.
     chunk: Vec<u8>,
     chunk_rows: u64,
-    blobs: Option<Blobs>,
+    blobs: Option<BlobCounts>,
     at: protocol::Instant,
 }
 
 impl ArchiveWriter {
-    /// Begins in an empty file.
+    /// Begins an archive in an empty file.
     pub fn begin(file: File, at: protocol::Instant) -> io::Result<Self> {
         let out = BufWriter::with_capacity(256 * 1024, file);
         let mut writer = Self { out, tables: Vec::new(), chunk: Vec::new(), chunk_rows: 0, blobs: None, at };
-        let head = Head { format: FORMAT.to_owned(), format_version: FORMAT_VERSION };
-        writer.entry(HEAD, &serde_json::to_vec(&head)?)?;
+        let head = ArchiveHead { format: FORMAT.to_owned(), format_version: FORMAT_VERSION };
+        writer.entry(HEAD_FILE, &serde_json::to_vec(&head)?)?;
         Ok(writer)
     }
 
-    /// Begins a table; the rows that follow are its own.
+    /// Begins a table; the rows that follow belong to it.
     pub fn table(&mut self, name: &str, columns: Vec<String>) -> io::Result<()> {
         self.end_chunk()?;
         self.tables.push(TableEntry { name: name.to_owned(), columns, rows: 0, files: Vec::new() });
         Ok(())
     }
 
-    /// A row of the table that was begun last.
+    /// Adds a row to the last table.
     pub fn row(&mut self, cells: &[Cell]) -> io::Result<()> {
         serde_json::to_writer(&mut self.chunk, cells)?;
         self.chunk.push(b'\n');
         self.chunk_rows += 1;
-        if self.chunk.len() >= CHUNK { self.end_chunk() } else { Ok(()) }
+        if self.chunk.len() >= CHUNK_BYTES { self.end_chunk() } else { Ok(()) }
     }
 
     fn end_chunk(&mut self) -> io::Result<()> {
@@ -65,23 +68,23 @@ impl ArchiveWriter {
         table.rows += rows;
         table.files.push(FileEntry { path: path.clone(), rows, bytes, sha256 });
         self.entry(&path, &chunk)?;
-        // Its memory is good for the next one.
+        // The next chunk reuses the memory.
         self.chunk = chunk;
         self.chunk.clear();
         Ok(())
     }
 
-    /// Says that blobs follow, if any do.
+    /// Notes that the archive includes blobs, even if there are none.
     pub fn with_blobs(&mut self) {
-        self.blobs = Some(Blobs::default());
+        self.blobs = Some(BlobCounts::default());
     }
 
-    /// A blob that the store does not have.
+    /// Counts a blob that the store does not have.
     pub fn missing_blob(&mut self) {
         self.blobs.get_or_insert_default().missing += 1;
     }
 
-    /// A blob of exactly `size` bytes.
+    /// Adds a blob of exactly `size` bytes.
     pub async fn blob(&mut self, team: &str, sha256: &str, size: u64, mut bytes: Bytestream) -> io::Result<()> {
         self.end_chunk()?;
         self.header(&format!("blobs/{team}/{sha256}"), size)?;
@@ -100,7 +103,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Writes the manifest and puts all of it on the disk.
+    /// Writes the manifest and syncs the file to the disk.
     pub fn finish(mut self, schema: i64, engine: &str) -> io::Result<Manifest> {
         self.end_chunk()?;
         let manifest = Manifest {
@@ -112,10 +115,10 @@ impl ArchiveWriter {
             blobs: self.blobs,
         };
         let text = serde_json::to_vec_pretty(&manifest)?;
-        self.entry(MANIFEST, &text)?;
-        self.entry(SEAL, format!("{}\n", hex(&Sha256::digest(&text))).as_bytes())?;
+        self.entry(MANIFEST_FILE, &text)?;
+        self.entry(SEAL_FILE, format!("{}\n", hex(&Sha256::digest(&text))).as_bytes())?;
         // Two empty blocks end a tar.
-        self.out.write_all(&[0; 2 * BLOCK as usize])?;
+        self.out.write_all(&[0; 2 * TAR_BLOCK_BYTES as usize])?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         Ok(manifest)
@@ -139,7 +142,8 @@ impl ArchiveWriter {
     }
 
     fn fill(&mut self, size: u64) -> io::Result<()> {
-        let rest = usize::try_from((BLOCK - size % BLOCK) % BLOCK).map_err(io::Error::other)?;
-        self.out.write_all(&[0; BLOCK as usize][..rest])
+        let rest =
+            usize::try_from((TAR_BLOCK_BYTES - size % TAR_BLOCK_BYTES) % TAR_BLOCK_BYTES).map_err(io::Error::other)?;
+        self.out.write_all(&[0; TAR_BLOCK_BYTES as usize][..rest])
     }
 }

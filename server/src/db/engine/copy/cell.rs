@@ -18,8 +18,8 @@ pub enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// The only key of a value of bytes.
-const BASE64: &str = "base64";
+/// The only key of the object that holds bytes.
+const BASE64_KEY: &str = "base64";
 
 impl Serialize for Cell {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -29,7 +29,7 @@ impl Serialize for Cell {
             Self::Text(text) => serializer.serialize_str(text),
             Self::Bytes(bytes) => {
                 let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry(BASE64, &STANDARD.encode(bytes))?;
+                map.serialize_entry(BASE64_KEY, &STANDARD.encode(bytes))?;
                 map.end()
             }
         }
@@ -73,7 +73,9 @@ impl<'de> Visitor<'de> for CellVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Cell, A::Error> {
         match map.next_entry::<String, String>()? {
-            Some((key, value)) if key == BASE64 => STANDARD.decode(value).map(Cell::Bytes).map_err(A::Error::custom),
+            Some((key, value)) if key == BASE64_KEY => {
+                STANDARD.decode(value).map(Cell::Bytes).map_err(A::Error::custom)
+            }
             _ => Err(A::Error::custom("expected {\"base64\": …}")),
         }
     }

@@ -1,4 +1,4 @@
-//! Writing rows into a database that nobody uses yet: a new SQLite file, or PostgreSQL inside of one transaction.
+//! Writing rows into a database that nobody uses yet: a new SQLite file, or PostgreSQL inside one transaction.
 
 use std::{path::Path, str::FromStr as _};
 
@@ -11,12 +11,12 @@ use sqlx::{
 };
 
 use super::{Cell, Snapshot, Table, tables};
-use crate::db::{Error, clean, migrate, ownership::Fence};
+use crate::db::{DbError, clean, migrate, ownership::Fence};
 
-/// Rows are sent to PostgreSQL in pieces of this size, bytes.
-const PIECE: usize = 256 * 1024;
+/// Size of the pieces in which rows are sent to PostgreSQL, bytes.
+const COPY_PIECE_BYTES: usize = 256 * 1024;
 
-/// A new SQLite file that is being filled, in one transaction. It is not safe on the disk before it is finished.
+/// A new SQLite file that is being filled in one transaction. It is not durable before it is finished.
 #[derive(Debug)]
 pub struct SqliteDraft {
     connection: SqliteConnection,
@@ -24,7 +24,7 @@ pub struct SqliteDraft {
 
 impl SqliteDraft {
     /// Begins in an empty file, with the schema of `version`.
-    pub async fn begin(file: &Path, version: i64) -> Result<Self, Error> {
+    pub async fn begin(file: &Path, version: i64) -> Result<Self, DbError> {
         let options = SqliteConnectOptions::new()
             .filename(file)
             .journal_mode(SqliteJournalMode::Off)
@@ -37,7 +37,7 @@ impl SqliteDraft {
     }
 
     /// Adds a row.
-    pub async fn add(&mut self, table: &Table, row: Vec<Cell>) -> Result<(), Error> {
+    pub async fn add(&mut self, table: &Table, row: Vec<Cell>) -> Result<(), DbError> {
         let values: Vec<String> = (1..=table.columns.len()).map(|n| format!("${n}")).collect();
         let insert = format!("INSERT INTO \"{}\" ({}) VALUES ({})", table.name, table.column_list(), values.join(", "));
         let query = row.into_iter().fold(sqlx::query(AssertSqlSafe(insert)), bind);
@@ -45,8 +45,8 @@ impl SqliteDraft {
         Ok(())
     }
 
-    /// Commits, brings the schema up to date, and says what is wrong: rows that point at nothing.
-    pub async fn finish(mut self) -> Result<Option<String>, Error> {
+    /// Commits, migrates the schema, and returns what is wrong: a row with a dangling reference.
+    pub async fn finish(mut self) -> Result<Option<String>, DbError> {
         self.connection.execute("COMMIT").await?;
         migrate::sqlite_up_to(&mut self.connection, None).await?;
         let wrong: Option<(String, String)> =
@@ -67,9 +67,9 @@ fn bind(query: Query<'_, sqlx::Sqlite, SqliteArguments>, cell: Cell) -> Query<'_
     }
 }
 
-/// Puts what `from` holds, of this binary's schema, in place of all of the Board's tables in a PostgreSQL database: all of
-/// it or nothing. `fence` is the owner's.
-pub async fn replace_postgres(url: &str, fence: &Fence, from: &mut Snapshot) -> Result<(), Error> {
+/// Replaces all of the Board's tables in a PostgreSQL database with `from`, which has this binary's schema: all or nothing.
+/// `fence` is the owner's.
+pub async fn replace_postgres(url: &str, fence: &Fence, from: &mut Snapshot) -> Result<(), DbError> {
     let mut connection = PgConnectOptions::from_str(url)?.connect().await?;
     let patience = "SET statement_timeout = 0; SET lock_timeout = '40s'; SET idle_in_transaction_session_timeout = 0";
     connection.execute(patience).await?;
@@ -89,10 +89,10 @@ pub async fn replace_postgres(url: &str, fence: &Fence, from: &mut Snapshot) -> 
     Ok(())
 }
 
-async fn fill(connection: &mut PgConnection, table: &Table, from: &mut Snapshot) -> Result<(), Error> {
+async fn fill(connection: &mut PgConnection, table: &Table, from: &mut Snapshot) -> Result<(), DbError> {
     let copy = format!("COPY \"{}\" ({}) FROM STDIN", table.name, table.column_list());
     let mut copy = connection.copy_in_raw(&copy).await?;
-    let (mut rows, mut piece) = (from.rows(table), Vec::with_capacity(PIECE * 2));
+    let (mut rows, mut piece) = (from.rows(table), Vec::with_capacity(COPY_PIECE_BYTES * 2));
     while let Some(row) = rows.next().await {
         let row = match row {
             Ok(row) => row,
@@ -102,7 +102,7 @@ async fn fill(connection: &mut PgConnection, table: &Table, from: &mut Snapshot)
             }
         };
         line(&mut piece, &row);
-        if piece.len() >= PIECE {
+        if piece.len() >= COPY_PIECE_BYTES {
             copy.send(piece.as_slice()).await?;
             piece.clear();
         }
@@ -112,7 +112,7 @@ async fn fill(connection: &mut PgConnection, table: &Table, from: &mut Snapshot)
     Ok(())
 }
 
-/// A row as COPY's text format has it.
+/// Appends a row in COPY's text format.
 fn line(out: &mut Vec<u8>, row: &[Cell]) {
     for (n, cell) in row.iter().enumerate() {
         if n > 0 {

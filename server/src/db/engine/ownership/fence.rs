@@ -1,21 +1,21 @@
 //! The fence of a PostgreSQL database: a number that each new owner raises. A change of the Board begins by sharing a
-//! lock and reading the number. Whoever raises it has that lock alone, and so waits for changes under way: none of an
-//! earlier owner is committed after that.
+//! lock and reading the number. Raising it takes that lock exclusively and so waits for changes under way: no change of
+//! an earlier owner is committed after that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 use tokio::sync::Notify;
 
-/// Under which fact the number is kept. It belongs to the database, not to what a backup holds.
+/// The fact that stores the number. It belongs to the database, not to the contents of a backup.
 pub const OWNER_FENCE: &str = "owner_fence";
 /// The first key of the advisory lock that changes share.
-const CHANGES: i32 = 0x5642_4348;
+const CHANGES_LOCK_KEY: i32 = 0x5642_4348;
 
-/// What changes of this Board check.
+/// The fence, as the changes of this Board check it.
 #[derive(Debug)]
 pub struct Fence {
-    /// Begins a transaction, shares the lock and reads the number, in one trip.
+    /// SQL that begins a transaction, shares the lock and reads the number, in one round trip.
     begin: String,
     key: i32,
     number: std::sync::Mutex<Option<String>>,
@@ -26,7 +26,7 @@ pub struct Fence {
 impl Fence {
     pub(super) fn new(key: i32) -> Self {
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock_shared({CHANGES}, {key}); \
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock_shared({CHANGES_LOCK_KEY}, {key}); \
              SELECT value FROM board WHERE key = '{OWNER_FENCE}'"
         );
         Self { begin, key, number: std::sync::Mutex::new(None), passed: AtomicBool::new(false), changed: Notify::new() }
@@ -47,7 +47,7 @@ impl Fence {
     /// Raises the number: from now on no other owner's change begins, and those under way are over.
     pub(super) async fn raise(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let raise = format!(
-            "BEGIN; SELECT pg_advisory_xact_lock({CHANGES}, {key}); \
+            "BEGIN; SELECT pg_advisory_xact_lock({CHANGES_LOCK_KEY}, {key}); \
              INSERT INTO board AS b (key, value) VALUES ('{OWNER_FENCE}', '1') ON CONFLICT (key) DO UPDATE \
              SET value = CAST(CAST(b.value AS BIGINT) + 1 AS TEXT); \
              SELECT value FROM board WHERE key = '{OWNER_FENCE}'; COMMIT",
@@ -59,10 +59,12 @@ impl Fence {
         Ok(())
     }
 
-    /// Inside a transaction: waits for changes under way and lets none begin; answers the number.
+    /// Inside a transaction: waits for changes under way and lets none begin; returns the number.
     pub(in crate::db) async fn close(&self, connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
-        let lock =
-            format!("SELECT pg_advisory_xact_lock({CHANGES}, {}); SELECT CAST(to_regclass('board') AS TEXT)", self.key);
+        let lock = format!(
+            "SELECT pg_advisory_xact_lock({CHANGES_LOCK_KEY}, {}); SELECT CAST(to_regclass('board') AS TEXT)",
+            self.key
+        );
         let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(lock))).await?;
         let board: Option<String> = rows.last().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
         if board.is_none() {
@@ -72,7 +74,7 @@ impl Fence {
         Ok(sqlx::query_scalar(sql).bind(OWNER_FENCE).fetch_optional(connection).await?.unwrap_or(0))
     }
 
-    /// Inside the same transaction, when everything else was replaced: the number after `number`.
+    /// Inside the same transaction, when everything else was replaced: stores the number after `number`.
     pub(in crate::db) async fn open_again(
         &self,
         connection: &mut PgConnection,
@@ -83,7 +85,7 @@ impl Fence {
         sqlx::query(sql).bind(OWNER_FENCE).bind(next).execute(connection).await.map(drop)
     }
 
-    /// Whether the number is still the one that was raised here.
+    /// Whether the number is still the one raised here.
     pub(super) async fn stands(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let sql = "SELECT value FROM board WHERE key = $1";
         let found: Option<String> = sqlx::query_scalar(sql).bind(OWNER_FENCE).fetch_optional(connection).await?;

@@ -1,4 +1,4 @@
-//! A lock of a file beside an SQLite database: it ends with its process, however that ends.
+//! A file lock beside an SQLite database: it ends with its process, however that ends.
 
 use std::{
     fs,
@@ -9,22 +9,22 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Error, this_process};
+use super::{DbError, this_process};
 use crate::clock::Clock;
 
-/// What follows a database's name in that of the file which `restore` replaced.
-pub const BEFORE: &str = ".before-";
+/// What `restore` appends to the name of the database file that it replaces, before a timestamp.
+pub const BEFORE_RESTORE_INFIX: &str = ".before-";
 
-/// The locked file. It stays when the lock goes: who has it is decided by the lock, not by its being there.
+/// The locked file. It stays when the lock is released: only the lock counts, not the file.
 #[derive(Debug)]
 pub struct LockFile {
     _locked: fs::File,
 }
 
 /// Takes the lock, or says who has it.
-pub(super) fn take(database: &Path, verb: &str) -> Result<Result<LockFile, String>, Error> {
+pub(super) fn take(database: &Path, verb: &str) -> Result<Result<LockFile, String>, DbError> {
     let path = beside(database)?;
-    let wrong = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
+    let wrong = |error: std::io::Error| DbError::Unavailable(format!("{}: {error}", path.display()));
     let open = fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
     let mut file = open.map_err(wrong)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -36,21 +36,21 @@ pub(super) fn take(database: &Path, verb: &str) -> Result<Result<LockFile, Strin
 }
 
 /// Who has the lock.
-pub(super) fn holder(database: &Path) -> Result<Option<String>, Error> {
+pub(super) fn holder(database: &Path) -> Result<Option<String>, DbError> {
     let path = beside(database)?;
     let file = match fs::File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::Unavailable(format!("{}: {error}", path.display()))),
+        Err(error) => return Err(DbError::Unavailable(format!("{}: {error}", path.display()))),
     };
-    // A shared lock, and only for this moment: whoever wants it alone tries again.
+    // A shared lock, held only briefly: a process that wants it exclusively tries again.
     Ok(flock(&file, FlockOperation::NonBlockingLockShared).is_err().then(|| said(&path)))
 }
 
-/// What is wrong when the database's file has other names (hard links): under each of them there would be another lock, and
-/// another log of SQLite's beside the same data.
-pub(super) fn other_names(database: &Path) -> Result<Option<String>, Error> {
-    let wrong = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", database.display()));
+/// What is wrong when the database file has other names (hard links): each would have its own lock and its own write-ahead
+/// log for the same data.
+pub(super) fn other_names(database: &Path) -> Result<Option<String>, DbError> {
+    let wrong = |error: std::io::Error| DbError::Unavailable(format!("{}: {error}", database.display()));
     let meta = match fs::metadata(database) {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -72,10 +72,10 @@ pub(super) fn other_names(database: &Path) -> Result<Option<String>, Error> {
     }))
 }
 
-/// Names that `restore` gives the file that it is about to replace. Killed right then, it leaves one file with two names.
+/// Names that `restore` gives the file that it is about to replace. When it is killed then, the file has two names.
 fn kept_by_restore(real: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Vec::new() };
-    let prefix = format!("{}{BEFORE}", name.to_string_lossy());
+    let prefix = format!("{}{BEFORE_RESTORE_INFIX}", name.to_string_lossy());
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)).map(|file| file.path()).collect()
 }
@@ -88,15 +88,15 @@ fn said(path: &Path) -> String {
     }
 }
 
-/// The lock of a database, by whichever of its names it is reached: links are followed.
-fn beside(database: &Path) -> Result<PathBuf, Error> {
-    let wrong = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", database.display()));
+/// The lock file of a database, the same for all its symbolic links.
+fn beside(database: &Path) -> Result<PathBuf, DbError> {
+    let wrong = |error: std::io::Error| DbError::Unavailable(format!("{}: {error}", database.display()));
     let real = match fs::canonicalize(database) {
         Ok(real) => real,
         // Not made yet.
         Err(_) => {
             let absolute = std::path::absolute(database).map_err(wrong)?;
-            let name = absolute.file_name().ok_or_else(|| Error::Unavailable("the database has no name".into()))?;
+            let name = absolute.file_name().ok_or_else(|| DbError::Unavailable("the database has no name".into()))?;
             let folder = absolute.parent().unwrap_or(Path::new("/"));
             fs::canonicalize(folder).map_err(wrong)?.join(name)
         }

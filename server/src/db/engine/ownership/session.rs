@@ -8,26 +8,26 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tokio::time::{sleep, timeout};
 
-use super::{Error, Fence, this_process};
+use super::{DbError, Fence, this_process};
 
 /// The first key of the lock.
-const OWNER: i32 = 0x5642_4f57;
-/// How often the session is looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// An answer that takes longer does not come.
-const ANSWER: Duration = Duration::from_secs(5);
-/// Between two tries to open a session again.
-const AGAIN: Duration = Duration::from_millis(200);
+const OWNER_LOCK_KEY: i32 = 0x5642_4f57;
+/// How often the session is checked.
+const SESSION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the database may take to answer a check.
+const SESSION_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two attempts to open a session again.
+const RETAKE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What the session is told: it may wait and be idle for as long as it lives, and the server notices soon when the machine
-/// at this end is gone. Settings that a server does not know are left out.
-const SETTINGS: &str = "SELECT set_config(s.name, told.value, false) FROM (VALUES ('statement_timeout', '0'), \
+/// Settings of the session: it may wait and be idle without limit, and the server soon notices when this machine is gone.
+/// Settings that a server does not know are left out.
+const SESSION_SETTINGS_SQL: &str = "SELECT set_config(s.name, told.value, false) FROM (VALUES ('statement_timeout', '0'), \
      ('lock_timeout', '40s'), ('idle_session_timeout', '0'), ('idle_in_transaction_session_timeout', '40s'), \
      ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'), \
      ('tcp_user_timeout', '25000')) AS told(name, value) JOIN pg_settings s ON s.name = told.name";
 
-/// Who has the lock.
-const HOLDER: &str = "SELECT l.pid, COALESCE(NULLIF(a.application_name, ''), 'a session of another role') AS name, \
+/// Finds the session that has the lock.
+const LOCK_HOLDER_SQL: &str = "SELECT l.pid, COALESCE(NULLIF(a.application_name, ''), 'a session of another role') AS name, \
      COALESCE(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'a moment unknown') AS since \
      FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted \
      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
@@ -37,7 +37,7 @@ const HOLDER: &str = "SELECT l.pid, COALESCE(NULLIF(a.application_name, ''), 'a 
 #[derive(Debug)]
 pub struct LockSession {
     options: PgConnectOptions,
-    /// The second key: one Board a schema.
+    /// The second key: one Board per schema.
     key: i32,
     connection: Option<PgConnection>,
     /// The session's process at the server.
@@ -45,17 +45,17 @@ pub struct LockSession {
     fence: Arc<Fence>,
 }
 
-/// What came of a try to have the lock again.
-enum Retaken {
+/// The outcome of an attempt to take the lock again.
+enum RetakeOutcome {
     Yes,
     NotYet,
-    /// Somebody else has it: who.
+    /// Another process has it: which one.
     Lost(String),
 }
 
 impl LockSession {
     /// Opens a session and takes the lock, or says who has it.
-    pub(super) async fn open(url: &str, verb: &str) -> Result<Result<Self, String>, Error> {
+    pub(super) async fn open(url: &str, verb: &str) -> Result<Result<Self, String>, DbError> {
         let options = PgConnectOptions::from_str(url)?.application_name(&this_process(verb));
         let mut connection = connect(&options).await?;
         let key = key(&mut connection).await?;
@@ -72,59 +72,59 @@ impl LockSession {
         self.fence.clone()
     }
 
-    /// To be called when the schema is there.
-    pub(super) async fn raise_fence(&mut self) -> Result<(), Error> {
-        let connection = self.connection.as_mut().ok_or_else(|| Error::Unavailable("the session is gone".into()))?;
+    /// Call it when the schema exists.
+    pub(super) async fn raise_fence(&mut self) -> Result<(), DbError> {
+        let connection = self.connection.as_mut().ok_or_else(|| DbError::Unavailable("the session is gone".into()))?;
         Ok(self.fence.raise(connection).await?)
     }
 
-    /// Looks after the session until somebody else has the lock; answers who.
+    /// Maintains the session until another process has the lock; returns which one.
     pub(super) async fn keep(&mut self) -> String {
         loop {
             if self.connection.is_some() && !self.fence.is_passed() {
                 tokio::select! {
-                    () = sleep(LOOK) => {}
+                    () = sleep(SESSION_CHECK_INTERVAL) => {}
                     () = self.fence.passed() => {}
                 }
-                if !matches!(timeout(ANSWER, self.is_held()).await, Ok(Ok(true))) {
+                if !matches!(timeout(SESSION_ANSWER_TIMEOUT, self.is_held()).await, Ok(Ok(true))) {
                     tracing::warn!("the session that holds the database's lock is gone; it is taken again");
                     self.connection = None;
                 }
                 continue;
             }
-            match timeout(ANSWER, self.retake()).await {
-                Ok(Ok(Retaken::Yes)) => tracing::info!("the database's lock is held again"),
-                Ok(Ok(Retaken::Lost(who))) => return who,
+            match timeout(SESSION_ANSWER_TIMEOUT, self.retake()).await {
+                Ok(Ok(RetakeOutcome::Yes)) => tracing::info!("the database's lock is held again"),
+                Ok(Ok(RetakeOutcome::Lost(who))) => return who,
                 // Away, or about to let go: the Board answers 503 meanwhile, as for any database that is away.
-                Ok(Ok(Retaken::NotYet) | Err(_)) | Err(_) => sleep(AGAIN).await,
+                Ok(Ok(RetakeOutcome::NotYet) | Err(_)) | Err(_) => sleep(RETAKE_INTERVAL).await,
             }
         }
     }
 
-    async fn is_held(&mut self) -> Result<bool, Error> {
+    async fn is_held(&mut self) -> Result<bool, DbError> {
         let (key, pid) = (self.key, self.pid);
         let Some(connection) = &mut self.connection else { return Ok(false) };
         Ok(who(connection, key).await?.is_some_and(|(holder, _)| holder == pid))
     }
 
-    async fn retake(&mut self) -> Result<Retaken, Error> {
+    async fn retake(&mut self) -> Result<RetakeOutcome, DbError> {
         self.connection = None;
         let mut connection = connect(&self.options).await?;
         if !lock(&mut connection, self.key).await? {
-            let Some((holder, words)) = who(&mut connection, self.key).await? else { return Ok(Retaken::NotYet) };
+            let Some((holder, words)) = who(&mut connection, self.key).await? else { return Ok(RetakeOutcome::NotYet) };
             if holder != self.pid {
-                return Ok(Retaken::Lost(words));
+                return Ok(RetakeOutcome::Lost(words));
             }
-            // Our own session of before, which the server has not missed yet.
+            // Our own previous session, which the server still considers alive.
             sqlx::query("SELECT pg_terminate_backend($1)").bind(holder).execute(&mut connection).await?;
-            return Ok(Retaken::NotYet);
+            return Ok(RetakeOutcome::NotYet);
         }
         if !self.fence.stands(&mut connection).await? {
-            return Ok(Retaken::Lost("another viber-board, which has left again".to_owned()));
+            return Ok(RetakeOutcome::Lost("another viber-board, which has left again".to_owned()));
         }
         self.pid = pid(&mut connection).await?;
         self.connection = Some(connection);
-        Ok(Retaken::Yes)
+        Ok(RetakeOutcome::Yes)
     }
 
     pub(super) async fn close(self) {
@@ -137,7 +137,7 @@ impl LockSession {
 }
 
 /// Who has the lock of the database now.
-pub(super) async fn holder(url: &str) -> Result<Option<String>, Error> {
+pub(super) async fn holder(url: &str) -> Result<Option<String>, DbError> {
     let mut connection = connect(&PgConnectOptions::from_str(url)?).await?;
     let key = key(&mut connection).await?;
     let found = who(&mut connection, key).await?;
@@ -145,33 +145,36 @@ pub(super) async fn holder(url: &str) -> Result<Option<String>, Error> {
     Ok(found.map(|(_, words)| words))
 }
 
-async fn connect(options: &PgConnectOptions) -> Result<PgConnection, Error> {
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, DbError> {
     let mut connection = options.connect().await.map_err(|error| {
-        Error::Unavailable(format!("PostgreSQL at {}:{}: {error}", options.get_host(), options.get_port()))
+        DbError::Unavailable(format!("PostgreSQL at {}:{}: {error}", options.get_host(), options.get_port()))
     })?;
-    sqlx::query(SETTINGS).execute(&mut connection).await?;
+    sqlx::query(SESSION_SETTINGS_SQL).execute(&mut connection).await?;
     Ok(connection)
 }
 
 /// The lock's second key, from the schema's name.
-async fn key(connection: &mut PgConnection) -> Result<i32, Error> {
+async fn key(connection: &mut PgConnection) -> Result<i32, DbError> {
     let schema: Option<String> =
         sqlx::query_scalar("SELECT CAST(current_schema() AS TEXT)").fetch_one(connection).await?;
     let hash = Sha256::digest(schema.unwrap_or_default());
     Ok(i32::from_be_bytes([hash[0] & 0x7f, hash[1], hash[2], hash[3]]))
 }
 
-async fn lock(connection: &mut PgConnection, key: i32) -> Result<bool, Error> {
+async fn lock(connection: &mut PgConnection, key: i32) -> Result<bool, DbError> {
     let sql = "SELECT pg_try_advisory_lock($1, $2)";
-    Ok(sqlx::query_scalar(sql).bind(OWNER).bind(key).fetch_one(connection).await?)
+    Ok(sqlx::query_scalar(sql).bind(OWNER_LOCK_KEY).bind(key).fetch_one(connection).await?)
 }
 
-async fn pid(connection: &mut PgConnection) -> Result<i32, Error> {
+async fn pid(connection: &mut PgConnection) -> Result<i32, DbError> {
     Ok(sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await?)
 }
 
-async fn who(connection: &mut PgConnection, key: i32) -> Result<Option<(i32, String)>, Error> {
-    let row: Option<(i32, String, String)> =
-        sqlx::query_as(HOLDER).bind(i64::from(OWNER)).bind(i64::from(key)).fetch_optional(connection).await?;
+async fn who(connection: &mut PgConnection, key: i32) -> Result<Option<(i32, String)>, DbError> {
+    let row: Option<(i32, String, String)> = sqlx::query_as(LOCK_HOLDER_SQL)
+        .bind(i64::from(OWNER_LOCK_KEY))
+        .bind(i64::from(key))
+        .fetch_optional(connection)
+        .await?;
     Ok(row.map(|(pid, name, since)| (pid, format!("{name}, since {since}"))))
 }

@@ -24,33 +24,33 @@ use tracing_core::{
     span::{Attributes, Current, Id, Record},
 };
 
-use crate::db::Error;
+use crate::db::DbError;
 
-static COMMAND: Metadata<'static> = Metadata::new(
+static COMMAND_SPAN: Metadata<'static> = Metadata::new(
     "command",
     "viber_board::db",
     Level::ERROR,
     None,
     None,
     None,
-    FieldSet::new(&[], callsite::Identifier(&Place)),
+    FieldSet::new(&[], callsite::Identifier(&CommandCallsite)),
     Kind::SPAN,
 );
 
-struct Place;
+struct CommandCallsite;
 
-impl Callsite for Place {
+impl Callsite for CommandCallsite {
     fn set_interest(&self, _: Interest) {}
 
     fn metadata(&self) -> &Metadata<'_> {
-        &COMMAND
+        &COMMAND_SPAN
     }
 }
 
 /// How long the signal of a first, trivial command may take before the plain way is used.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The way of all connections of a database.
+/// How the connections of a database notice completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The waiting task is woken once, when the command is done.
@@ -61,9 +61,9 @@ pub enum Completion {
 
 impl Completion {
     /// `Signalled` if a connection with these options gives the signal, else `Plain`.
-    pub(in crate::db) async fn probe(options: &SqliteConnectOptions) -> Result<Self, Error> {
+    pub(in crate::db) async fn probe(options: &SqliteConnectOptions) -> Result<Self, DbError> {
         let mut connection = options.connect().await?;
-        let signal = Signal::new();
+        let signal = CommandSignal::new();
         let asked = async {
             let mut stream = connection.fetch_many("SELECT 1");
             while let Some(came) = poll_fn(|context| signal.poll(&mut stream, context)).await {
@@ -83,16 +83,16 @@ impl Completion {
     }
 }
 
-/// One connection's way.
-pub(in crate::db) enum Waiting {
-    Signalled(Signal),
+/// Waits for the results of one connection.
+pub(in crate::db) enum CompletionWait {
+    Signalled(CommandSignal),
     Plain,
 }
 
-impl Waiting {
+impl CompletionWait {
     pub fn new(completion: Completion) -> Self {
         match completion {
-            Completion::Signalled => Self::Signalled(Signal::new()),
+            Completion::Signalled => Self::Signalled(CommandSignal::new()),
             Completion::Plain => Self::Plain,
         }
     }
@@ -110,17 +110,17 @@ impl Waiting {
     }
 }
 
-/// One connection's signal.
-pub(in crate::db) struct Signal {
+/// The completion signal of one connection.
+pub(in crate::db) struct CommandSignal {
     dispatch: Dispatch,
     waiter: Waiter,
 }
 
-/// Who is woken by it.
+/// The waker that the signal wakes.
 #[derive(Clone, Default)]
 struct Waiter(Arc<Mutex<Option<Waker>>>);
 
-impl Signal {
+impl CommandSignal {
     fn new() -> Self {
         let waiter = Waiter::default();
         Self { dispatch: Dispatch::new(waiter.clone()), waiter }
@@ -132,14 +132,14 @@ impl Signal {
         stream: &mut Pin<Box<dyn Stream<Item = T> + Send + '_>>,
         context: &Context<'_>,
     ) -> Poll<Option<T>> {
-        // First the waker: what is sent before this line is found below, what is sent after it wakes.
+        // The waker is stored first: what is sent before is found below, what is sent after it wakes.
         *self.waiter.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
         let silent = &mut Context::from_waker(Waker::noop());
         dispatcher::with_default(&self.dispatch, || stream.poll_next_unpin(silent))
     }
 }
 
-/// As little of a subscriber as it takes to be told when a span is left. It hears of no event and no other span.
+/// The least a subscriber needs to be told when a span is left. It receives no event and no other span.
 impl Subscriber for Waiter {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::never()
@@ -173,7 +173,7 @@ impl Subscriber for Waiter {
     }
 
     fn current_span(&self) -> Current {
-        Current::new(Id::from_u64(1), &COMMAND)
+        Current::new(Id::from_u64(1), &COMMAND_SPAN)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Running a future where it is woken, without a thread of its own.
+//! Runs a future on the thread that wakes it, without a thread of its own.
 //!
-//! The writer is woken by the thread of its connection, for the answer to its last command, and has the next command at
-//! once. Run right there, it goes through a whole commit without one change of threads.
+//! The thread of its connection wakes the writer with the answer to its last command, and the writer has the next command
+//! at once. Run on that thread, it goes through a whole commit without switching threads.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,33 +13,36 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-const IDLE: u8 = 0;
-const RUNNING: u8 = 1;
-/// Woken while it runs: it runs once more.
-const AGAIN: u8 = 2;
-const OVER: u8 = 3;
+const STATE_IDLE: u8 = 0;
+const STATE_RUNNING: u8 = 1;
+/// It was woken while running: it runs once more.
+const STATE_WOKEN_AGAIN: u8 = 2;
+const STATE_DONE: u8 = 3;
 
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type InlineTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-struct Turn {
+struct InlineRun {
     state: AtomicU8,
-    task: Mutex<Option<Task>>,
+    task: Mutex<Option<InlineTask>>,
 }
 
 /// Runs `task` up to its first pause, and on wherever it is woken. It must not block for long, and ends when it is done:
 /// nothing else can end it.
 pub(in crate::db) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    Arc::new(Turn { state: AtomicU8::new(IDLE), task: Mutex::new(Some(Box::pin(task))) }).wake();
+    Arc::new(InlineRun { state: AtomicU8::new(STATE_IDLE), task: Mutex::new(Some(Box::pin(task))) }).wake();
 }
 
-impl Wake for Turn {
+impl Wake for InlineRun {
     fn wake(self: Arc<Self>) {
         let state = &self.state;
         loop {
-            match state.compare_exchange(IDLE, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
+            match state.compare_exchange(STATE_IDLE, STATE_RUNNING, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
-                Err(RUNNING) => {
-                    if state.compare_exchange(RUNNING, AGAIN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                Err(STATE_RUNNING) => {
+                    if state
+                        .compare_exchange(STATE_RUNNING, STATE_WOKEN_AGAIN, Ordering::AcqRel, Ordering::Acquire)
+                        .is_ok()
+                    {
                         return;
                     }
                 }
@@ -53,14 +56,14 @@ impl Wake for Turn {
             let polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(&mut Context::from_waker(&waker))));
             // A panic was logged by the hook; what is half done is dropped, and whoever waits for it is told so.
             if !matches!(polled, Ok(Poll::Pending)) {
-                state.store(OVER, Ordering::Release);
+                state.store(STATE_DONE, Ordering::Release);
                 *task = None;
                 return;
             }
-            if state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if state.compare_exchange(STATE_RUNNING, STATE_IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return;
             }
-            state.store(RUNNING, Ordering::Release);
+            state.store(STATE_RUNNING, Ordering::Release);
         }
     }
 }

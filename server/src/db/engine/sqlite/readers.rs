@@ -1,5 +1,5 @@
-//! Who reads from SQLite: a few connections that stay open. sqlx's own pool asks a connection whether it lives each time
-//! it is given back, which costs two turns of threads; a file in this process does not hang up.
+//! Readers of SQLite: a few connections that stay open. sqlx's own pool pings a connection each time it is returned, which
+//! costs two thread switches; a local file does not disconnect.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -10,27 +10,27 @@ use std::{
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::db::{Completion, Error, Tx};
+use crate::db::{Completion, DbError, Tx};
 
-/// Connections; writing has one of its own.
-const READERS: usize = 6;
+/// Read connections; the writer has one of its own.
+const MAX_READERS: usize = 6;
 /// How long a reader may take to become free.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const READER_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// The readers of a database.
 pub(in crate::db) struct Readers {
     options: SqliteConnectOptions,
     completion: Completion,
     places: Semaphore,
-    /// Those that are open and not in use, the one used last on top: its caches are warm.
+    /// Open and unused connections, the most recently used on top: its caches are warm.
     idle: Mutex<Vec<Tx>>,
 }
 
-/// Somebody who reads, until it is dropped. Each statement sees its own snapshot; what must agree is read by one statement
-/// or inside a change. Nobody waits for a second reader while holding one: there are few.
+/// A borrowed read connection. Each statement sees its own snapshot; what must agree is read by one statement or inside a
+/// change. Never wait for a second reader while holding one: there are few.
 pub struct Reader<'a> {
     tx: Option<Tx>,
-    /// Of SQLite: where it is given back to.
+    /// Of SQLite: where it is returned to.
     lent: Option<(&'a Readers, SemaphorePermit<'a>)>,
 }
 
@@ -41,17 +41,17 @@ impl Reader<'_> {
 }
 
 impl Readers {
-    /// Opens the first one, so that a file that cannot be read is noticed now.
-    pub async fn open(options: SqliteConnectOptions, completion: Completion) -> Result<Self, Error> {
+    /// Opens the first reader, so that an unreadable file is noticed now.
+    pub async fn open(options: SqliteConnectOptions, completion: Completion) -> Result<Self, DbError> {
         let first = Tx::sqlite(options.connect().await?, completion);
-        Ok(Self { options, completion, places: Semaphore::new(READERS), idle: Mutex::new(vec![first]) })
+        Ok(Self { options, completion, places: Semaphore::new(MAX_READERS), idle: Mutex::new(vec![first]) })
     }
 
     /// Waits for a free reader.
-    pub async fn take(&self) -> Result<Reader<'_>, Error> {
-        let place = tokio::time::timeout(PATIENCE, self.places.acquire()).await;
-        let place = place.map_err(|_| Error::Unavailable("every reader of the database is busy".into()))?;
-        let place = place.map_err(|_| Error::Unavailable("the database is closed".into()))?;
+    pub async fn take(&self) -> Result<Reader<'_>, DbError> {
+        let place = tokio::time::timeout(READER_TIMEOUT, self.places.acquire()).await;
+        let place = place.map_err(|_| DbError::Unavailable("every reader of the database is busy".into()))?;
+        let place = place.map_err(|_| DbError::Unavailable("the database is closed".into()))?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let tx = match idle {
             Some(tx) => tx,
@@ -60,20 +60,20 @@ impl Readers {
         Ok(Reader { tx: Some(tx), lent: Some((self, place)) })
     }
 
-    /// One more, which is not given to anybody else.
-    pub async fn another(&self) -> Result<Tx, Error> {
+    /// Opens another connection, which is not shared.
+    pub async fn another(&self) -> Result<Tx, DbError> {
         Ok(Tx::sqlite(self.options.connect().await?, self.completion))
     }
 
     /// A connection of its own to the same file, which may write: for migrations, before anything else does.
-    pub async fn writable(&self) -> Result<SqliteConnection, Error> {
+    pub async fn writable(&self) -> Result<SqliteConnection, DbError> {
         Ok(self.options.clone().pragma("query_only", "0").connect().await?)
     }
 
     /// Waits for the reads under way and closes everything.
     pub async fn close(&self) {
-        // Whoever still reads after that closes by itself.
-        drop(tokio::time::timeout(PATIENCE, self.places.acquire_many(READERS as u32)).await);
+        // A reader that is still in use after that closes when it is dropped.
+        drop(tokio::time::timeout(READER_TIMEOUT, self.places.acquire_many(MAX_READERS as u32)).await);
         self.places.close();
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         for tx in idle {

@@ -1,4 +1,4 @@
-//! What all transactions of a database share about the audit: the keys that seal its rows, and whose chains grew.
+//! The audit's shared state of a database: the keys that seal its rows, and the teams whose chains grew.
 
 use std::{
     collections::BTreeSet,
@@ -7,30 +7,30 @@ use std::{
 
 use protocol::TeamId;
 
-use super::Error;
-use crate::secret::mac::AuditKeys;
+use super::DbError;
+use crate::secret::audit_keys::AuditKeys;
 
-/// One of a database.
+/// One per database.
 #[derive(Debug, Default)]
 pub struct AuditChain {
     keys: Mutex<Option<Arc<AuditKeys>>>,
-    /// Teams to whose audit something was added since somebody asked.
+    /// Teams whose audit grew since the last call of `take_grown`.
     grown: Mutex<BTreeSet<TeamId>>,
 }
 
 impl AuditChain {
-    /// Rows are sealed with these from now on.
+    /// Seals rows with these keys from now on.
     pub fn use_keys(&self, keys: AuditKeys) {
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
     }
 
-    /// The keys. A database that was opened without them takes no row.
-    pub fn keys(&self) -> Result<Arc<AuditKeys>, Error> {
+    /// The keys. Without them no row can be added.
+    pub fn keys(&self) -> Result<Arc<AuditKeys>, DbError> {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        keys.ok_or_else(|| Error::Broken("the audit's keys are not known here".into()))
+        keys.ok_or_else(|| DbError::Broken("the audit's keys are not known here".into()))
     }
 
-    /// Something was added to these teams' audits, or they were deleted with them.
+    /// Records that the audits of these teams grew, or were deleted.
     pub(in crate::db) fn grew(&self, teams: BTreeSet<TeamId>) {
         if !teams.is_empty() {
             self.grown.lock().unwrap_or_else(PoisonError::into_inner).extend(teams);
@@ -42,7 +42,7 @@ impl AuditChain {
         std::mem::take(&mut *self.grown.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// They could not be looked at.
+    /// Puts teams back that could not be handled.
     pub fn put_back(&self, teams: BTreeSet<TeamId>) {
         self.grew(teams);
     }

@@ -1,36 +1,36 @@
-//! Reading a team's chain from its first row to its last, and saying what is wrong with it.
+//! Verifying a team's chain from its first row to its last.
 
 use std::fmt;
 
 use protocol::{Instant, TeamId};
 
-use super::{Error, START, SealedEntry, TeamTx, entry};
+use super::{DbError, FIRST_PREV_HASH, SealedEntry, TeamTx, entry};
 use crate::{
     args,
-    secret::mac::{AuditKeys, SealCheck},
+    secret::audit_keys::{AuditKeys, SealCheck},
 };
 
 /// The action of the row that is written when a backup was put back.
-pub const RESTORED: &str = "board.restore";
+pub const RESTORE_ACTION: &str = "board.restore";
 
 /// What is wrong with a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainFault {
-    /// A Board numbers rows from 1: this one was put below them, where reading from the first one would not come by.
+    /// A row below 1, where Boards start to number: it was put there to escape a check from the first row on.
     Below { seq: i64 },
     /// The row is not as it was written, or not in its place.
     Changed { seq: u64 },
-    /// Rows from `from` to `to` are not there.
+    /// Rows from `from` to `to` are missing.
     Missing { from: u64, to: u64 },
-    /// A row without a key stands behind rows that have one.
+    /// A row without a key follows rows that have one.
     Unsealed { seq: u64 },
-    /// A row with a key that is not here stands behind rows of keys that are.
+    /// A row with an unknown key follows rows with known keys.
     UnknownKey { seq: u64, key: String },
-    /// No row was sealed with a key that is here.
+    /// No row was sealed with a known key.
     NeverSealed { key: Option<String> },
-    /// The rows behind `seq` are gone; there were `of`.
+    /// The rows after `seq` are gone; there were `of`.
     Cut { seq: u64, of: u64 },
-    /// The row that was once the newest is another one now.
+    /// The row that once was the newest has another hash now.
     Replaced { seq: u64 },
 }
 
@@ -55,38 +55,39 @@ impl fmt::Display for ChainFault {
     }
 }
 
-/// What reading a chain found.
+/// The result of verifying a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChainReport {
     pub rows: u64,
-    /// The first rows, which a key sealed that is not here: they hang together, and no more can be said.
+    /// How many of the first rows an unknown key sealed: they are consistent, and no more can be said of them.
     pub unknown: u64,
-    /// When a backup was put back last, and in which row that stands.
+    /// When a backup was last restored, and the row that records it.
     pub restored: Option<(Instant, u64)>,
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fault: Option<ChainFault>,
 }
 
-/// Which rows were read so far, by who can check them: a chain goes through these in order and never back.
+/// How far the rows read so far can be checked: a chain goes through these levels in order and never back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stretch {
-    /// Of Boards that had no key.
+enum SealLevel {
+    /// Rows from Boards without a key.
     Unsealed,
     Unknown,
     Known,
 }
 
-/// Reads a team's chain. `head` is the newest row that it is known to have had, read before. `keys` may be absent where
-/// a database is only looked at: then the hashes are compared with each other.
+/// Verifies a team's chain. `head` is the newest row that it is known to have had, read before. Without `keys`, where a
+/// database is only inspected, the hashes are only compared with each other.
 pub async fn verify(
     tx: &mut TeamTx<'_>,
     keys: Option<&AuditKeys>,
     head: Option<(u64, &str)>,
-) -> Result<ChainReport, Error> {
+) -> Result<ChainReport, DbError> {
     if let Some(seq) = below(tx).await? {
         return Ok(ChainReport { fault: Some(ChainFault::Below { seq }), ..ChainReport::default() });
     }
-    let mut chain = Reading { report: ChainReport::default(), prev: START.to_owned(), stretch: Stretch::Unsealed };
+    let mut chain =
+        ChainReader { report: ChainReport::default(), prev: FIRST_PREV_HASH.to_owned(), stretch: SealLevel::Unsealed };
     let mut last_key = None;
     loop {
         let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, \
@@ -110,7 +111,7 @@ pub async fn verify(
     let mut report = chain.report;
     report.fault = match head {
         Some((of, _)) if of > report.rows => Some(ChainFault::Cut { seq: report.rows, of }),
-        _ if keys.is_some() && report.rows > 0 && chain.stretch != Stretch::Known => {
+        _ if keys.is_some() && report.rows > 0 && chain.stretch != SealLevel::Known => {
             Some(ChainFault::NeverSealed { key: last_key })
         }
         _ => None,
@@ -119,19 +120,19 @@ pub async fn verify(
 }
 
 /// The lowest number of a row that stands below the first one.
-async fn below(tx: &mut TeamTx<'_>) -> Result<Option<i64>, Error> {
+async fn below(tx: &mut TeamTx<'_>) -> Result<Option<i64>, DbError> {
     let sql = "SELECT seq FROM audit WHERE team_id = $1 AND seq < 1 ORDER BY seq LIMIT 1";
     tx.row(sql, &[]).await?.map(|row| row.int("seq")).transpose()
 }
 
-struct Reading {
+struct ChainReader {
     report: ChainReport,
     /// The hash of the row that was read last.
     prev: String,
-    stretch: Stretch,
+    stretch: SealLevel,
 }
 
-impl Reading {
+impl ChainReader {
     fn next(
         &mut self,
         team: &TeamId,
@@ -144,12 +145,12 @@ impl Reading {
             return Some(ChainFault::Missing { from: due, to: seq - 1 });
         }
         let stretch = match entry.sealed(team, keys) {
-            None if entry.is_unsealed(team) => Stretch::Unsealed,
+            None if entry.is_unsealed(team) => SealLevel::Unsealed,
             None | Some(SealCheck::Bad) => return Some(ChainFault::Changed { seq }),
-            Some(SealCheck::Good) => Stretch::Known,
+            Some(SealCheck::Good) => SealLevel::Known,
             Some(SealCheck::UnknownKey(key)) => {
                 *last_key = Some(key);
-                Stretch::Unknown
+                SealLevel::Unknown
             }
         };
         if seq != due || entry.prev_hash != self.prev {
@@ -157,14 +158,14 @@ impl Reading {
         }
         if stretch < self.stretch {
             return Some(match stretch {
-                Stretch::Unsealed => ChainFault::Unsealed { seq },
+                SealLevel::Unsealed => ChainFault::Unsealed { seq },
                 _ => ChainFault::UnknownKey { seq, key: last_key.clone().unwrap_or_default() },
             });
         }
         self.stretch = stretch;
         self.report.rows = seq;
-        self.report.unknown += u64::from(stretch == Stretch::Unknown);
-        if entry.action == RESTORED {
+        self.report.unknown += u64::from(stretch == SealLevel::Unknown);
+        if entry.action == RESTORE_ACTION {
             self.report.restored = Some((entry.at, seq));
         }
         self.prev = entry.hash;

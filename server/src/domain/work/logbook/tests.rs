@@ -38,7 +38,7 @@ fn lines_become_a_task_with_its_words_calls_and_end() {
     assert_eq!((result.text.as_str(), result.usage.input_tokens), ("Done.", 7));
     let messages = one.messages(&SessionId::new(1), "default", "vib", 5);
     let brief: Vec<_> = messages.iter().map(|message| (message.seq, message.role, message.attempt)).collect();
-    assert_eq!(brief, [(5, Author::User, 0), (6, Author::Assistant, 1)]);
+    assert_eq!(brief, [(5, MessageRole::User, 0), (6, MessageRole::Assistant, 1)]);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn attempts_and_tasks_are_told_apart_however_their_lines_mix() {
     let tasks = read(&[text(&a, 2, "x"), text(&b, 1, "y"), text(&a, 1, "z"), text(&a, 2, "x2")]);
     let brief: Vec<_> = tasks.iter().map(|task| (&task.id, task.attempts.len(), task.attempts[0].number)).collect();
     assert_eq!(brief, [(&a, 2, 1), (&b, 1, 1)]);
-    assert_eq!((tasks[0].attempts[1].parts.len(), tasks[0].goal.as_str()), (2, NO_GOAL));
+    assert_eq!((tasks[0].attempts[1].parts.len(), tasks[0].goal.as_str()), (2, UNKNOWN_GOAL_TEXT));
     assert!(matches!(tasks[0].attempts[0].end(), Ending::Failed(error) if error.code == ErrorCode::DaemonRestarted));
 }
 
@@ -110,7 +110,7 @@ fn an_answer_is_cut_and_its_end_is_not() {
         assert!(book.read(&line(n, &task, 1, text.clone()), &[]));
     }
     assert!(book.read(&line(101, &task, 1, json!({ "type": "text", "text": "short" })), &[]));
-    assert!(book.bytes() < MAX_ATTEMPT + 10_000 && book.came() > 25_000_000);
+    assert!(book.bytes() < MAX_ATTEMPT_BYTES + 10_000 && book.came() > 25_000_000);
     assert!(book.read(&line(102, &task, 1, json!({ "type": "completed", "summary": "done" })), &[]));
     let attempt = &book.finish()[0].attempts[0];
     let cut = |part: &Part| matches!(part, Part::Notice { text, .. } if text.contains("left out: it is too long"));
@@ -148,9 +148,9 @@ fn the_attempt_that_goes_on_stays_when_the_rest_is_taken() {
 #[test]
 fn nobody_tries_a_task_without_end() {
     let task = TaskId::new(1);
-    let lines = [1, MAX_ATTEMPTS, MAX_ATTEMPTS + 1, u32::MAX];
+    let lines = [1, MAX_ATTEMPT_NUMBER, MAX_ATTEMPT_NUMBER + 1, u32::MAX];
     let tasks = read(&lines.map(|number| line(1, &task, number, json!({ "type": "stopped" }))));
     let numbers: Vec<_> = tasks[0].attempts.iter().map(|attempt| attempt.number).collect();
-    assert_eq!(numbers, [1, MAX_ATTEMPTS]);
+    assert_eq!(numbers, [1, MAX_ATTEMPT_NUMBER]);
     assert!(matches!(&tasks[0].attempts[1].parts[..], [Part::Notice { text, .. }] if text.contains("2 of the log")));
 }

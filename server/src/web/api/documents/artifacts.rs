@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions::artifacts::{self, Upload},
+    actions::artifacts::{self, NewAttachment},
     db,
     error::Error,
     state::Board,
@@ -24,8 +24,8 @@ use crate::{
         shapes::{self, List},
     },
     web::{
-        Operating, Rejection, Viewing,
-        content::{self, As},
+        AsOperator, AsViewer, Rejection,
+        content::{self, ServedAs},
         extract::{Id, Ids},
     },
 };
@@ -39,20 +39,20 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(uploaded))
 }
 
-/// Those whose bodies are as large as a team allows.
+/// Routes whose bodies may be as large as the team allows.
 pub fn uploads() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(upload))
 }
 
 /// A session's artifacts, the newest first.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/artifacts", operation_id = "artifacts.list", tag = "artifacts", params(("id" = SessionId, Path), PageQuery),
-    responses((status = 200, body = List<shapes::Artifact>), Answers))]
+    responses((status = 200, body = List<shapes::ArtifactResource>), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
     page: Page,
-) -> Result<Json<List<shapes::Artifact>>, Rejection> {
+) -> Result<Json<List<shapes::ArtifactResource>>, Rejection> {
     let after = page.after_id::<ArtifactId>("artifacts")?;
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
@@ -72,21 +72,21 @@ pub struct UploadQuery {
 /// Attaches a file to the session's next task. The body is the file, its type is the `Content-Type`.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/artifacts", operation_id = "artifacts.upload", tag = "artifacts", params(("id" = SessionId, Path), UploadQuery),
     request_body(content_type = "*/*", description = "The file; its type is the `Content-Type`"),
-    responses((status = 201, body = shapes::Artifact,
+    responses((status = 201, body = shapes::ArtifactResource,
         headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn upload(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(session): Id<SessionId>,
     StrictQuery(named): StrictQuery<UploadQuery>,
     request: axum::extract::Request,
 ) -> Result<Response, Rejection> {
     let (parts, body): (_, Body) = request.into_parts();
     let claimed = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("").to_owned();
-    let upload = Upload { session, name: named.name, claimed };
+    let upload = NewAttachment { session, name: named.name, claimed };
     let kept = artifacts::attach(&board, &caller.team.id, &caller.by, upload, body.into_data_stream()).await?;
     let place = format!("{PREFIX}/artifacts/{}", kept.id);
-    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Artifact::from(kept))).into_response())
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::ArtifactResource::from(kept))).into_response())
 }
 
 /// A file that is put into the object store directly.
@@ -113,9 +113,9 @@ pub struct UploadAddress {
     request_body = StartUpload, responses((status = 201, body = UploadAddress), Answers))]
 async fn address(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(session): Id<SessionId>,
-    crate::web::api::json::Body(direct): crate::web::api::json::Body<StartUpload>,
+    crate::web::api::json::JsonBody(direct): crate::web::api::json::JsonBody<StartUpload>,
 ) -> Result<Response, Rejection> {
     let (id, url) = artifacts::address(&board, &caller.team.id, &session, direct.size).await?;
     Ok((StatusCode::CREATED, Json(UploadAddress { id, url })).into_response())
@@ -131,31 +131,31 @@ pub struct FinishUpload {
     kind: String,
 }
 
-/// The file is there: it is read and measured, and attached to the session's next task.
+/// Attaches an uploaded file to the session's next task, after reading and measuring it.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads/{upload}", operation_id = "uploads.finish", tag = "artifacts",
     params(("id" = SessionId, Path), ("upload" = ArtifactId, Path)),
-    request_body = FinishUpload, responses((status = 201, body = shapes::Artifact,
+    request_body = FinishUpload, responses((status = 201, body = shapes::ArtifactResource,
         headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn uploaded(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids((session, id)): Ids<(SessionId, ArtifactId)>,
-    crate::web::api::json::Body(done): crate::web::api::json::Body<FinishUpload>,
+    crate::web::api::json::JsonBody(done): crate::web::api::json::JsonBody<FinishUpload>,
 ) -> Result<Response, Rejection> {
-    let upload = Upload { session, name: done.name, claimed: done.kind };
+    let upload = NewAttachment { session, name: done.name, claimed: done.kind };
     let kept = artifacts::attach_uploaded(&board, &caller.team.id, &caller.by, &id, upload).await?;
     let place = format!("{PREFIX}/artifacts/{}", kept.id);
-    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Artifact::from(kept))).into_response())
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::ArtifactResource::from(kept))).into_response())
 }
 
 /// One artifact's facts.
 #[utoipa::path(get, path = "/api/v1/artifacts/{id}", operation_id = "artifacts.read", tag = "artifacts", params(("id" = ArtifactId, Path)), responses(
-    (status = 200, body = shapes::Artifact), Answers))]
+    (status = 200, body = shapes::ArtifactResource), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ArtifactId>,
-) -> Result<Json<shapes::Artifact>, Rejection> {
+) -> Result<Json<shapes::ArtifactResource>, Rejection> {
     Ok(Json(artifacts::load(&board, &caller.team.id, &id).await?.into()))
 }
 
@@ -164,7 +164,7 @@ async fn read(
     (status = 204), Answers))]
 async fn withdraw(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<ArtifactId>,
 ) -> Result<StatusCode, Rejection> {
     artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;
@@ -179,7 +179,7 @@ struct ContentRange {
     /// One range of bytes (RFC 9110): `bytes=FROM-TO`, `bytes=FROM-` or `bytes=-LAST`.
     #[param(rename = "Range")]
     range: Option<String>,
-    /// The version, in double quotes, that the range is of: everything comes when it is another.
+    /// The version, in double quotes, that the range belongs to: everything is sent when it is another.
     #[param(rename = "If-Range")]
     if_range: Option<String>,
 }
@@ -189,11 +189,11 @@ struct ContentRange {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct DownloadQuery {
-    /// With `true`, and when the object store has such addresses: 303 to its own, good for some minutes.
+    /// With `true`, when the object store has signed addresses: 303 to one that is valid for some minutes.
     direct: Option<bool>,
 }
 
-/// The bytes. What only the viber has comes from there, through the store; `Range` works meanwhile.
+/// The bytes. Those that only the viber has are fetched from there through the store; `Range` works meanwhile.
 #[utoipa::path(get, path = "/api/v1/artifacts/{id}/content", operation_id = "artifacts.download", tag = "artifacts", params(("id" = ArtifactId, Path), DownloadQuery, ContentRange),
     responses(
         (status = 200, content_type = "application/octet-stream", description = "All of it",
@@ -203,7 +203,7 @@ pub struct DownloadQuery {
         Answers))]
 async fn content(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ArtifactId>,
     StrictQuery(how): StrictQuery<DownloadQuery>,
     headers: HeaderMap,
@@ -218,5 +218,5 @@ async fn content(
         }
     }
     let wanted = content::resumed(&headers, artifact.sha256.as_deref());
-    Ok(content::answer(artifacts::open(&board, team, &id, wanted).await?, As::Download))
+    Ok(content::answer(artifacts::open(&board, team, &id, wanted).await?, ServedAs::Download))
 }

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     state::Board,
     web::api::{Answers, page::limit_of, query::StrictQuery},
-    web::{Rejection, Viewing, extract::Id},
+    web::{AsViewer, Rejection, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -64,15 +64,15 @@ pub struct FoundMemory {
     responses((status = 200, body = FoundMemory), Answers))]
 async fn search(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
     StrictQuery(wanted): StrictQuery<SearchMemoryQuery>,
 ) -> Result<Json<FoundMemory>, Rejection> {
     let limit = match wanted.limit.as_deref() {
-        None => memory::USUAL,
+        None => memory::DEFAULT_RESULTS,
         given => limit_of(given)?,
     };
-    if limit > memory::MOST {
+    if limit > memory::MAX_RESULTS {
         return Err(Error::unacceptable("bad_limit", "limit is a number from 1 to 100").into());
     }
     let agent_id = wanted.agent_id.unwrap_or_else(|| "default".to_owned());

@@ -25,16 +25,16 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     actions::{files, plan},
-    domain::{EditState, plan::Source},
+    domain::{EditState, plan::PlanSource},
     error::{Error, Result},
     state::Board,
     web::api::{
         Answers,
-        json::Body,
+        json::JsonBody,
         shapes::{WriteOutcome, WriteState},
         versions::{Base, IfChanged, IfVersion, NamedVersion, stale},
     },
-    web::{Operating, Rejection, Viewing, extract::Id},
+    web::{AsOperator, AsViewer, Rejection, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -51,7 +51,7 @@ pub struct Plan {
     /// Of the text; also the `ETag`.
     hash: String,
     /// Who wrote it.
-    source: Source,
+    source: PlanSource,
     at: Instant,
     /// Since when this may be old; null: it is so on the machine now.
     as_of: Option<Instant>,
@@ -64,11 +64,11 @@ pub struct Plan {
         (status = 200, body = Plan, headers(("ETag" = String, description = "Its version"))), (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    let now = plan::now(&board, &caller.team.id, &id).await?.ok_or(Error::NotFound)?;
+    let now = plan::current(&board, &caller.team.id, &id).await?.ok_or(Error::NotFound)?;
     let tag = format!("\"{}\"", now.hash);
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
@@ -197,12 +197,12 @@ impl WritePlan {
         Answers))]
 async fn write(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
     NamedVersion { base, number }: NamedVersion,
-    Body(wanted): Body<WritePlan>,
+    JsonBody(wanted): JsonBody<WritePlan>,
 ) -> Result<Response, Rejection> {
-    let now = plan::now(&board, &caller.team.id, &id).await?;
+    let now = plan::current(&board, &caller.team.id, &id).await?;
     let there = now.as_ref().map(|now| now.hash.clone());
     let seen = match &base {
         Base::Seen(hash) => Some(hash.clone()),
@@ -212,7 +212,7 @@ async fn write(
         return Ok(stale(&base, there, &number));
     }
     let text = wanted.text(now.as_ref().map_or("", |now| now.markdown.as_str()))?;
-    let edit = plan::put(&board, &caller.team.id, &caller.by, &id, plan::Draft { base: seen, text }).await?;
+    let edit = plan::put(&board, &caller.team.id, &caller.by, &id, plan::PlanDraft { base: seen, text }).await?;
     if matches!(edit.state, EditState::Conflict | EditState::Settled) {
         // Whoever asked is told: nobody else has to decide.
         files::settle(&board, &caller.team.id, &caller.by, &edit, None).await?;

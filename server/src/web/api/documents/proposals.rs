@@ -14,18 +14,18 @@ use crate::{
     state::Board,
     web::api::{
         Answers,
-        json::Body,
+        json::JsonBody,
         query::StrictQuery,
         shapes::{List, WriteState},
     },
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::{Id, Ids},
     },
 };
 
 /// Proposals of a session in one answer.
-const MAX_PROPOSALS: u64 = 200;
+const MAX_LISTED_PROPOSALS: u64 = 200;
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new()
@@ -38,7 +38,8 @@ pub fn routes() -> OpenApiRouter<Board> {
 /// What an agent would like a file to say.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Proposal {
+#[schema(as = Proposal)]
+pub struct ProposalResource {
     id: ProposalId,
     /// What it would change.
     kind: ProposalKind,
@@ -57,7 +58,7 @@ pub struct Proposal {
     edit: Option<WriteState>,
 }
 
-impl Proposal {
+impl ProposalResource {
     fn of(proposal: domain::Proposal, edit: Option<&Edit>) -> Self {
         Self {
             id: proposal.id,
@@ -107,53 +108,53 @@ pub struct DecideProposal {
 
 /// What the session's agent proposes for the plan, the newest first.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/plan/proposals", operation_id = "planProposals.list", tag = "sessions",
-    params(("id" = SessionId, Path), ListProposalsQuery), responses((status = 200, body = List<Proposal>), Answers))]
+    params(("id" = SessionId, Path), ListProposalsQuery), responses((status = 200, body = List<ProposalResource>), Answers))]
 async fn list_of_plan(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
     StrictQuery(asked): StrictQuery<ListProposalsQuery>,
-) -> Result<Json<List<Proposal>>, Rejection> {
+) -> Result<Json<List<ProposalResource>>, Rejection> {
     list(&board, &caller, id, ProposalKind::Plan, asked.state).await
 }
 
 /// What the session's agent proposes for `MEMORY.md`, the newest first.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/memory/proposals", operation_id = "memoryProposals.list",
     tag = "sessions", params(("id" = SessionId, Path), ListProposalsQuery),
-    responses((status = 200, body = List<Proposal>), Answers))]
+    responses((status = 200, body = List<ProposalResource>), Answers))]
 async fn list_of_memory(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
     StrictQuery(asked): StrictQuery<ListProposalsQuery>,
-) -> Result<Json<List<Proposal>>, Rejection> {
+) -> Result<Json<List<ProposalResource>>, Rejection> {
     list(&board, &caller, id, ProposalKind::Memory, asked.state).await
 }
 
 async fn list(
     board: &Board,
-    caller: &Viewing,
+    caller: &AsViewer,
     id: SessionId,
     kind: ProposalKind,
     state: Option<ProposalState>,
-) -> Result<Json<List<Proposal>>, Rejection> {
+) -> Result<Json<List<ProposalResource>>, Rejection> {
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-    let found = db::proposals::list(&mut tx, &id, kind, state, MAX_PROPOSALS).await?;
-    let items = found.into_iter().map(|proposal| Proposal::of(proposal, None)).collect();
+    let found = db::proposals::list(&mut tx, &id, kind, state, MAX_LISTED_PROPOSALS).await?;
+    let items = found.into_iter().map(|proposal| ProposalResource::of(proposal, None)).collect();
     Ok(Json(List { items, next: None }))
 }
 
 /// Accepts or rejects a proposal for the plan. One whose plan was changed meanwhile is answered `plan_changed`, and waits.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/plan/proposals/{proposal}", operation_id = "planProposals.decide",
     tag = "sessions", params(("id" = SessionId, Path), ("proposal" = ProposalId, Path)), request_body = DecideProposal,
-    responses((status = 200, body = Proposal), Answers))]
+    responses((status = 200, body = ProposalResource), Answers))]
 async fn decide_of_plan(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids(place): Ids<(SessionId, ProposalId)>,
-    Body(verdict): Body<DecideProposal>,
-) -> Result<Json<Proposal>, Rejection> {
+    JsonBody(verdict): JsonBody<DecideProposal>,
+) -> Result<Json<ProposalResource>, Rejection> {
     decide(&board, &caller, ProposalKind::Plan, place, verdict).await
 }
 
@@ -161,30 +162,30 @@ async fn decide_of_plan(
 /// `memory_changed`, and waits.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/memory/proposals/{proposal}", operation_id = "memoryProposals.decide",
     tag = "sessions", params(("id" = SessionId, Path), ("proposal" = ProposalId, Path)), request_body = DecideProposal,
-    responses((status = 200, body = Proposal), Answers))]
+    responses((status = 200, body = ProposalResource), Answers))]
 async fn decide_of_memory(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids(place): Ids<(SessionId, ProposalId)>,
-    Body(verdict): Body<DecideProposal>,
-) -> Result<Json<Proposal>, Rejection> {
+    JsonBody(verdict): JsonBody<DecideProposal>,
+) -> Result<Json<ProposalResource>, Rejection> {
     decide(&board, &caller, ProposalKind::Memory, place, verdict).await
 }
 
 async fn decide(
     board: &Board,
-    caller: &Operating,
+    caller: &AsOperator,
     kind: ProposalKind,
     (id, proposal): (SessionId, ProposalId),
     verdict: DecideProposal,
-) -> Result<Json<Proposal>, Rejection> {
+) -> Result<Json<ProposalResource>, Rejection> {
     let verdict = match (verdict.decision, verdict.content) {
-        (ProposalDecision::Accept, None) => proposals::Verdict::Accept,
-        (ProposalDecision::Accept, Some(text)) => proposals::Verdict::Rewrite { text, of: verdict.base },
-        (ProposalDecision::Reject, _) => proposals::Verdict::Reject,
+        (ProposalDecision::Accept, None) => proposals::ProposalVerdict::Accept,
+        (ProposalDecision::Accept, Some(text)) => proposals::ProposalVerdict::Rewrite { text, of: verdict.base },
+        (ProposalDecision::Reject, _) => proposals::ProposalVerdict::Reject,
     };
     let (team, by) = (&caller.team.id, &caller.by);
-    let proposed = proposals::Proposed { kind, session: &id, id: &proposal };
+    let proposed = proposals::ProposalRef { kind, session: &id, id: &proposal };
     let (proposal, edit) = proposals::decide(board, team, by, proposed, verdict).await?;
     if let Some(edit) = edit.as_ref().filter(|edit| edit.state == EditState::Conflict) {
         files::settle(board, team, by, edit, None).await?;
@@ -196,5 +197,5 @@ async fn decide(
         }
         .into());
     }
-    Ok(Json(Proposal::of(proposal, edit.as_ref())))
+    Ok(Json(ProposalResource::of(proposal, edit.as_ref())))
 }

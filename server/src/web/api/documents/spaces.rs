@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions::spaces::{self, At, Which},
+    actions::spaces::{self, DiffPaths, ViberSpace},
     db,
     domain::Space,
     error::{Error, Result},
@@ -19,10 +19,10 @@ use crate::{
         query::StrictQuery,
         shapes::List,
         versions::IfChanged,
-        workspace::{Folder, Part, answer, range},
+        workspace::{FileRangeHeader, FolderResource, answer, range},
     },
     web::{
-        Rejection, Viewing,
+        AsViewer, Rejection,
         extract::{Caller, Id, Ids},
     },
 };
@@ -55,7 +55,7 @@ pub struct SpaceChanges {
     /// The commit that is checked out; null before the first one.
     head: Option<String>,
     upstream: Option<UpstreamBranch>,
-    /// Of a session: where its work began, and since when; null: what changed since the last commit.
+    /// Of a session: where and when its work began; null: changes since the last commit.
     since: Option<WorkStart>,
     changes: Vec<ChangedFile>,
     /// How many more changes there are at least.
@@ -84,7 +84,7 @@ pub struct WorkStart {
 pub struct ChangedFile {
     path: String,
     kind: ChangeKind,
-    /// Lines; null for what is no text, and for new files that git does not know.
+    /// Lines; null for binary files, and for new files that git does not know.
     added: Option<u64>,
     removed: Option<u64>,
     renamed_from: Option<String>,
@@ -96,7 +96,7 @@ pub struct FileDiff {
     path: String,
     /// A unified diff of at most 256 KiB.
     diff: String,
-    /// The file is no text: there are no lines to show.
+    /// The file is binary: there are no lines to show.
     binary: bool,
     /// The diff goes on; the rest is not given.
     cut: bool,
@@ -175,7 +175,7 @@ pub(in crate::web) async fn session(
     Ok(Some(id))
 }
 
-/// SpaceChangesQuery work is meant.
+/// Whose work is meant.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -242,7 +242,7 @@ pub struct SpaceFileQuery {
     responses((status = 200, body = List<SpaceInfo>), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
 ) -> Result<Json<List<SpaceInfo>>, Rejection> {
     let (_, spaces) = spaces::all(&board, &caller.team.id, &id).await?;
@@ -254,11 +254,11 @@ async fn list(
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceChangesQuery), responses((status = 200, body = SpaceChanges), Answers))]
 async fn status(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<SpaceChangesQuery>,
 ) -> Result<Json<SpaceChanges>, Rejection> {
-    let at = At::find(&board, &caller.team.id, &id, &space).await?;
+    let at = ViberSpace::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
     Ok(Json(at.status(&board, session.as_ref()).await?.into()))
 }
@@ -269,13 +269,13 @@ async fn status(
     responses((status = 200, body = FileDiff), Answers))]
 async fn diff(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<FileDiffQuery>,
 ) -> Result<Json<FileDiff>, Rejection> {
-    let at = At::find(&board, &caller.team.id, &id, &space).await?;
+    let at = ViberSpace::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
-    let which = Which { path: &asked.path, from: asked.from.as_deref() };
+    let which = DiffPaths { path: &asked.path, from: asked.from.as_deref() };
     let found = at.diff(&board, &which, session.as_ref()).await?;
     Ok(Json(FileDiff { path: asked.path, diff: found.text, binary: found.binary, cut: found.cut }))
 }
@@ -285,11 +285,11 @@ async fn diff(
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), ListCommitsQuery), responses((status = 200, body = SpaceCommits), Answers))]
 async fn log(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<ListCommitsQuery>,
 ) -> Result<Json<SpaceCommits>, Rejection> {
-    let at = At::find(&board, &caller.team.id, &id, &space).await?;
+    let at = ViberSpace::find(&board, &caller.team.id, &id, &space).await?;
     let session = session(&board, &caller, &id, asked.session.as_deref()).await?;
     let from = number_of(asked.cursor.as_deref())?;
     let limit = limit_of(asked.limit.as_deref())? as usize;
@@ -302,31 +302,31 @@ async fn log(
 /// A folder of a space.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/tree", operation_id = "spaces.tree", tag = "spaces",
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), ListSpaceFolderQuery),
-    responses((status = 200, body = Folder), Answers))]
+    responses((status = 200, body = FolderResource), Answers))]
 async fn tree(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<ListSpaceFolderQuery>,
-) -> Result<Json<Folder>, Rejection> {
-    let at = At::find(&board, &caller.team.id, &id, &space).await?;
+) -> Result<Json<FolderResource>, Rejection> {
+    let at = ViberSpace::find(&board, &caller.team.id, &id, &space).await?;
     let from = number_of(asked.cursor.as_deref())?;
-    Ok(Json(Folder::of(at.list(&board, &asked.path.unwrap_or_default(), from).await?, None)))
+    Ok(Json(FolderResource::of(at.list(&board, &asked.path.unwrap_or_default(), from).await?, None)))
 }
 
 /// The bytes of a file of a space. Of one over 1 MiB the first part (206), and others by `Range`.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/file", operation_id = "spaces.file", tag = "spaces",
-    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceFileQuery, IfChanged, Part),
+    params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceFileQuery, IfChanged, FileRangeHeader),
     responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
         (status = 206, content_type = "application/octet-stream", description = "A part of it"),
         (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
 async fn file(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     StrictQuery(asked): StrictQuery<SpaceFileQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    let at = At::find(&board, &caller.team.id, &id, &space).await?;
+    let at = ViberSpace::find(&board, &caller.team.id, &id, &space).await?;
     Ok(answer(at.read(&board, &asked.path, range(&headers)).await?, &headers))
 }

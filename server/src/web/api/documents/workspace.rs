@@ -1,4 +1,4 @@
-//! Files of a viber's workspace: through its daemon while it is there, as they were read last while it is not.
+//! Files of a viber's workspace: through its daemon while it is connected, else as they were last read.
 
 use axum::{
     Json,
@@ -7,40 +7,40 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{Entry, EntryKind, FOLDER, Hit, Instant, Listing, ViberId};
+use protocol::{Entry, EntryKind, FOLDER_VERSION, Hit, Instant, Listing, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions::files::{self, FileChange, FileOp, Shown},
+    actions::files::{self, FileChange, FileContents, FileOp},
     domain::EditState,
     error::{Error, Result},
     state::Board,
     web::api::{
         Answers,
-        json::{Body, MAX_BODY},
+        json::{JsonBody, MAX_BODY_BYTES},
         page,
         query::StrictQuery,
         shapes::WriteOutcome,
         versions::{Base, IfChanged, IfVersion, NamedVersion, refusal, stale},
     },
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::{Id, Ids},
         layers::bodies,
     },
 };
 
 /// Since when an answer may be old.
-const AS_OF: &str = "x-as-of";
+const AS_OF_HEADER: &str = "x-as-of";
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, write, rename, remove)).routes(routes!(search))
 }
 
-/// Which file of which viber an address names: its path decoded once, whatever it says then.
-type At = (ViberId, String);
+/// The viber and the file that an address names; the path is decoded once.
+type FileAddress = (ViberId, String);
 
 /// The rest of an address: a file of the workspace.
 #[derive(IntoParams)]
@@ -56,8 +56,8 @@ struct FilePath {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
-pub struct Part {
-    /// `bytes=FROM-`: how much there is from there on is for the Board to say, and only of large files.
+pub struct FileRangeHeader {
+    /// `bytes=FROM-`, of large files only; the Board chooses how much it sends from there on.
     #[param(rename = "Range")]
     range: Option<String>,
 }
@@ -78,7 +78,8 @@ pub struct ListFolderQuery {
 /// What lies in a folder, folders first.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Folder {
+#[schema(as = Folder)]
+pub struct FolderResource {
     path: String,
     items: Vec<FolderEntry>,
     next: Option<String>,
@@ -86,7 +87,7 @@ pub struct Folder {
     as_of: Option<Instant>,
 }
 
-impl Folder {
+impl FolderResource {
     pub(in crate::web::api) fn of(listing: Listing, as_of: Option<Instant>) -> Self {
         let end = listing.from.saturating_add(listing.entries.len() as u64);
         let next = (listing.omitted > 0 && as_of.is_none()).then(|| end.to_string());
@@ -114,17 +115,17 @@ impl From<Entry> for FolderEntry {
 /// A folder of a viber's workspace.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace", operation_id = "workspace.list", tag = "vibers",
     params(("id" = ViberId, Path), ListFolderQuery),
-    responses((status = 200, body = Folder), Answers))]
+    responses((status = 200, body = FolderResource), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
     StrictQuery(asked): StrictQuery<ListFolderQuery>,
-) -> Result<Json<Folder>, Rejection> {
+) -> Result<Json<FolderResource>, Rejection> {
     let from = page::number_of(asked.cursor.as_deref())?;
     let path = asked.path.unwrap_or_default();
     let folder = files::list(&board, &caller.team.id, &id, &path, from).await?;
-    Ok(Json(Folder::of(folder.listing, folder.as_of)))
+    Ok(Json(FolderResource::of(folder.listing, folder.as_of)))
 }
 
 /// What to look for.
@@ -162,7 +163,7 @@ pub struct FileHit {
     responses((status = 200, body = FileHits), Answers))]
 async fn search(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
     StrictQuery(asked): StrictQuery<SearchFilesQuery>,
 ) -> Result<Json<FileHits>, Rejection> {
@@ -173,14 +174,14 @@ async fn search(
 
 /// The bytes of a file. Of one over 1 MiB the first part (206), and others by `Range`.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.read", tag = "vibers",
-    params(("id" = ViberId, Path), FilePath, IfChanged, Part),
+    params(("id" = ViberId, Path), FilePath, IfChanged, FileRangeHeader),
     responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
         (status = 206, content_type = "application/octet-stream", description = "A part of it"),
         (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
-    Ids((id, path)): Ids<At>,
+    caller: AsViewer,
+    Ids((id, path)): Ids<FileAddress>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let file = files::read(&board, &caller.team.id, &id, &path, range(&headers)).await?;
@@ -193,7 +194,7 @@ pub(in crate::web::api) fn range(headers: &HeaderMap) -> Option<u64> {
     range.split_once('-')?.0.parse().ok()
 }
 
-pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
+pub(in crate::web) fn answer(file: FileContents, asked: &HeaderMap) -> Response {
     let mut headers = HeaderMap::new();
     let mut set = |name: &'static str, text: String| {
         if let Ok(value) = HeaderValue::from_str(&text) {
@@ -207,7 +208,7 @@ pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
     set("content-disposition", "attachment".to_owned());
     set("cache-control", "no-cache".to_owned());
     if let Some(at) = file.as_of {
-        set(AS_OF, at.to_string());
+        set(AS_OF_HEADER, at.to_string());
     }
     let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
@@ -231,12 +232,12 @@ pub(in crate::web) fn answer(file: Shown, asked: &HeaderMap) -> Response {
     responses((status = 200, body = WriteOutcome), Answers))]
 async fn write(
     State(board): State<Board>,
-    caller: Operating,
-    Ids(at): Ids<At>,
+    caller: AsOperator,
+    Ids(at): Ids<FileAddress>,
     named: NamedVersion,
     request: axum::extract::Request,
 ) -> Result<Response, Rejection> {
-    let bytes: Bytes = bodies::read(request.into_body(), MAX_BODY).await?;
+    let bytes: Bytes = bodies::read(request.into_body(), MAX_BODY_BYTES).await?;
     let content = String::from_utf8(bytes.into());
     let content = content.map_err(|_| Error::unacceptable("not_text", "a file is written as UTF-8 text"))?;
     let op = FileOp::Put { content, seen: None };
@@ -259,10 +260,10 @@ pub struct RenameFile {
     responses((status = 200, body = WriteOutcome), Answers))]
 async fn rename(
     State(board): State<Board>,
-    caller: Operating,
-    Ids(at): Ids<At>,
+    caller: AsOperator,
+    Ids(at): Ids<FileAddress>,
     named: NamedVersion,
-    Body(asked): Body<RenameFile>,
+    JsonBody(asked): JsonBody<RenameFile>,
 ) -> Result<Response, Rejection> {
     change(&board, &caller, at, named, FileOp::Rename { to: asked.path }).await
 }
@@ -274,8 +275,8 @@ async fn rename(
     responses((status = 200, body = WriteOutcome), Answers))]
 async fn remove(
     State(board): State<Board>,
-    caller: Operating,
-    Ids(at): Ids<At>,
+    caller: AsOperator,
+    Ids(at): Ids<FileAddress>,
     named: NamedVersion,
 ) -> Result<Response, Rejection> {
     change(&board, &caller, at, named, FileOp::Delete).await
@@ -283,8 +284,8 @@ async fn remove(
 
 async fn change(
     board: &Board,
-    caller: &Operating,
-    (id, path): At,
+    caller: &AsOperator,
+    (id, path): FileAddress,
     NamedVersion { base, number }: NamedVersion,
     op: FileOp,
 ) -> Result<Response, Rejection> {
@@ -294,7 +295,7 @@ async fn change(
         _ => (path, false),
     };
     let base_hash = match &base {
-        _ if folder => Some(FOLDER.to_owned()),
+        _ if folder => Some(FOLDER_VERSION.to_owned()),
         Base::Seen(hash) => Some(hash.clone()),
         Base::New => None,
         Base::Unsaid if moves => {
@@ -309,7 +310,7 @@ async fn change(
         // It would become a conflict later: that it is there is known now.
         match files::read(board, &caller.team.id, &id, &path, None).await {
             Ok(there) => return Ok(stale(&base, Some(there.hash), &number)),
-            Err(Error::NotFound | Error::Conflict { code: files::AWAY, .. }) => {}
+            Err(Error::NotFound | Error::Conflict { code: files::VIBER_AWAY, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -19,11 +19,11 @@ use crate::{
     state::Board,
     web::api::{
         Answers,
-        json::{Body, MaybeBody},
+        json::{JsonBody, OptionalJsonBody},
         page::{Page, PageQuery},
         shapes::{self, Labels, List},
     },
-    web::{Administering, Operating, Rejection, Viewing, extract::Id, install},
+    web::{AsAdmin, AsOperator, AsViewer, Rejection, extract::Id, install},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -32,8 +32,12 @@ pub fn routes() -> OpenApiRouter<Board> {
 
 /// The team's vibers, in the order they joined.
 #[utoipa::path(get, path = "/api/v1/vibers", operation_id = "vibers.list", tag = "vibers", params(PageQuery), responses(
-    (status = 200, body = List<shapes::Viber>), Answers))]
-async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result<Json<List<shapes::Viber>>, Rejection> {
+    (status = 200, body = List<shapes::ViberResource>), Answers))]
+async fn list(
+    State(board): State<Board>,
+    caller: AsViewer,
+    page: Page,
+) -> Result<Json<List<shapes::ViberResource>>, Rejection> {
     let after = page.after_id::<ViberId>("vibers")?;
     let team = &caller.team.id;
     let rows = db::vibers::list(&mut board.db.reader_of(team).await?, after.as_ref(), page.fetch()).await?;
@@ -42,12 +46,12 @@ async fn list(State(board): State<Board>, caller: Viewing, page: Page) -> Result
 
 /// One viber.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}", operation_id = "vibers.read", tag = "vibers", params(("id" = ViberId, Path)), responses(
-    (status = 200, body = shapes::Viber), Answers))]
+    (status = 200, body = shapes::ViberResource), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
-) -> Result<Json<shapes::Viber>, Rejection> {
+) -> Result<Json<shapes::ViberResource>, Rejection> {
     let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
@@ -67,13 +71,13 @@ pub struct ChangeViber {
 
 /// Renames a viber, replaces its labels, drains it or takes that back.
 #[utoipa::path(patch, path = "/api/v1/vibers/{id}", operation_id = "vibers.change", tag = "vibers", params(("id" = ViberId, Path)), request_body = ChangeViber,
-    responses((status = 200, body = shapes::Viber), Answers))]
+    responses((status = 200, body = shapes::ViberResource), Answers))]
 async fn change(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<ViberId>,
-    Body(change): Body<ChangeViber>,
-) -> Result<Json<shapes::Viber>, Rejection> {
+    JsonBody(change): JsonBody<ChangeViber>,
+) -> Result<Json<shapes::ViberResource>, Rejection> {
     let (team, by) = (&caller.team.id, &caller.by);
     if let Some(name) = &change.name {
         actions::vibers::rename(&board, team, by, &id, name).await?;
@@ -84,18 +88,14 @@ async fn change(
     if let Some(drained) = change.drained {
         actions::vibers::drain(&board, team, by, &id, drained).await?;
     }
-    read(State(board), Viewing(caller.0), Id(id)).await
+    read(State(board), AsViewer(caller.0), Id(id)).await
 }
 
 /// Revokes a viber: its credential ends, its connection closes within 2 s.
 #[utoipa::path(delete, path = "/api/v1/vibers/{id}", operation_id = "vibers.revoke", tag = "vibers", params(("id" = ViberId, Path)), responses(
     (status = 204), Answers))]
-async fn revoke(
-    State(board): State<Board>,
-    caller: Administering,
-    Id(id): Id<ViberId>,
-) -> Result<StatusCode, Rejection> {
-    actions::vibers::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+async fn revoke(State(board): State<Board>, caller: AsAdmin, Id(id): Id<ViberId>) -> Result<StatusCode, Rejection> {
+    actions::ending::revoke_viber(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -111,7 +111,8 @@ pub struct MakeJoinToken {
 /// A join token, shown once.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct JoinToken {
+#[schema(as = JoinToken)]
+pub struct MadeJoinToken {
     /// Good for one viber.
     #[schema(pattern = "^vbj_")]
     token: String,
@@ -122,14 +123,14 @@ pub struct JoinToken {
 
 /// Makes a join token: good for one viber, for 15 minutes.
 #[utoipa::path(post, path = "/api/v1/join-tokens", operation_id = "joinTokens.make", tag = "vibers", request_body(content = Option<MakeJoinToken>), responses(
-    (status = 201, body = JoinToken), Answers))]
+    (status = 201, body = MadeJoinToken), Answers))]
 async fn join_token(
     State(board): State<Board>,
-    caller: Operating,
-    MaybeBody(joining): MaybeBody<MakeJoinToken>,
+    caller: AsOperator,
+    OptionalJsonBody(joining): OptionalJsonBody<MakeJoinToken>,
 ) -> Result<Response, Rejection> {
     let (secret, made) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &joining.labels).await?;
     let command = install::command(&board.config.base_url(), secret.reveal());
-    let made = JoinToken { token: secret.reveal().to_owned(), expires_at: made.expires_at, command };
+    let made = MadeJoinToken { token: secret.reveal().to_owned(), expires_at: made.expires_at, command };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
 }

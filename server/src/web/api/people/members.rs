@@ -18,11 +18,11 @@ use crate::{
     state::Board,
     web::api::{
         Answers,
-        json::Body,
+        json::JsonBody,
         page::{self, Page, PageQuery},
         shapes::{self, List},
     },
-    web::{Administering, Rejection, Viewing, extract::Id, links},
+    web::{AsAdmin, AsViewer, Rejection, extract::Id, links},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -38,12 +38,12 @@ pub fn routes() -> OpenApiRouter<Board> {
 
 /// The team's members, in the order they came.
 #[utoipa::path(get, path = "/api/v1/members", operation_id = "members.list", tag = "team", params(PageQuery), responses(
-    (status = 200, body = List<shapes::Member>), Answers))]
+    (status = 200, body = List<shapes::MemberResource>), Answers))]
 async fn members(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     page: Page,
-) -> Result<Json<List<shapes::Member>>, Rejection> {
+) -> Result<Json<List<shapes::MemberResource>>, Rejection> {
     let all = db::members::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let place = |member: &domain::Member| (member.since.0, member.operator.id.to_string());
     let after = page.after("members")?.map(|after| two(&after)).transpose()?;
@@ -86,24 +86,24 @@ pub struct MakeInvitation {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct MadeInvitation {
     #[serde(flatten)]
-    invitation: shapes::Invitation,
+    invitation: shapes::InvitationResource,
     /// Good for one person, for 7 days.
     link: String,
 }
 
-/// Asks a person into the team: they become a member by opening the link, whether or not they have an account.
+/// Invites a person to the team: they become a member by opening the link, whether or not they have an account.
 #[utoipa::path(post, path = "/api/v1/members", operation_id = "members.add", tag = "team", request_body = AddMember, responses(
     (status = 201, body = MadeInvitation), Answers))]
 async fn add_member(
     State(board): State<Board>,
-    caller: Administering,
-    Body(asked): Body<AddMember>,
+    caller: AsAdmin,
+    JsonBody(asked): JsonBody<AddMember>,
 ) -> Result<Response, Rejection> {
     if asked.email.trim().is_empty() {
         return Err(Error::unacceptable("bad_email", "say whom to invite").into());
     }
     let AddMember { email, role } = asked;
-    invite(State(board), caller, Body(MakeInvitation { email, role })).await
+    invite(State(board), caller, JsonBody(MakeInvitation { email, role })).await
 }
 
 /// What changes of a member; what is absent stays.
@@ -116,13 +116,13 @@ pub struct ChangeMember {
 
 /// Gives a member another role.
 #[utoipa::path(patch, path = "/api/v1/members/{id}", operation_id = "members.change", tag = "team", params(("id" = OperatorId, Path)),
-    request_body = ChangeMember, responses((status = 200, body = shapes::Member), Answers))]
+    request_body = ChangeMember, responses((status = 200, body = shapes::MemberResource), Answers))]
 async fn change_member(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<OperatorId>,
-    Body(change): Body<ChangeMember>,
-) -> Result<Json<shapes::Member>, Rejection> {
+    JsonBody(change): JsonBody<ChangeMember>,
+) -> Result<Json<shapes::MemberResource>, Rejection> {
     let team = &caller.team.id;
     if let Some(role) = change.role {
         actions::members::set_role(&board, team, caller.maker(), &id, role).await?;
@@ -136,7 +136,7 @@ async fn change_member(
     (status = 204), Answers))]
 async fn remove_member(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<OperatorId>,
 ) -> Result<StatusCode, Rejection> {
     actions::members::remove(&board, &caller.team.id, caller.maker(), &id).await?;
@@ -145,12 +145,12 @@ async fn remove_member(
 
 /// The team's invitations, the newest first.
 #[utoipa::path(get, path = "/api/v1/invitations", operation_id = "invitations.list", tag = "team", params(PageQuery), responses(
-    (status = 200, body = List<shapes::Invitation>), Answers))]
+    (status = 200, body = List<shapes::InvitationResource>), Answers))]
 async fn invitations(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     page: Page,
-) -> Result<Json<List<shapes::Invitation>>, Rejection> {
+) -> Result<Json<List<shapes::InvitationResource>>, Rejection> {
     let after = page.after_id::<InvitationId>("invitations")?;
     let mut all = db::invitations::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     all.sort_by(|a, b| b.id.cmp(&a.id));
@@ -164,8 +164,8 @@ async fn invitations(
     (status = 201, body = MadeInvitation), Answers))]
 async fn invite(
     State(board): State<Board>,
-    caller: Administering,
-    Body(asked): Body<MakeInvitation>,
+    caller: AsAdmin,
+    JsonBody(asked): JsonBody<MakeInvitation>,
 ) -> Result<Response, Rejection> {
     let (team, maker) = (&caller.team.id, caller.maker());
     let (secret, invitation) = actions::invitations::invite(&board, team, maker, &asked.email, asked.role).await?;
@@ -179,21 +179,21 @@ async fn invite(
     (status = 204), Answers))]
 async fn withdraw(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<InvitationId>,
 ) -> Result<StatusCode, Rejection> {
     actions::invitations::revoke(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The team's API tokens that stand, the newest first.
+/// The team's valid API tokens, the newest first.
 #[utoipa::path(get, path = "/api/v1/tokens", operation_id = "tokens.list", tag = "team", params(PageQuery), responses(
-    (status = 200, body = List<shapes::Token>), Answers))]
+    (status = 200, body = List<shapes::TokenResource>), Answers))]
 async fn tokens(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     page: Page,
-) -> Result<Json<List<shapes::Token>>, Rejection> {
+) -> Result<Json<List<shapes::TokenResource>>, Rejection> {
     let after = page.after_id::<TokenId>("tokens")?;
     let mut all = db::tokens::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     all.sort_by(|a, b| b.id.cmp(&a.id));
@@ -218,7 +218,7 @@ pub struct MakeToken {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct MadeToken {
     #[serde(flatten)]
-    about: shapes::Token,
+    about: shapes::TokenResource,
     /// Goes into `Authorization: Bearer`.
     #[schema(pattern = "^vbt_")]
     token: String,
@@ -229,8 +229,8 @@ pub struct MadeToken {
     (status = 201, body = MadeToken), Answers))]
 async fn make_token(
     State(board): State<Board>,
-    caller: Administering,
-    Body(asked): Body<MakeToken>,
+    caller: AsAdmin,
+    JsonBody(asked): JsonBody<MakeToken>,
 ) -> Result<Response, Rejection> {
     let (team, maker) = (&caller.team.id, caller.maker());
     let (secret, token) = actions::tokens::create(&board, team, maker, &asked.name, asked.role).await?;
@@ -243,7 +243,7 @@ async fn make_token(
     (status = 204), Answers))]
 async fn revoke_token(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<TokenId>,
 ) -> Result<StatusCode, Rejection> {
     actions::tokens::revoke(&board, &caller.team.id, &caller.by, &id).await?;
@@ -255,7 +255,7 @@ async fn revoke_token(
     (status = 200, body = List<shapes::AuditEntry>), Answers))]
 async fn audit(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     page: Page,
 ) -> Result<Json<List<shapes::AuditEntry>>, Rejection> {
     let before = page.after_id::<u64>("audit")?;

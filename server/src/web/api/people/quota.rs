@@ -9,7 +9,7 @@ use crate::{
     actions::quota,
     state::Board,
     web::api::Answers,
-    web::{Rejection, Viewing},
+    web::{AsViewer, Rejection},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -32,7 +32,7 @@ pub struct QuotaUse {
 
 /// What the team keeps on the Board, and how much it may: events, messages and files, in bytes.
 #[utoipa::path(get, path = "/api/v1/quota", operation_id = "quota.read", tag = "team", responses((status = 200, body = Quota), Answers))]
-async fn read(State(board): State<Board>, caller: Viewing) -> Result<Json<Quota>, Rejection> {
+async fn read(State(board): State<Board>, caller: AsViewer) -> Result<Json<Quota>, Rejection> {
     let storage = quota::load(&board, &caller.team.id).await?;
     Ok(Json(Quota { storage: QuotaUse { used: storage.used, limit: storage.limit } }))
 }

@@ -9,7 +9,8 @@ use crate::domain;
 /// Something a task produced, or an operator attached.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Artifact {
+#[schema(as = Artifact)]
+pub struct ArtifactResource {
     pub id: ArtifactId,
     pub session_id: SessionId,
     pub viber_id: ViberId,
@@ -34,16 +35,16 @@ pub struct Artifact {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// `agent`, `file` (it appeared in the task's folder) or `operator` (an attachment).
-    pub origin: domain::Origin,
+    pub origin: domain::ArtifactOrigin,
     /// `viber` (only there, connected), `stored` (on the Board), `offline` (only there, away), `gone`, `link`.
-    pub state: domain::Place,
+    pub state: domain::ArtifactState,
     /// Since when it is so.
     pub state_since: Instant,
     pub created_by: String,
     pub created_at: Instant,
 }
 
-impl From<domain::Artifact> for Artifact {
+impl From<domain::Artifact> for ArtifactResource {
     fn from(artifact: domain::Artifact) -> Self {
         let (state, state_since) = artifact.place();
         Self {

@@ -9,7 +9,8 @@ use crate::{db::audit::SealedEntry, domain};
 /// An operator in the team.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Member {
+#[schema(as = Member)]
+pub struct MemberResource {
     pub id: OperatorId,
     pub name: String,
     pub email: String,
@@ -19,7 +20,7 @@ pub struct Member {
     pub created_at: Instant,
 }
 
-impl From<domain::Member> for Member {
+impl From<domain::Member> for MemberResource {
     fn from(member: domain::Member) -> Self {
         Self {
             id: member.operator.id,
@@ -35,7 +36,8 @@ impl From<domain::Member> for Member {
 /// A link that makes its bearer a member, once. The link itself is told only to the one who makes it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Invitation {
+#[schema(as = Invitation)]
+pub struct InvitationResource {
     pub id: InvitationId,
     /// Empty when anyone with the link may take it.
     pub email: String,
@@ -49,7 +51,7 @@ pub struct Invitation {
     pub revoked_at: Option<Instant>,
 }
 
-impl From<domain::Invitation> for Invitation {
+impl From<domain::Invitation> for InvitationResource {
     fn from(invitation: domain::Invitation) -> Self {
         Self {
             id: invitation.id,
@@ -67,7 +69,8 @@ impl From<domain::Invitation> for Invitation {
 /// An API token. Its secret is told only to the one who makes it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Token {
+#[schema(as = Token)]
+pub struct TokenResource {
     pub id: TokenId,
     pub name: String,
     pub role: domain::Role,
@@ -80,7 +83,7 @@ pub struct Token {
     pub revoked_at: Option<Instant>,
 }
 
-impl From<domain::Token> for Token {
+impl From<domain::Token> for TokenResource {
     fn from(token: domain::Token) -> Self {
         Self {
             id: token.id,

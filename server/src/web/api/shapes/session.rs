@@ -9,14 +9,15 @@ use crate::domain;
 /// One conversation with one agent on one viber.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Session {
+#[schema(as = Session)]
+pub struct SessionResource {
     pub id: SessionId,
     pub viber_id: ViberId,
     pub agent_id: String,
     pub title: String,
     pub pinned: bool,
     pub archived: bool,
-    /// The last seq given to, or kept free for, a message; 0 before the first.
+    /// The last seq that was given to a message or reserved for one; 0 before the first.
     pub last_seq: u64,
     /// Operator or token id.
     pub created_by: String,
@@ -31,7 +32,7 @@ pub struct Session {
     pub approve_first: bool,
 }
 
-impl From<domain::Session> for Session {
+impl From<domain::Session> for SessionResource {
     fn from(session: domain::Session) -> Self {
         Self {
             id: session.id,
@@ -54,11 +55,12 @@ impl From<domain::Session> for Session {
 /// One message of a session.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+#[schema(as = Message)]
+pub struct MessageResource {
     pub id: MessageId,
     /// Ascending in the session; a question and its answer are neighbours.
     pub seq: u64,
-    pub role: domain::Author,
+    pub role: domain::MessageRole,
     /// Operator or token id of a user's message, agent id of an assistant's.
     pub author: String,
     /// In order.
@@ -70,7 +72,7 @@ pub struct Message {
     pub created_at: Instant,
 }
 
-impl From<domain::Message> for Message {
+impl From<domain::Message> for MessageResource {
     fn from(message: domain::Message) -> Self {
         Self {
             id: message.id,

@@ -4,13 +4,14 @@ use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskError, T
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Contact;
+use super::ContactResource;
 use crate::domain;
 
 /// One unit of work in a session.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Task {
+#[schema(as = Task)]
+pub struct TaskResource {
     pub id: TaskId,
     pub session_id: SessionId,
     pub viber_id: ViberId,
@@ -26,7 +27,7 @@ pub struct Task {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<domain::Waiting>,
     /// With its viber.
-    pub contact: Contact,
+    pub contact: ContactResource,
     /// The newest one; a retry makes another.
     pub attempt: u32,
     pub stream: Stream,
@@ -55,12 +56,12 @@ pub struct Task {
     pub ended_at: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
-    /// When the viber told that everything of a stopped task is dead; until then it may still run there.
+    /// When the viber confirmed that every process of a stopped task has ended; until then some may still run there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_confirmed_at: Option<Instant>,
 }
 
-impl From<domain::Task> for Task {
+impl From<domain::Task> for TaskResource {
     fn from(task: domain::Task) -> Self {
         Self {
             id: task.id,

@@ -8,15 +8,16 @@ use utoipa::ToSchema;
 
 use crate::domain;
 
-/// Whether the viber was heard within its lease, and since when it is so. `unheard`: it was connected when the Board ended,
+/// Whether the viber was heard within its lease, and since when. `unheard`: it was connected when the Board ended,
 /// and has not dialled in since the Board's start.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Contact {
+#[schema(as = Contact)]
+pub struct ContactResource {
     pub state: domain::ContactState,
     pub since: Instant,
 }
 
-impl From<domain::Contact> for Contact {
+impl From<domain::Contact> for ContactResource {
     fn from(contact: domain::Contact) -> Self {
         Self { state: contact.state, since: contact.since }
     }
@@ -25,20 +26,21 @@ impl From<domain::Contact> for Contact {
 /// One work machine, enrolled in the team.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Viber {
+#[schema(as = Viber)]
+pub struct ViberResource {
     pub id: ViberId,
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub hostname: String,
     pub platform: String,
     pub version: String,
-    pub contact: Contact,
+    pub contact: ContactResource,
     /// The agents as the viber's files describe them; one with `error` or `refuses` takes no task.
     pub agents: Vec<AgentInfo>,
     /// The model providers it knows; keys never leave the viber.
     pub providers: Vec<ProviderInfo>,
     pub capabilities: Vec<String>,
-    /// Files of the daemon's own that it found damaged: `{file, at, bytes}`, the originals as it keeps them.
+    /// The daemon's own files that it found damaged, `{file, at, bytes}`; it keeps the originals.
     pub damage: Vec<DamageInfo>,
     /// Tasks that run.
     pub running: u64,
@@ -48,16 +50,16 @@ pub struct Viber {
     pub drained: bool,
     /// Whether commands of agents are confined by the kernel.
     pub confined: bool,
-    /// What commands reach there, subject by subject, in words; absent when the daemon does not tell.
+    /// What commands reach there, subject by subject, in words; absent when the daemon does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
-    /// When two machines took turns on its credential: the home may have been copied.
+    /// When two machines used its credential in turns: the home may have been copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloned_at: Option<Instant>,
     pub created_at: Instant,
 }
 
-impl From<domain::Viber> for Viber {
+impl From<domain::Viber> for ViberResource {
     fn from(viber: domain::Viber) -> Self {
         Self {
             confined: viber.is_confined() == Some(true),

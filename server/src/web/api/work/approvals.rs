@@ -8,13 +8,13 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions::approvals::{self, ApprovalWord},
+    actions::approvals::{self, NewDecision},
     db,
     domain::{self, ApprovalState},
     error::Error,
     state::Board,
-    web::api::{Answers, json::Body, page::Page, query::StrictQuery, shapes::List},
-    web::{Operating, Rejection, Viewing, extract::Id},
+    web::api::{Answers, json::JsonBody, page::Page, query::StrictQuery, shapes::List},
+    web::{AsOperator, AsViewer, Rejection, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -24,11 +24,12 @@ pub fn routes() -> OpenApiRouter<Board> {
 /// A question of an agent.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Approval {
+#[schema(as = Approval)]
+pub struct ApprovalResource {
     id: ApprovalId,
     session_id: protocol::SessionId,
     task_id: protocol::TaskId,
-    /// Names what is decided about: an answer repeats it.
+    /// Identifies what is decided about: a decision repeats it.
     digest: String,
     /// `plan`, or the tool that would be used.
     tool: String,
@@ -44,7 +45,7 @@ pub struct Approval {
     expires_at: Option<Instant>,
 }
 
-impl From<domain::Approval> for Approval {
+impl From<domain::Approval> for ApprovalResource {
     fn from(asked: domain::Approval) -> Self {
         Self {
             id: asked.id,
@@ -66,7 +67,7 @@ impl From<domain::Approval> for Approval {
     }
 }
 
-/// ListApprovalsQuery questions.
+/// Which approvals.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -82,12 +83,12 @@ pub struct ListApprovalsQuery {
 
 /// The team's questions, the newest first.
 #[utoipa::path(get, path = "/api/v1/approvals", operation_id = "approvals.list", tag = "approvals", params(ListApprovalsQuery), responses(
-    (status = 200, body = List<Approval>), Answers))]
+    (status = 200, body = List<ApprovalResource>), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     StrictQuery(which): StrictQuery<ListApprovalsQuery>,
-) -> Result<Json<List<Approval>>, Rejection> {
+) -> Result<Json<List<ApprovalResource>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = page.after_id::<ApprovalId>("approvals")?;
     let rows = {
@@ -99,12 +100,12 @@ async fn list(
 
 /// One question.
 #[utoipa::path(get, path = "/api/v1/approvals/{id}", operation_id = "approvals.read", tag = "approvals", params(("id" = ApprovalId, Path)), responses(
-    (status = 200, body = Approval), Answers))]
+    (status = 200, body = ApprovalResource), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ApprovalId>,
-) -> Result<Json<Approval>, Rejection> {
+) -> Result<Json<ApprovalResource>, Rejection> {
     let found = db::approvals::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
@@ -135,14 +136,14 @@ pub struct DecideApproval {
 
 /// Decides a question that waits.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}", operation_id = "approvals.decide", tag = "approvals", params(("id" = ApprovalId, Path)),
-    request_body = DecideApproval, responses((status = 200, body = Approval), Answers))]
+    request_body = DecideApproval, responses((status = 200, body = ApprovalResource), Answers))]
 async fn decide(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<ApprovalId>,
-    Body(said): Body<DecideApproval>,
-) -> Result<Json<Approval>, Rejection> {
-    let word = ApprovalWord {
+    JsonBody(said): JsonBody<DecideApproval>,
+) -> Result<Json<ApprovalResource>, Rejection> {
+    let word = NewDecision {
         decision: said.decision,
         digest: said.digest,
         scope: said.scope.map(|scope| scope.as_str().to_owned()),

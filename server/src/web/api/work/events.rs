@@ -20,7 +20,7 @@ use crate::{
     live::{self, Cursor},
     state::Board,
     web::api::{Answers, page, query::StrictQuery, tasks},
-    web::{Rejection, Viewing, api_limits::ApiLimits, extract::Id, stream},
+    web::{AsViewer, Rejection, extract::Id, layers::api_limits::ApiLimits, stream},
 };
 
 /// Where to start.
@@ -37,7 +37,7 @@ pub struct ListEventsQuery {
 }
 
 /// What a request says about a stream.
-pub struct StreamAsked {
+pub struct StreamRequest {
     /// Whether it wants one.
     wanted: bool,
     /// The last event that is known; an `EventSource` sends an empty one when it has none yet.
@@ -45,7 +45,7 @@ pub struct StreamAsked {
     limits: Arc<ApiLimits>,
 }
 
-impl FromRequestParts<Board> for StreamAsked {
+impl FromRequestParts<Board> for StreamRequest {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, _: &Board) -> std::result::Result<Self, Rejection> {
@@ -76,10 +76,10 @@ pub struct EventPage {
     responses((status = 200, content((EventPage = "application/json"), (String = "text/event-stream"))), Answers))]
 pub async fn events(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<TaskId>,
     StrictQuery(asked): StrictQuery<ListEventsQuery>,
-    how: StreamAsked,
+    how: StreamRequest,
 ) -> Result<Response, Rejection> {
     if !how.wanted {
         let task = tasks::load(&board, &caller, id).await?;
@@ -104,7 +104,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Runs read from the database at once: a run may be as large as a frame.
-const RUNS: u64 = 25;
+const RUNS_PER_READ: u64 = 25;
 
 /// At most `limit` events after the cursor, all of one attempt.
 async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: usize) -> Result<EventPage> {
@@ -115,7 +115,7 @@ async fn read(board: &Board, team: &TeamId, task: &Task, mut at: Cursor, limit: 
     loop {
         let runs = {
             let mut tx = board.db.reader_of(team).await?;
-            db::events::after(&mut tx, &task.id, at.attempt, at.seq, RUNS).await?
+            db::events::after(&mut tx, &task.id, at.attempt, at.seq, RUNS_PER_READ).await?
         };
         if runs.is_empty() {
             if !items.is_empty() || at.attempt == task.attempt {

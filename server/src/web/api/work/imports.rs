@@ -7,17 +7,17 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions::imports::{self, OnMachine},
+    actions::imports::{self, MachineSession},
     state::Board,
     web::api::{
         Answers,
-        json::MaybeBody,
+        json::OptionalJsonBody,
         page,
         query::StrictQuery,
         shapes::{self, EmptyBody, List},
     },
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::{Id, Ids},
     },
 };
@@ -26,7 +26,7 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(import))
 }
 
-/// ListLoggedSessionsQuery part of the list.
+/// Which part of the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -51,9 +51,9 @@ pub struct LoggedSession {
     behind: bool,
 }
 
-impl From<OnMachine> for LoggedSession {
-    fn from(one: OnMachine) -> Self {
-        let OnMachine { logged, behind, .. } = one;
+impl From<MachineSession> for LoggedSession {
+    fn from(one: MachineSession) -> Self {
+        let MachineSession { logged, behind, .. } = one;
         Self {
             session_id: logged.session_id,
             agent_id: logged.agent_id,
@@ -66,12 +66,12 @@ impl From<OnMachine> for LoggedSession {
     }
 }
 
-/// Sessions on a machine that the Board does not have, or not to their end, the newest first; the viber has to be there.
+/// Sessions on a machine that the Board lacks, wholly or in part, the newest first; the viber has to be connected.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/sessions", operation_id = "loggedSessions.list", tag = "vibers", params(("id" = ViberId, Path), ListLoggedSessionsQuery),
     responses((status = 200, body = List<LoggedSession>), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
     StrictQuery(which): StrictQuery<ListLoggedSessionsQuery>,
 ) -> Result<Json<List<LoggedSession>>, Rejection> {
@@ -84,26 +84,26 @@ async fn list(
 /// What was taken over.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ImportedSession {
-    session: shapes::Session,
+    session: shapes::SessionResource,
     /// Tasks that were not here before.
     tasks: u64,
     /// Tasks that were left out, because their ids belong to others.
     refused: u64,
-    /// The log is long: the rest of it is being taken over. Calling again waits for it.
+    /// The log is long, and the rest of it is being imported. Another call waits for it.
     more: bool,
 }
 
-/// Takes a session over from its machine's log. Doing it again adds what came since, and nothing twice.
+/// Imports a session from its machine's log. Another call adds what is new, and nothing twice.
 #[utoipa::path(post, path = "/api/v1/vibers/{id}/sessions/{session}/import", operation_id = "loggedSessions.import", tag = "vibers",
     params(("id" = ViberId, Path), ("session" = SessionId, Path)), request_body(content = Option<EmptyBody>),
     responses((status = 200, body = ImportedSession), Answers))]
 async fn import(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids((id, session)): Ids<(ViberId, SessionId)>,
-    MaybeBody(EmptyBody {}): MaybeBody<EmptyBody>,
+    OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
 ) -> Result<Json<ImportedSession>, Rejection> {
     let taken = imports::import(&board, &caller.team.id, &caller.by, &id, &session).await?;
-    let imports::Taken { session, tasks, refused, more } = taken;
+    let imports::ImportResult { session, tasks, refused, more } = taken;
     Ok(Json(ImportedSession { session: session.into(), tasks, refused, more }))
 }

@@ -20,19 +20,19 @@ use crate::{
     state::Board,
     web::api::{
         Answers, PREFIX,
-        json::Body,
+        json::JsonBody,
         page::{Page, limit_of},
         query::StrictQuery,
         shapes::{self, Labels, List},
     },
-    web::{Operating, Rejection, Viewing, extract::Id},
+    web::{AsOperator, AsViewer, Rejection, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(read, change, delete)).routes(routes!(messages))
 }
 
-/// ListSessionsQuery sessions.
+/// Which sessions.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -52,12 +52,12 @@ pub struct ListSessionsQuery {
 
 /// The team's sessions, the most recently active first.
 #[utoipa::path(get, path = "/api/v1/sessions", operation_id = "sessions.list", tag = "sessions", params(ListSessionsQuery), responses(
-    (status = 200, body = List<shapes::Session>), Answers))]
+    (status = 200, body = List<shapes::SessionResource>), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     StrictQuery(which): StrictQuery<ListSessionsQuery>,
-) -> Result<Json<List<shapes::Session>>, Rejection> {
+) -> Result<Json<List<shapes::SessionResource>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = match page.after("sessions")? {
         None => None,
@@ -69,7 +69,7 @@ async fn list(
             _ => return Err(crate::web::api::page::bad_cursor().into()),
         },
     };
-    let filter = db::sessions::Filter {
+    let filter = db::sessions::SessionFilter {
         archived: which.archived.unwrap_or(false),
         viber: which.viber_id,
         title: which.title.filter(|title| !title.is_empty()),
@@ -89,7 +89,7 @@ async fn list(
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(examples(json!({ "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3", "title": "The slow query", "memoryPolicy": "propose" })))]
 pub struct StartSession {
-    /// Where it works; without one, `labels` choose among the vibers.
+    /// Where it works; without it, `labels` choose among the vibers.
     viber_id: Option<ViberId>,
     #[schema(value_type = Labels)]
     labels: BTreeMap<String, String>,
@@ -106,12 +106,12 @@ pub struct StartSession {
 
 /// Starts a session without a task.
 #[utoipa::path(post, path = "/api/v1/sessions", operation_id = "sessions.create", tag = "sessions", request_body = StartSession, responses(
-    (status = 201, body = shapes::Session,
+    (status = 201, body = shapes::SessionResource,
         headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn create(
     State(board): State<Board>,
-    caller: Operating,
-    Body(start): Body<StartSession>,
+    caller: AsOperator,
+    JsonBody(start): JsonBody<StartSession>,
 ) -> Result<Response, Rejection> {
     let start = actions::sessions::NewSession {
         viber: start.viber_id,
@@ -129,17 +129,17 @@ async fn create(
         .await
         .map_err(crate::web::api::foreign)?;
     let place = format!("{PREFIX}/sessions/{}", session.id);
-    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Session::from(session))).into_response())
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::SessionResource::from(session))).into_response())
 }
 
 /// One session.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}", operation_id = "sessions.read", tag = "sessions", params(("id" = SessionId, Path)), responses(
-    (status = 200, body = shapes::Session), Answers))]
+    (status = 200, body = shapes::SessionResource), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
-) -> Result<Json<shapes::Session>, Rejection> {
+) -> Result<Json<shapes::SessionResource>, Rejection> {
     let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
@@ -164,13 +164,13 @@ pub struct ChangeSession {
 
 /// Renames a session, pins it or puts it away.
 #[utoipa::path(patch, path = "/api/v1/sessions/{id}", operation_id = "sessions.change", tag = "sessions", params(("id" = SessionId, Path)), request_body = ChangeSession,
-    responses((status = 200, body = shapes::Session), Answers))]
+    responses((status = 200, body = shapes::SessionResource), Answers))]
 async fn change(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Body(change): Body<ChangeSession>,
-) -> Result<Json<shapes::Session>, Rejection> {
+    JsonBody(change): JsonBody<ChangeSession>,
+) -> Result<Json<shapes::SessionResource>, Rejection> {
     let (team, by) = (&caller.team.id, &caller.by);
     if let Some(title) = &change.title {
         actions::sessions::rename(&board, team, by, &id, title).await?;
@@ -190,13 +190,17 @@ async fn change(
         Some(false) => drop(actions::sessions::unarchive(&board, team, by, &id).await?),
         None => {}
     }
-    read(State(board), Viewing(caller.0), Id(id)).await
+    read(State(board), AsViewer(caller.0), Id(id)).await
 }
 
 /// Deletes a session with its messages and tasks.
 #[utoipa::path(delete, path = "/api/v1/sessions/{id}", operation_id = "sessions.delete", tag = "sessions", params(("id" = SessionId, Path)), responses(
     (status = 204), Answers))]
-async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
+async fn delete(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<SessionId>,
+) -> Result<StatusCode, Rejection> {
     actions::sessions::delete(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -206,7 +210,7 @@ async fn delete(State(board): State<Board>, caller: Operating, Id(id): Id<Sessio
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListMessagesQuery {
-    /// Those with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones.
+    /// Messages with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones.
     #[param(value_type = Option<u64>)]
     before: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
@@ -215,13 +219,13 @@ pub struct ListMessagesQuery {
 
 /// A page of a session's messages, ascending by seq.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/messages", operation_id = "messages.list", tag = "sessions", params(("id" = SessionId, Path), ListMessagesQuery),
-    responses((status = 200, body = List<shapes::Message>), Answers))]
+    responses((status = 200, body = List<shapes::MessageResource>), Answers))]
 async fn messages(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
     StrictQuery(which): StrictQuery<ListMessagesQuery>,
-) -> Result<Json<List<shapes::Message>>, Rejection> {
+) -> Result<Json<List<shapes::MessageResource>>, Rejection> {
     let limit = limit_of(which.limit.as_deref())?;
     let before = match which.before.as_deref() {
         None => None,
@@ -229,12 +233,12 @@ async fn messages(
     };
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-    // One more than the page, the oldest, says that there are older ones.
+    // One row more than the page, the oldest, shows that there are older ones.
     let mut rows = db::messages::page(&mut tx, &id, before, u64::from(limit) + 1).await?;
     let older = rows.len() > limit as usize;
     if older {
         rows.remove(0);
     }
     let next = rows.first().filter(|_| older).map(|oldest| oldest.seq.to_string());
-    Ok(Json(List { items: rows.into_iter().map(shapes::Message::from).collect(), next }))
+    Ok(Json(List { items: rows.into_iter().map(shapes::MessageResource::from).collect(), next }))
 }

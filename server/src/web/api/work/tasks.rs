@@ -8,7 +8,9 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{ArtifactId, ArtifactRef, Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL};
+use protocol::{
+    ArtifactId, ArtifactRef, Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL_BYTES,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -16,18 +18,18 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     actions, db,
-    domain::{self, TaskState, idempotency::Once},
+    domain::{self, TaskState, idempotency::IdempotentCall},
     error::{Error, Result},
     state::Board,
     web::api::{
         Answers, PREFIX,
-        json::{Body, MaybeBody},
+        json::{JsonBody, OptionalJsonBody},
         page::Page,
         plan::SentPlan,
         query::StrictQuery,
         shapes::{self, EmptyBody, Labels, List},
     },
-    web::{Operating, Rejection, Viewing, extract::Id},
+    web::{AsOperator, AsViewer, Rejection, extract::Id},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -81,7 +83,7 @@ pub struct SubmitTask {
 }
 
 impl SubmitTask {
-    /// What rides along unread, as the database keeps it.
+    /// The parts that the Board only passes on, as the database stores them.
     fn payload(&mut self) -> Option<Value> {
         let list = |items: Option<Vec<Value>>| items.filter(|items| !items.is_empty()).map(Value::Array);
         let fields = [
@@ -99,19 +101,19 @@ impl SubmitTask {
 
 /// Gives a viber a goal. With an `Idempotency-Key` the same call answers the same task for 24 h.
 #[utoipa::path(post, path = "/api/v1/tasks", operation_id = "tasks.submit", tag = "tasks", request_body = SubmitTask,
-    responses((status = 201, body = shapes::Task,
+    responses((status = 201, body = shapes::TaskResource,
         headers(("Location" = String, description = "Where it is from now on"))), Answers))]
 async fn submit(
     State(board): State<Board>,
-    caller: Operating,
-    once: Option<Extension<Once>>,
-    Body(mut asked): Body<SubmitTask>,
+    caller: AsOperator,
+    once: Option<Extension<IdempotentCall>>,
+    JsonBody(mut asked): JsonBody<SubmitTask>,
 ) -> Result<Response, Rejection> {
-    if asked.goal.len() > MAX_GOAL {
+    if asked.goal.len() > MAX_GOAL_BYTES {
         return Err(Error::TooLarge("a goal may have at most 256 KiB").into());
     }
     let payload = asked.payload();
-    let submit = actions::tasks::Submit {
+    let submit = actions::tasks::NewTask {
         goal: asked.goal,
         session: asked.session_id,
         viber: asked.viber_id,
@@ -132,10 +134,10 @@ async fn submit(
     let task =
         actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await.map_err(crate::web::api::foreign)?;
     let place = format!("{PREFIX}/tasks/{}", task.id);
-    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::Task::from(task))).into_response())
+    Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::TaskResource::from(task))).into_response())
 }
 
-/// ListTasksQuery tasks.
+/// Which tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -152,15 +154,15 @@ pub struct ListTasksQuery {
 
 /// The team's tasks, the newest first.
 #[utoipa::path(get, path = "/api/v1/tasks", operation_id = "tasks.list", tag = "tasks", params(ListTasksQuery), responses(
-    (status = 200, body = List<shapes::Task>), Answers))]
+    (status = 200, body = List<shapes::TaskResource>), Answers))]
 async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     StrictQuery(which): StrictQuery<ListTasksQuery>,
-) -> Result<Json<List<shapes::Task>>, Rejection> {
+) -> Result<Json<List<shapes::TaskResource>>, Rejection> {
     let page = Page::read(which.cursor, which.limit.as_deref())?;
     let after = page.after_id::<TaskId>("tasks")?;
-    let filter = db::tasks::Filter { state: which.state, session: which.session_id, viber: which.viber_id };
+    let filter = db::tasks::TaskFilter { state: which.state, session: which.session_id, viber: which.viber_id };
     let team = &caller.team.id;
     let rows = db::tasks::list(&mut board.db.reader_of(team).await?, &filter, after.as_ref(), page.fetch()).await?;
     Ok(Json(page.list("tasks", rows, |task| vec![task.id.to_string()])))
@@ -168,17 +170,17 @@ async fn list(
 
 /// One task.
 #[utoipa::path(get, path = "/api/v1/tasks/{id}", operation_id = "tasks.read", tag = "tasks", params(("id" = TaskId, Path)), responses(
-    (status = 200, body = shapes::Task), Answers))]
+    (status = 200, body = shapes::TaskResource), Answers))]
 async fn read(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<TaskId>,
-) -> Result<Json<shapes::Task>, Rejection> {
+) -> Result<Json<shapes::TaskResource>, Rejection> {
     Ok(Json(load(&board, &caller, id).await?.into()))
 }
 
 /// A task of the caller's team.
-pub async fn load(board: &Board, caller: &Viewing, id: TaskId) -> Result<domain::Task> {
+pub async fn load(board: &Board, caller: &AsViewer, id: TaskId) -> Result<domain::Task> {
     let found = db::tasks::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     found.ok_or(Error::NotFound)
 }
@@ -191,29 +193,29 @@ pub struct StopTask {
     reason: Option<String>,
 }
 
-/// Stops a task: it is `stopped` at once, `stopConfirmedAt` tells when everything of it is dead.
+/// Stops a task: it is `stopped` at once; `stopConfirmedAt` says when all its processes have ended.
 #[utoipa::path(post, path = "/api/v1/tasks/{id}/stop", operation_id = "tasks.stop", tag = "tasks", params(("id" = TaskId, Path)),
-    request_body(content = Option<StopTask>), responses((status = 200, body = shapes::Task), Answers))]
+    request_body(content = Option<StopTask>), responses((status = 200, body = shapes::TaskResource), Answers))]
 async fn stop(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<TaskId>,
-    MaybeBody(stop): MaybeBody<StopTask>,
-) -> Result<Json<shapes::Task>, Rejection> {
+    OptionalJsonBody(stop): OptionalJsonBody<StopTask>,
+) -> Result<Json<shapes::TaskResource>, Rejection> {
     let reason = stop.reason.unwrap_or_default();
     let task = actions::tasks::stop(&board, &caller.team.id, &caller.by, &id, &reason).await?;
     Ok(Json(task.into()))
 }
 
-/// Tries a task that has ended once more, as a new attempt.
+/// Runs a task that has ended again, as a new attempt.
 #[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", operation_id = "tasks.retry", tag = "tasks", params(("id" = TaskId, Path)),
-    request_body(content = Option<EmptyBody>), responses((status = 200, body = shapes::Task), Answers))]
+    request_body(content = Option<EmptyBody>), responses((status = 200, body = shapes::TaskResource), Answers))]
 async fn retry(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<TaskId>,
-    MaybeBody(EmptyBody {}): MaybeBody<EmptyBody>,
-) -> Result<Json<shapes::Task>, Rejection> {
+    OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
+) -> Result<Json<shapes::TaskResource>, Rejection> {
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Json(task.into()))
 }

@@ -15,12 +15,12 @@ use protocol::ArtifactId;
 
 use crate::{
     actions::artifacts,
-    domain::Kind,
+    domain::ArtifactKind,
     error::{Error, Result},
     state::Board,
     web::{
-        Rejection, Viewing,
-        content::{self, As},
+        AsViewer, Rejection,
+        content::{self, ServedAs},
         extract::{Caller, Id},
     },
 };
@@ -37,7 +37,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("withdraw"), post(upload::withdraw))
 }
 
-/// Those whose bodies are as large as a team allows.
+/// Routes whose bodies may be as large as the team allows.
 pub fn uploads() -> Router<Board> {
     Router::new().route("/t/{team}/sessions/{id}/attachments", post(upload::attach))
 }
@@ -45,23 +45,25 @@ pub fn uploads() -> Router<Board> {
 /// `GET …/download`
 async fn download(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    Ok(bytes(&board, &caller, &id, &headers, |_| Some(As::Download)).await?)
+    Ok(bytes(&board, &caller, &id, &headers, |_| Some(ServedAs::Download)).await?)
 }
 
 /// `GET …/view`: media of types that run nothing.
 async fn view(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let media = |kind| match kind {
-        Kind::Image(kind) | Kind::Audio(kind) | Kind::Video(kind) => Some(As::Media(kind)),
-        Kind::Pdf => Some(As::Media("application/pdf")),
+        ArtifactKind::Image(kind) | ArtifactKind::Audio(kind) | ArtifactKind::Video(kind) => {
+            Some(ServedAs::Media(kind))
+        }
+        ArtifactKind::Pdf => Some(ServedAs::Media("application/pdf")),
         _ => None,
     };
     Ok(bytes(&board, &caller, &id, &headers, media).await?)
@@ -70,12 +72,12 @@ async fn view(
 /// `GET …/sandbox`: HTML and SVG without scripts and without an origin.
 async fn sandbox(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ArtifactId>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let page = |kind| match kind {
-        Kind::Page(kind) => Some(As::Sandboxed(kind)),
+        ArtifactKind::Page(kind) => Some(ServedAs::Sandboxed(kind)),
         _ => None,
     };
     Ok(bytes(&board, &caller, &id, &headers, page).await?)
@@ -86,7 +88,7 @@ async fn bytes(
     caller: &Caller,
     id: &ArtifactId,
     headers: &HeaderMap,
-    form: impl Fn(Kind) -> Option<As>,
+    form: impl Fn(ArtifactKind) -> Option<ServedAs>,
 ) -> Result<Response> {
     let artifact = artifacts::load(board, &caller.team.id, id).await?;
     let form = form(artifact.kind()).ok_or(Error::NotFound)?;

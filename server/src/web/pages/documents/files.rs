@@ -4,7 +4,7 @@
 //! editor again, a conflict has a page of its own.
 
 pub mod edits;
-pub mod panes;
+pub mod parts;
 
 use askama::Template;
 use axum::{
@@ -13,7 +13,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
-use protocol::{EntryKind, FOLDER, Hit, ViberId};
+use protocol::{EntryKind, FOLDER_VERSION, Hit, ViberId};
 use serde::Deserialize;
 
 use crate::{
@@ -23,20 +23,20 @@ use crate::{
     error::{Error, Result},
     state::Board,
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         api::workspace::answer,
         extract::{Caller, Id, Ids},
         html, html_with, links,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
-use edits::Line;
-use panes::{Branch, Editor, FileView, Tree};
+use edits::EditRow;
+use parts::{Editor, FileView, Tree, TreeFolder};
 
 /// Changes that wait, as the page lists them.
-const WAITING: u64 = 20;
+const MAX_WAITING_EDITS: u64 = 20;
 /// Changes of one file that its history shows.
-const HISTORY: u64 = 100;
+const MAX_HISTORY_EDITS: u64 = 100;
 
 /// The page.
 #[derive(Template)]
@@ -49,7 +49,7 @@ struct Page {
     path: String,
     tree: Tree,
     pane: Pane,
-    waiting: Vec<Line>,
+    waiting: Vec<EditRow>,
     /// The folders that agents work in, beside it.
     spaces: Vec<Space>,
     may_act: bool,
@@ -62,27 +62,27 @@ enum Pane {
     Found(Search),
     View(FileView),
     Edit(Editor),
-    History(Vec<Line>),
+    History(Vec<EditRow>),
 }
 
 /// What was looked for, and where it stands.
 struct Search {
     words: String,
-    hits: Vec<Spot>,
+    hits: Vec<SearchHit>,
     cut: bool,
     /// Why there is nothing to show.
     trouble: Option<String>,
 }
 
 /// A file, a folder or a line.
-struct Spot {
+struct SearchHit {
     hit: Hit,
     href: Option<String>,
 }
 
 /// How a file is looked at.
 #[derive(Debug, Default, Deserialize)]
-pub struct How {
+pub struct FilesQuery {
     #[serde(default)]
     edit: String,
     #[serde(default)]
@@ -103,9 +103,9 @@ pub struct How {
 /// `GET /t/{team}/vibers/{id}/files`
 pub async fn root(
     state: State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
-    how: Query<How>,
+    how: Query<FilesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     show(state, caller, Ids((id, "/".to_owned())), how, headers).await
@@ -114,9 +114,9 @@ pub async fn root(
 /// `GET /t/{team}/vibers/{id}/files/{path}`: a folder's path ends in `/`.
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, path)): Ids<(ViberId, String)>,
-    Query(how): Query<How>,
+    Query(how): Query<FilesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let slug = &caller.team.slug;
@@ -127,13 +127,14 @@ pub async fn show(
             protocol::path::file(&path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
             return Ok(Redirect::to(&links::file_edit(slug, &id, &path)).into_response());
         }
-        let tree = Tree::load(&board, &caller, &id, Branch { folder, from: how.from, ..Branch::default() }).await?;
+        let tree =
+            Tree::load(&board, &caller, &id, TreeFolder { folder, from: how.from, ..TreeFolder::default() }).await?;
         let mut page = Page::load(&board, &caller, &id, "", tree).await?;
         if !how.q.trim().is_empty() {
             page.pane = Pane::Found(Search::run(&board, &caller, &id, how.q.trim()).await?);
             return Ok(html(&page)?.into_response());
         }
-        page.shell = page.shell.at(Place::Files(id, "folder".to_owned(), folder.to_owned()));
+        page.shell = page.shell.at(PageLocation::Files(id, "folder".to_owned(), folder.to_owned()));
         return Ok(html(&page)?.into_response());
     }
     if !how.raw.is_empty() {
@@ -142,14 +143,14 @@ pub async fn show(
     let tree = Tree::beside(&board, &caller, &id, &path).await?;
     let mut page = Page::load(&board, &caller, &id, &path, tree).await?;
     if !how.history.is_empty() {
-        page.pane = Pane::History(edits::of_file(&board, &caller, &id, &path, HISTORY).await?);
+        page.pane = Pane::History(edits::of_file(&board, &caller, &id, &path, MAX_HISTORY_EDITS).await?);
     } else if !how.edit.is_empty() && page.may_act {
         let editor = Editor::load(&board, &caller, &id, &path).await?;
-        page.shell = page.shell.at(Place::Files(id, format!("edit.{}", editor.base), path));
+        page.shell = page.shell.at(PageLocation::Files(id, format!("edit.{}", editor.base), path));
         page.pane = Pane::Edit(editor);
     } else {
         page.pane = Pane::View(FileView::load(&board, &caller, &id, &path).await?);
-        page.shell = page.shell.at(Place::Files(id, "view".to_owned(), path));
+        page.shell = page.shell.at(PageLocation::Files(id, "view".to_owned(), path));
     }
     Ok(html(&page)?.into_response())
 }
@@ -159,13 +160,13 @@ impl Page {
         let (viber, open) = {
             let mut tx = board.db.reader_of(&caller.team.id).await?;
             let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
-            (viber, db::edits::open(&mut tx, id, WAITING).await?)
+            (viber, db::edits::open(&mut tx, id, MAX_WAITING_EDITS).await?)
         };
         let slug = caller.team.slug.clone();
         Ok(Self {
             shell: Shell::load(board, caller).await?,
             spaces: Space::all(&viber.agents),
-            waiting: open.into_iter().map(|edit| Line::of(&slug, edit)).collect(),
+            waiting: open.into_iter().map(|edit| EditRow::of(&slug, edit)).collect(),
             slug,
             viber,
             path: path.to_owned(),
@@ -199,7 +200,7 @@ impl Search {
                         EntryKind::File => Some(links::file(slug, id, &hit.path)),
                         EntryKind::Other => None,
                     };
-                    Spot { href, hit }
+                    SearchHit { href, hit }
                 };
                 (search.hits, search.cut) = (found.hits.into_iter().map(spot).collect(), found.cut);
             }
@@ -214,7 +215,7 @@ impl Search {
 
 /// What a form about a file says.
 #[derive(Debug, Default, Deserialize)]
-pub struct Asked {
+pub struct FileForm {
     /// `save`, `delete` or `rename`.
     #[serde(default)]
     verb: String,
@@ -226,7 +227,7 @@ pub struct Asked {
     /// The text that the page showed, when it is short.
     #[serde(default)]
     seen: String,
-    /// `crlf` when the file ends its lines so; forms always do.
+    /// `crlf` when the file ends its lines with CR LF, as forms always do.
     #[serde(default)]
     eol: String,
     #[serde(default)]
@@ -236,16 +237,16 @@ pub struct Asked {
 /// `POST /t/{team}/vibers/{id}/files/{path}`
 pub async fn change(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids((id, path)): Ids<(ViberId, String)>,
-    Form(asked): Form<Asked>,
+    Form(asked): Form<FileForm>,
 ) -> Result<Response, Rejection> {
     let slug = &caller.team.slug;
     let (path, folder) = match path.strip_suffix('/') {
         Some(folder) if asked.verb != "save" => (folder.to_owned(), true),
         _ => (path, false),
     };
-    let base = if folder { FOLDER } else { asked.base.as_str() };
+    let base = if folder { FOLDER_VERSION } else { asked.base.as_str() };
     let base_hash = Some(base.to_owned()).filter(|base| !base.is_empty());
     let op = match asked.verb.as_str() {
         "save" => {
@@ -288,7 +289,7 @@ pub async fn change(
     let tree = Tree::beside(&board, &caller, &id, &path).await?;
     let mut page = Page::load(&board, &caller, &id, &path, tree).await?;
     let editor = Editor::again(&caller, &id, &path, &asked, why);
-    page.shell = page.shell.at(Place::Files(id, format!("edit.{}", editor.base), path));
+    page.shell = page.shell.at(PageLocation::Files(id, format!("edit.{}", editor.base), path));
     page.pane = Pane::Edit(editor);
     html_with(status, &page)
 }
@@ -311,12 +312,12 @@ pub async fn regions(
         template.dyn_render().map_err(|error| Error::Internal(format!("a template: {error}")))
     };
     if how == "folder" {
-        let tree = Tree::load(board, caller, id, Branch { folder: path, ..Branch::default() }).await?;
+        let tree = Tree::load(board, caller, id, TreeFolder { folder: path, ..TreeFolder::default() }).await?;
         return Ok(vec![("file-tree", render(&tree)?)]);
     }
     let tree = render(&Tree::beside(board, caller, id, path).await?)?;
     let pane = match how.strip_prefix("edit.") {
-        Some(base) => ("file-news", render(&panes::News::load(board, caller, id, path, base).await?)?),
+        Some(base) => ("file-news", render(&parts::EditorNotice::load(board, caller, id, path, base).await?)?),
         None => ("file-view", render(&FileView::load(board, caller, id, path).await?)?),
     };
     Ok(vec![("file-tree", tree), pane])

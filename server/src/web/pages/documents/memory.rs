@@ -1,91 +1,34 @@
-//! What a viber remembers: search, and what is done about a change that an agent proposes.
-
-use std::collections::BTreeSet;
+//! What a viber remembers, searched.
 
 use askama::Template;
 use axum::{
     extract::{Query, State},
-    response::{Html, IntoResponse, Redirect, Response},
+    response::Html,
 };
-use axum_extra::extract::Form;
-use protocol::{Instant, MemorySearch, MemorySource, ProposalId, Ranking, SessionId, ViberId};
+use protocol::{Instant, MemorySearch, MemorySource, Ranking, SessionId, ViberId};
 use serde::Deserialize;
 
 use crate::{
-    actions::{
-        self, files, memory,
-        proposals::{Proposed, Verdict},
-    },
+    actions::{files, memory},
     db,
     domain::{
-        ContactState, EditState, Viber,
-        memory::{MEMORY, Piece, marked},
-        plan::ProposalKind,
+        ContactState, Viber,
+        memory::{MEMORY_FILE, MarkedText, marked},
     },
     error::{Error, Result},
     state::Board,
-    web::pages::{
-        Wants,
-        pane::{Tab, memory::source},
-        plan,
-    },
+    web::pages::pane::memory::source,
     web::{
-        Operating, Rejection, Viewing,
-        extract::{Caller, Id, Ids},
+        AsViewer, Rejection,
+        extract::{Caller, Id},
         html, links,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
-/// What is done about a proposal.
-#[derive(Debug, Deserialize)]
-pub struct Said {
-    /// `accept` or `reject`.
-    decision: String,
-    /// The pieces that are taken, of the difference to the version `pick`.
-    #[serde(default)]
-    take: Vec<usize>,
-    pick: Option<String>,
-    /// This text instead, written for the version `of`.
-    content: Option<String>,
-    #[serde(default)]
-    of: String,
-}
-
-/// `POST /t/{team}/sessions/{id}/memory/proposals/{proposal}`
-pub async fn propose(
-    State(board): State<Board>,
-    caller: Operating,
-    Ids((id, proposal)): Ids<(SessionId, ProposalId)>,
-    wants: Wants,
-    Form(said): Form<Said>,
-) -> Result<Response, Rejection> {
-    let verdict = match (said.decision.as_str(), said.content, said.pick) {
-        ("accept", Some(text), _) => Verdict::Rewrite { text: text.replace("\r\n", "\n"), of: Some(said.of) },
-        ("accept", None, None) => Verdict::Accept,
-        ("accept", None, Some(of)) => {
-            let pieces: BTreeSet<usize> = said.take.into_iter().collect();
-            Verdict::Take { pieces, of: (!of.is_empty()).then_some(of) }
-        }
-        _ => Verdict::Reject,
-    };
-    let (team, by) = (&caller.team.id, &caller.by);
-    let proposed = Proposed { kind: ProposalKind::Memory, session: &id, id: &proposal };
-    match actions::proposals::decide(&board, team, by, proposed, verdict).await {
-        Ok((_, Some(edit))) if edit.state == EditState::Conflict => {
-            Ok(Redirect::to(&links::edit(&caller.team.slug, &edit.viber_id, &edit.id)).into_response())
-        }
-        // What was shown is not what is there any more: the page shows what is.
-        Ok(_) | Err(Error::Conflict { code: "memory_changed" | "not_pending", .. }) => {
-            plan::back(&board, &caller, &id, wants, Tab::Memory).await
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// What is looked for.
 #[derive(Debug, Default, Deserialize)]
-pub struct Asked {
+pub struct MemoryQuery {
     #[serde(default)]
     q: String,
     /// Whose memory; the viber's first agent when absent.
@@ -104,27 +47,27 @@ struct Page {
     agents: Vec<String>,
     q: String,
     found: Vec<Found>,
-    /// How they are put in order, and how many passages there are altogether; `None` when nothing was looked for.
+    /// The ranking, and the number of known passages; `None` without a search.
     of: Option<(Ranking, u64)>,
-    /// Why nothing can be said.
+    /// Why the viber could not be asked.
     trouble: Option<String>,
 }
 
 /// A passage that was found.
 #[derive(Clone, Debug)]
 struct Found {
-    /// Its icon and where it stands, in words.
+    /// Its icon, and its source in words.
     source: (&'static str, &'static str),
     href: Option<String>,
     path: String,
-    title: Vec<Piece>,
-    excerpt: Vec<Piece>,
+    title: Vec<MarkedText>,
+    excerpt: Vec<MarkedText>,
     at: Option<Instant>,
 }
 
 impl Page {
     fn file(&self) -> String {
-        links::file(&self.slug, &self.viber.id, MEMORY)
+        links::file(&self.slug, &self.viber.id, MEMORY_FILE)
     }
 
     fn folder(&self) -> String {
@@ -143,9 +86,9 @@ impl Page {
 /// `GET /t/{team}/vibers/{id}/memory`
 pub async fn search(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<MemoryQuery>,
 ) -> Result<Html<String>, Rejection> {
     let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     let viber = found.ok_or(Error::NotFound)?;
@@ -154,7 +97,7 @@ pub async fn search(
     let agent = agent.or_else(|| agents.first().cloned()).unwrap_or_else(|| "default".to_owned());
     let q = asked.q.trim().to_owned();
     let mut page = Page {
-        shell: Shell::load(&board, &caller).await?.at(Place::Elsewhere),
+        shell: Shell::load(&board, &caller).await?.at(PageLocation::Elsewhere),
         slug: caller.team.slug.clone(),
         viber,
         agents,
@@ -165,7 +108,8 @@ pub async fn search(
         trouble: None,
     };
     if !page.q.is_empty() {
-        let asked = MemorySearch { agent_id: page.agent.clone(), query: page.q.clone(), limit: Some(memory::USUAL) };
+        let asked =
+            MemorySearch { agent_id: page.agent.clone(), query: page.q.clone(), limit: Some(memory::DEFAULT_RESULTS) };
         match memory::search(&board, &caller.team.id, &id, asked).await {
             Ok(found) => {
                 page.of = Some((found.ranking, found.known));
@@ -179,10 +123,10 @@ pub async fn search(
     html(&page)
 }
 
-/// Why a viber did not tell, for people.
+/// Why a viber did not answer, for people.
 pub(in crate::web::pages) fn trouble(error: Error) -> Result<String> {
     match error {
-        Error::Conflict { code: files::AWAY, .. } => Ok("The viber is away.".to_owned()),
+        Error::Conflict { code: files::VIBER_AWAY, .. } => Ok("The viber is away.".to_owned()),
         Error::Conflict { code: "viber_silent", .. } => Ok("The viber did not answer in time. Try again.".to_owned()),
         Error::Conflict { message, .. } | Error::Unacceptable { message, .. } => Ok(message),
         error => Err(error),

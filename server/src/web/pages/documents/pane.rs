@@ -1,14 +1,16 @@
 //! The pane beside a conversation: its tabs, and what the chosen one shows. One tab at a time, chosen by the address.
 //!
-//! What a tab needs of the database is read into its `Held`, without ages and without a reader; its view is made of that.
-//! The pane's body and the strip are regions of the page's stream.
+//! What a tab needs of the database is read into its pane's data, which knows neither the time nor the reader; the
+//! view is made of that. The pane's body and the strip are regions of the page's stream.
 
 pub mod artifacts;
 mod files;
 pub mod memory;
 pub mod plan;
+pub mod step_diff;
 
 use askama::Template;
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use protocol::{Instant, SessionId, TeamId, ViberId};
 
 use crate::{
@@ -16,12 +18,12 @@ use crate::{
     domain::{Role, Session},
     error::{Error, Result},
     state::Board,
-    web::pages::conversation::Talk,
-    web::{extract::Caller, links, view::filters},
+    web::pages::{Wants, conversation::Conversation},
+    web::{Rejection, extract::Caller, links, view::filters},
 };
 
-/// Longest `at` of an address that is looked at, bytes.
-const MAX_AT: usize = 64;
+/// Longest `at` of an address that is accepted, bytes.
+const MAX_PLACE_BYTES: usize = 64;
 
 /// What a pane can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,7 +66,7 @@ impl Tab {
 
 /// Which tab, and which place in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct PaneSelection {
     pub tab: Tab,
     /// The address names the tab: a narrow screen shows the pane instead of the conversation.
     pub chosen: bool,
@@ -72,11 +74,11 @@ pub struct Asked {
     pub at: String,
 }
 
-impl Asked {
+impl PaneSelection {
     /// From the address; a tab that does not exist is the first one.
     pub fn of(tab: Option<&str>, at: Option<&str>) -> Self {
         let named = tab.and_then(Tab::parse);
-        let at = at.filter(|at| named.is_some() && at.len() <= MAX_AT).unwrap_or_default().to_owned();
+        let at = at.filter(|at| named.is_some() && at.len() <= MAX_PLACE_BYTES).unwrap_or_default().to_owned();
         Self { tab: named.unwrap_or_default(), chosen: named.is_some(), at }
     }
 
@@ -93,17 +95,17 @@ impl Asked {
 
 /// What the database holds for a pane.
 #[derive(Clone, Debug)]
-pub struct Held {
-    body: Body,
+pub struct PaneData {
+    body: TabData,
     counts: Counts,
 }
 
 #[derive(Clone, Debug)]
-enum Body {
-    Plan(Box<plan::Held>),
-    Artifacts(artifacts::Held),
-    Files(files::Held),
-    Memory(Box<memory::Held>),
+enum TabData {
+    Plan(Box<plan::PlanPane>),
+    Artifacts(artifacts::ArtifactsPane),
+    Files(files::FilesPane),
+    Memory(Box<memory::MemoryPane>),
 }
 
 /// Numbers in the strip.
@@ -111,19 +113,19 @@ enum Body {
 struct Counts {
     /// Changes of the plan that wait for a person.
     proposals: usize,
-    /// Changes of `MEMORY.md` that do.
+    /// The same for `MEMORY.md`.
     memory: usize,
 }
 
-impl Held {
+impl PaneData {
     /// What the asked tab shows now.
-    pub async fn load(board: &Board, team: &TeamId, session: &Session, asked: &Asked) -> Result<Self> {
+    pub async fn load(board: &Board, team: &TeamId, session: &Session, asked: &PaneSelection) -> Result<Self> {
         let tx = &mut board.db.reader_of(team).await?;
         let body = match asked.tab {
-            Tab::Plan => Body::Plan(Box::new(plan::Held::read(tx, session, &asked.at).await?)),
-            Tab::Artifacts => Body::Artifacts(artifacts::Held::read(tx, session).await?),
-            Tab::Files => Body::Files(files::Held::read(tx, session, &asked.at).await?),
-            Tab::Memory => Body::Memory(Box::new(memory::Held::read(tx, session, &asked.at).await?)),
+            Tab::Plan => TabData::Plan(Box::new(plan::PlanPane::read(tx, session, &asked.at).await?)),
+            Tab::Artifacts => TabData::Artifacts(artifacts::ArtifactsPane::read(tx, session).await?),
+            Tab::Files => TabData::Files(files::FilesPane::read(tx, session, &asked.at).await?),
+            Tab::Memory => TabData::Memory(Box::new(memory::MemoryPane::read(tx, session, &asked.at).await?)),
         };
         let [proposals, memory] = db::proposals::waiting(tx, &session.id).await?;
         Ok(Self { body, counts: Counts { proposals, memory } })
@@ -132,14 +134,14 @@ impl Held {
 
 /// The pane as a reader sees it.
 pub struct Pane<'a> {
-    pub asked: &'a Asked,
-    held: &'a Held,
-    place: Place,
+    pub asked: &'a PaneSelection,
+    data: &'a PaneData,
+    context: PaneContext,
 }
 
 /// Who looks at what, for every tab's view.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct PaneContext {
     pub slug: String,
     pub session: SessionId,
     pub viber: ViberId,
@@ -147,34 +149,58 @@ pub struct Place {
     pub now: Instant,
 }
 
-/// HTML of a tab, bytes. With a conversation (`talk::WEIGHT`), the queue in the dock and the rail at their fullest a page is
-/// below 300 KiB.
-const WEIGHT: usize = 90_000;
+/// The answer to a form of a tab: the front of the tab as it is now, or the page with it.
+pub async fn answer(
+    board: &Board,
+    caller: &Caller,
+    session: &SessionId,
+    wants: Wants,
+    tab: Tab,
+) -> Result<Response, Rejection> {
+    if wants == Wants::Page {
+        return Ok(Redirect::to(&links::pane(&caller.team.slug, session, tab.word())).into_response());
+    }
+    let asked = PaneSelection { tab, ..PaneSelection::default() };
+    let conversation = Conversation::load(board, &caller.team.id, session, None).await?;
+    let data = PaneData::load(board, &caller.team.id, &conversation.session, &asked).await?;
+    let pane = Pane::of(&asked, &data, &conversation, caller, board.clock.now());
+    Ok(Html(pane.body()?).into_response())
+}
+
+/// HTML of a tab, bytes. With a conversation (`conversation::MAX_CONVERSATION_BYTES`), the queue in the dock and the rail at
+/// their largest a page stays below 300 KiB.
+const MAX_TAB_BYTES: usize = 90_000;
 
 impl<'a> Pane<'a> {
-    pub fn of(asked: &'a Asked, held: &'a Held, talk: &Talk, caller: &Caller, now: Instant) -> Self {
-        let place = Place {
+    pub fn of(
+        asked: &'a PaneSelection,
+        data: &'a PaneData,
+        conversation: &Conversation,
+        caller: &Caller,
+        now: Instant,
+    ) -> Self {
+        let context = PaneContext {
             slug: caller.team.slug.clone(),
-            session: talk.session.id.clone(),
-            viber: talk.session.viber_id.clone(),
-            may_act: caller.role >= Role::Operator && talk.viber.is_some(),
+            session: conversation.session.id.clone(),
+            viber: conversation.session.viber_id.clone(),
+            may_act: caller.role >= Role::Operator && conversation.viber.is_some(),
             now,
         };
-        Self { asked, held, place }
+        Self { asked, data, context }
     }
 
-    /// The chosen tab. One that is too much to stand beside a conversation says where the rest is.
+    /// The chosen tab. One that is too large to stand beside a conversation says where its content is.
     pub fn body(&self) -> Result<String> {
-        let html = match &self.held.body {
-            Body::Plan(held) => render(&plan::PlanView::of(held, &self.place)),
-            Body::Artifacts(held) => render(&artifacts::ArtifactsView::of(held, &self.place)),
-            Body::Files(held) => render(&files::FilesView::of(held, &self.place)),
-            Body::Memory(held) => render(&memory::MemoryView::of(held, &self.place)),
+        let html = match &self.data.body {
+            TabData::Plan(data) => render(&plan::PlanView::of(data, &self.context)),
+            TabData::Artifacts(data) => render(&artifacts::ArtifactsView::of(data, &self.context)),
+            TabData::Files(data) => render(&files::FilesView::of(data, &self.context)),
+            TabData::Memory(data) => render(&memory::MemoryView::of(data, &self.context)),
         }?;
-        if html.len() <= WEIGHT {
+        if html.len() <= MAX_TAB_BYTES {
             return Ok(html);
         }
-        let Place { slug, session, viber, .. } = &self.place;
+        let PaneContext { slug, session, viber, .. } = &self.context;
         render(&TooMuch {
             tab: self.asked.tab.word(),
             front: self.asked.at.is_empty(),
@@ -184,32 +210,32 @@ impl<'a> Pane<'a> {
         })
     }
 
-    /// The same without ages: two that differ elsewhere are told apart.
+    /// The same without ages, to compare two of them.
     pub fn ageless(&self) -> Result<String> {
-        let place = Place { now: Instant(0), ..self.place.clone() };
-        Pane { place, asked: self.asked, held: self.held }.body()
+        let context = PaneContext { now: Instant(0), ..self.context.clone() };
+        Pane { context, asked: self.asked, data: self.data }.body()
     }
 
     /// The strip.
     pub fn strip(&self) -> Result<String> {
         let tabs = Tab::ALL.iter().map(|tab| Link {
             title: tab.title(),
-            href: links::pane(&self.place.slug, &self.place.session, tab.word()),
+            href: links::pane(&self.context.slug, &self.context.session, tab.word()),
             count: match tab {
-                Tab::Plan => self.held.counts.proposals,
+                Tab::Plan => self.data.counts.proposals,
                 Tab::Artifacts => 0,
                 Tab::Files => 0,
-                Tab::Memory => self.held.counts.memory,
+                Tab::Memory => self.data.counts.memory,
             },
             // On a wide screen one tab is always open; on a narrow one only when the address names it.
             current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),
         });
-        let talk = links::session(&self.place.slug, &self.place.session);
-        render(&Strip { talk, on_talk: !self.asked.chosen, tabs: tabs.collect() })
+        let conversation = links::session(&self.context.slug, &self.context.session);
+        render(&Strip { conversation, on_talk: !self.asked.chosen, tabs: tabs.collect() })
     }
 }
 
-/// In the place of a tab that is too much.
+/// Shown instead of a tab that is too large.
 #[derive(Template)]
 #[template(path = "work/sessions/_too_much.html")]
 struct TooMuch {
@@ -224,7 +250,7 @@ struct TooMuch {
 #[derive(Template)]
 #[template(path = "work/sessions/_tabs.html")]
 struct Strip {
-    talk: String,
+    conversation: String,
     on_talk: bool,
     tabs: Vec<Link>,
 }
@@ -246,12 +272,12 @@ mod tests {
 
     #[test]
     fn an_address_names_a_tab_and_a_place_in_it() {
-        let asked = Asked::of(Some("plan"), Some("history"));
+        let asked = PaneSelection::of(Some("plan"), Some("history"));
         assert_eq!((asked.tab, asked.view(), asked.at.as_str()), (Tab::Plan, "pane", "history"));
         for odd in [Some(""), Some("nothing"), Some("../plan"), None] {
-            let asked = Asked::of(odd, Some("history"));
+            let asked = PaneSelection::of(odd, Some("history"));
             assert_eq!((asked.tab, asked.view(), asked.at.as_str()), (Tab::Plan, "talk", ""), "{odd:?}");
         }
-        assert_eq!(Asked::of(Some("plan"), Some(&"x".repeat(65))).at, "");
+        assert_eq!(PaneSelection::of(Some("plan"), Some(&"x".repeat(65))).at, "");
     }
 }

@@ -1,63 +1,32 @@
-//! What one does to a session's plan: write it, change a step, restore a revision, decide about proposals and questions.
-
-use std::collections::BTreeSet;
+//! What one does to a session's plan: write it, change a step, restore a revision, settle a conflict, answer a question.
 
 use axum::{
     extract::State,
-    response::{Html, IntoResponse, Redirect, Response},
+    response::{Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{ApprovalId, Decision, EditId, Policy, ProposalId, SessionId, plan::Status};
+use protocol::{ApprovalId, Decision, EditId, Policy, SessionId, plan::Status};
 use serde::Deserialize;
 
 use crate::{
     actions::{
         self, files,
-        plan::{self, Deed, Draft, StepDeed},
-        proposals::{Proposed, Verdict},
+        plan::{self, PlanDraft, StepAction, StepEdit},
     },
     db,
-    domain::{EditState, PolicyChange, file, plan::ProposalKind},
-    error::{Error, Result},
+    domain::{EditState, PolicyChange, file},
+    error::Error,
     state::Board,
     web::pages::{
         Wants,
-        conversation::Talk,
-        pane::{Asked, Held, Pane, Tab},
+        pane::{self, Tab},
     },
-    web::{
-        Operating, Rejection,
-        extract::{Caller, Id, Ids},
-        links,
-    },
+    web::{AsOperator, Rejection, extract::Id, links},
 };
-
-/// Back to the plan: its front as it is now, or the page with it.
-async fn front(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> Result<Response, Rejection> {
-    back(board, caller, id, wants, Tab::Plan).await
-}
-
-/// Back to a tab of the pane.
-pub(in crate::web::pages) async fn back(
-    board: &Board,
-    caller: &Caller,
-    id: &SessionId,
-    wants: Wants,
-    tab: Tab,
-) -> Result<Response, Rejection> {
-    if wants == Wants::Page {
-        return Ok(Redirect::to(&links::pane(&caller.team.slug, id, tab.word())).into_response());
-    }
-    let asked = Asked { tab, ..Asked::default() };
-    let talk = Talk::load(board, &caller.team.id, id, None).await?;
-    let held = Held::load(board, &caller.team.id, &talk.session, &asked).await?;
-    let pane = Pane::of(&asked, &held, &talk, caller, board.clock.now());
-    Ok(Html(pane.body()?).into_response())
-}
 
 /// How the session treats what its agent changes.
 #[derive(Debug, Deserialize)]
-pub struct Treatment {
+pub struct PoliciesForm {
     plan: Option<Policy>,
     memory: Option<Policy>,
     /// There when it is on.
@@ -67,11 +36,11 @@ pub struct Treatment {
 /// `POST /t/{team}/sessions/{id}/policies`
 pub async fn policies(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(form): Form<Treatment>,
+    Form(form): Form<PoliciesForm>,
 ) -> Result<Redirect, Rejection> {
-    // A box that is off is not sent: only the form that has it says so.
+    // Browsers do not send a box that is off; only the plan's form has this one.
     let approve_first = form.memory.is_none().then_some(form.first.is_some());
     let policies = PolicyChange { plan: form.plan, memory: form.memory, approve_first };
     actions::sessions::set_policies(&board, &caller.team.id, &caller.by, &id, policies).await?;
@@ -81,7 +50,7 @@ pub async fn policies(
 
 /// A whole plan.
 #[derive(Debug, Deserialize)]
-pub struct Text {
+pub struct PlanForm {
     markdown: String,
     /// The version that its author saw; empty: there was none.
     #[serde(default)]
@@ -91,13 +60,13 @@ pub struct Text {
 /// `POST /t/{team}/sessions/{id}/plan`: the plan as a whole. When it meets another version, both are shown.
 pub async fn write(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(text): Form<Text>,
+    Form(text): Form<PlanForm>,
 ) -> Result<Redirect, Rejection> {
     let base = (!text.base.is_empty()).then_some(text.base);
     let markdown = text.markdown.replace("\r\n", "\n");
-    plan::put(&board, &caller.team.id, &caller.by, &id, Draft { base, text: markdown }).await?;
+    plan::put(&board, &caller.team.id, &caller.by, &id, PlanDraft { base, text: markdown }).await?;
     Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
 }
 
@@ -108,7 +77,7 @@ pub struct StepForm {
     step: String,
     /// `title`, `add`, `up`, `down`, `remove`, or a status.
     #[serde(rename = "do")]
-    deed: String,
+    action: String,
     #[serde(default)]
     title: String,
 }
@@ -116,89 +85,47 @@ pub struct StepForm {
 /// `POST /t/{team}/sessions/{id}/plan/steps`
 pub async fn step(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
     wants: Wants,
     Form(form): Form<StepForm>,
 ) -> Result<Response, Rejection> {
-    let deed = match form.deed.as_str() {
-        "title" => Deed::Title(form.title),
-        "add" => Deed::Add(form.title),
-        "up" => Deed::Up,
-        "down" => Deed::Down,
-        "remove" => Deed::Remove,
+    let action = match form.action.as_str() {
+        "title" => StepAction::Title(form.title),
+        "add" => StepAction::Add(form.title),
+        "up" => StepAction::Up,
+        "down" => StepAction::Down,
+        "remove" => StepAction::Remove,
         word => {
             let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
-            Deed::Status(status.ok_or_else(|| Error::Malformed("there is no such thing to do".to_owned()))?)
+            StepAction::Status(status.ok_or_else(|| Error::Malformed("there is no such thing to do".to_owned()))?)
         }
     };
-    let wanted = StepDeed { step: form.step, deed };
-    plan::do_step(&board, &caller.team.id, &caller.by, &id, &wanted).await?;
-    front(&board, &caller, &id, wants).await
+    let wanted = StepEdit { step: form.step, action };
+    plan::edit_step(&board, &caller.team.id, &caller.by, &id, &wanted).await?;
+    pane::answer(&board, &caller, &id, wants, Tab::Plan).await
 }
 
 /// Which revision.
 #[derive(Debug, Deserialize)]
-pub struct Which {
+pub struct RestoreForm {
     n: u64,
 }
 
 /// `POST /t/{team}/sessions/{id}/plan/restore`
 pub async fn restore(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(which): Form<Which>,
+    Form(which): Form<RestoreForm>,
 ) -> Result<Redirect, Rejection> {
     plan::restore(&board, &caller.team.id, &caller.by, &id, which.n).await?;
     Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
 }
 
-/// What is done about a proposal.
+/// A conflict, and which side is kept.
 #[derive(Debug, Deserialize)]
-pub struct Said {
-    /// `accept` or `reject`.
-    decision: String,
-    /// The pieces that are taken; all when the form has no boxes.
-    #[serde(default)]
-    take: Vec<usize>,
-    /// The version of the plan that the boxes were shown for.
-    of: Option<String>,
-    /// This text instead.
-    markdown: Option<String>,
-}
-
-/// `POST /t/{team}/sessions/{id}/plan/proposals/{proposal}`
-pub async fn propose(
-    State(board): State<Board>,
-    caller: Operating,
-    Ids((id, proposal)): Ids<(SessionId, ProposalId)>,
-    wants: Wants,
-    Form(said): Form<Said>,
-) -> Result<Response, Rejection> {
-    let verdict = match (said.decision.as_str(), said.markdown, said.of) {
-        ("accept", Some(text), _) => Verdict::Rewrite { text: text.replace("\r\n", "\n"), of: None },
-        ("accept", None, None) => Verdict::Accept,
-        ("accept", None, Some(of)) => {
-            let pieces: BTreeSet<usize> = said.take.into_iter().collect();
-            Verdict::Take { pieces, of: (!of.is_empty()).then_some(of) }
-        }
-        _ => Verdict::Reject,
-    };
-    let (team, by) = (&caller.team.id, &caller.by);
-    let proposed = Proposed { kind: ProposalKind::Plan, session: &id, id: &proposal };
-    match actions::proposals::decide(&board, team, by, proposed, verdict).await {
-        // What was shown is not what is there any more: the page shows what is.
-        Ok(_) | Err(Error::Conflict { code: "plan_changed" | "not_pending", .. }) => {
-            front(&board, &caller, &id, wants).await
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A conflict, and which side stands.
-#[derive(Debug, Deserialize)]
-pub struct Settled {
+pub struct PlanConflictForm {
     edit: String,
     /// `theirs`, `mine` or `merged`.
     keep: String,
@@ -207,15 +134,15 @@ pub struct Settled {
 /// `POST /t/{team}/sessions/{id}/plan/conflict`
 pub async fn settle(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(form): Form<Settled>,
+    Form(form): Form<PlanConflictForm>,
 ) -> Result<Redirect, Rejection> {
     let edit: EditId = form.edit.parse().map_err(|_| Error::NotFound)?;
     let found = db::edits::load(&mut board.db.reader_of(&caller.team.id).await?, &edit).await?;
     let conflict = found.filter(|edit| edit.path == plan::path(&id)).ok_or(Error::NotFound)?;
     if conflict.state == EditState::Conflict {
-        let now = plan::now(&board, &caller.team.id, &id).await?;
+        let now = plan::current(&board, &caller.team.id, &id).await?;
         let theirs = now.as_ref().map_or("", |now| now.markdown.as_str());
         let mine = conflict.content.clone().unwrap_or_default();
         let content = match form.keep.as_str() {
@@ -233,9 +160,9 @@ pub async fn settle(
     Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
 }
 
-/// A word about what an agent waits for.
+/// The answer to what an agent waits for.
 #[derive(Debug, Deserialize)]
-pub struct Word {
+pub struct ApprovalForm {
     decision: Decision,
     digest: String,
     #[serde(default)]
@@ -245,15 +172,15 @@ pub struct Word {
 /// `POST /t/{team}/approvals/{id}`
 pub async fn approve(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<ApprovalId>,
     wants: Wants,
-    Form(word): Form<Word>,
+    Form(word): Form<ApprovalForm>,
 ) -> Result<Response, Rejection> {
     let found = db::approvals::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
     let session = found.ok_or(Error::NotFound)?.session_id;
     let note = word.note.replace("\r\n", "\n");
-    let said = actions::approvals::ApprovalWord {
+    let said = actions::approvals::NewDecision {
         decision: word.decision,
         digest: word.digest,
         scope: None,
@@ -261,7 +188,7 @@ pub async fn approve(
     };
     match actions::approvals::decide(&board, &caller.team.id, &caller.by, &id, said).await {
         Ok(_) | Err(Error::Conflict { code: "not_pending" | "other_digest", .. }) => {
-            front(&board, &caller, &session, wants).await
+            pane::answer(&board, &caller, &session, wants, Tab::Plan).await
         }
         Err(error) => Err(error.into()),
     }

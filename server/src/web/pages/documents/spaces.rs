@@ -1,7 +1,7 @@
 //! The pages of a space: what changed, file by file, its commits, its folders and files. Looked at from a session, lines
 //! can be commented on.
 //!
-//! Nothing of a space is kept on the Board: what a page shows the viber said just now, or the page says that it is away.
+//! The Board stores nothing of a space: a page shows what the viber answers, or says that the viber is away.
 
 mod file;
 mod lines;
@@ -16,29 +16,29 @@ use protocol::{Change, ChangeKind, Instant, SessionId, SpaceLog, SpaceStatus, Vi
 use serde::Deserialize;
 
 use crate::{
-    actions::{comments, files::AWAY, spaces},
+    actions::{comments, files::VIBER_AWAY, spaces},
     domain::{Role, Side, Space, Viber},
     error::{Error, Result},
     state::Board,
     web::pages::Wants,
     web::{
-        Rejection, Viewing,
+        AsViewer, Rejection,
         api::{spaces::session, workspace::answer},
         extract::{Caller, Ids},
         html, links,
-        view::{Place, Shell, diff::Diff, filters},
+        view::{PageLocation, Shell, diff::Diff, filters},
     },
 };
 use lines::Lines;
 
-/// What the address says more.
+/// The query of the address.
 #[derive(Debug, Default, Deserialize)]
-pub struct Says {
+pub struct SpaceQuery {
     #[serde(default)]
     session: String,
     #[serde(default)]
     path: String,
-    /// The name a file had before; of a list, what stands before its part.
+    /// Of a file: its name before it was renamed. Of a list: the number of entries before the shown ones.
     #[serde(default)]
     from: String,
     /// The line that is to be commented on.
@@ -56,7 +56,7 @@ pub struct Says {
 
 /// Which space, seen from where.
 #[derive(Clone, Debug)]
-pub struct Here {
+pub struct SpaceContext {
     pub slug: String,
     pub viber: Viber,
     pub space: Space,
@@ -72,7 +72,7 @@ pub struct Here {
 #[template(path = "documents/spaces/show.html")]
 struct Page {
     shell: Shell,
-    here: Here,
+    here: SpaceContext,
     /// `changes`, `log` or `files`.
     tab: &'static str,
     title: String,
@@ -92,7 +92,7 @@ struct Trouble {
 #[derive(Template)]
 #[template(path = "documents/spaces/_changes.html")]
 struct Changes<'a> {
-    here: &'a Here,
+    here: &'a SpaceContext,
     status: SpaceStatus,
     /// Comments of the reader that are not sent yet; on a whole page they stand above it.
     comments: usize,
@@ -102,7 +102,7 @@ struct Changes<'a> {
 #[derive(Template)]
 #[template(path = "documents/spaces/_log.html")]
 struct Log<'a> {
-    here: &'a Here,
+    here: &'a SpaceContext,
     log: SpaceLog,
 }
 
@@ -110,7 +110,7 @@ struct Log<'a> {
 #[derive(Template)]
 #[template(path = "documents/spaces/_diff.html")]
 struct Difference<'a> {
-    here: &'a Here,
+    here: &'a SpaceContext,
     path: &'a str,
     from: &'a str,
     notes: Vec<String>,
@@ -124,15 +124,15 @@ struct Difference<'a> {
     folded: bool,
 }
 
-impl Here {
+impl SpaceContext {
     async fn load(
         board: &Board,
         caller: &Caller,
         id: &ViberId,
         space: &str,
         asked: &str,
-    ) -> Result<(Self, spaces::At)> {
-        let at = spaces::At::find(board, &caller.team.id, id, space).await?;
+    ) -> Result<(Self, spaces::ViberSpace)> {
+        let at = spaces::ViberSpace::find(board, &caller.team.id, id, space).await?;
         let session = session(board, caller, id, Some(asked)).await?;
         let here = Self {
             slug: caller.team.slug.clone(),
@@ -145,7 +145,7 @@ impl Here {
         Ok((here, at))
     }
 
-    /// A place of this space; what the address says more, but for what is empty.
+    /// A place of this space, with the values of the query that are not empty.
     fn link(&self, place: &str, says: &[(&str, &str)]) -> String {
         let session = self.session.as_ref().map(|id| ("session", id.as_str()));
         let says: Vec<_> = says.iter().copied().chain(session).filter(|(_, value)| !value.is_empty()).collect();
@@ -178,7 +178,7 @@ impl Here {
     }
 
     /// The session's own page, and where the comments for it wait.
-    fn talk(&self) -> Option<(String, String)> {
+    fn session_links(&self) -> Option<(String, String)> {
         let session = self.session.as_ref()?;
         Some((links::session(&self.slug, session), links::comments(&self.slug, session, "")))
     }
@@ -209,18 +209,18 @@ fn short(hash: &str) -> &str {
     hash.get(..8).unwrap_or(hash)
 }
 
-/// How many comments wait in the session that is looked from.
-async fn gathered(board: &Board, caller: &Caller, here: &Here) -> Result<usize> {
+/// How many comments wait in the session that the reader came from.
+async fn gathered(board: &Board, caller: &Caller, here: &SpaceContext) -> Result<usize> {
     match here.session.as_ref().filter(|_| here.may_comment) {
-        Some(session) => Ok(comments::of(board, &caller.team.id, &caller.by, session).await?.len()),
+        Some(session) => Ok(comments::list(board, &caller.team.id, &caller.by, session).await?.len()),
         None => Ok(0),
     }
 }
 
 /// What a refusal looks like: a page that says why, not an error.
-fn told(error: Error) -> Result<String> {
+fn explain(error: Error) -> Result<String> {
     match error {
-        Error::Conflict { code, message } => render(&Trouble { away: code == AWAY, why: message }),
+        Error::Conflict { code, message } => render(&Trouble { away: code == VIBER_AWAY, why: message }),
         Error::Unacceptable { message, .. } => render(&Trouble { away: false, why: message }),
         Error::NotFound => {
             render(&Trouble { away: false, why: "there is no such file or folder (any more)".to_owned() })
@@ -236,29 +236,29 @@ fn render(template: &impl Template) -> Result<String> {
 async fn page(
     board: &Board,
     caller: &Caller,
-    here: Here,
+    here: SpaceContext,
     (tab, title): (&'static str, String),
     body: String,
 ) -> Result<Response, Rejection> {
     let comments = gathered(board, caller, &here).await?;
-    let shell = Shell::load(board, caller).await?.at(Place::Elsewhere);
+    let shell = Shell::load(board, caller).await?.at(PageLocation::Elsewhere);
     Ok(html(&Page { shell, here, tab, title, comments, body })?.into_response())
 }
 
 /// `GET /t/{team}/vibers/{id}/spaces/{space}`: what changed.
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     wants: Wants,
-    Query(says): Query<Says>,
+    Query(says): Query<SpaceQuery>,
 ) -> Result<Response, Rejection> {
-    let (here, at) = Here::load(&board, &caller, &id, &space, &says.session).await?;
+    let (here, at) = SpaceContext::load(&board, &caller, &id, &space, &says.session).await?;
     let status = at.status(&board, here.session.as_ref()).await;
     let comments = if wants == Wants::Fragment { gathered(&board, &caller, &here).await? } else { 0 };
     let body = match status {
         Ok(status) => render(&Changes { here: &here, status, comments })?,
-        Err(error) => told(error)?,
+        Err(error) => explain(error)?,
     };
     if wants == Wants::Fragment {
         return Ok(axum::response::Html(body).into_response());
@@ -270,15 +270,15 @@ pub async fn show(
 /// `GET /t/{team}/vibers/{id}/spaces/{space}/log`
 pub async fn log(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
-    Query(says): Query<Says>,
+    Query(says): Query<SpaceQuery>,
 ) -> Result<Response, Rejection> {
-    let (here, at) = Here::load(&board, &caller, &id, &space, &says.session).await?;
+    let (here, at) = SpaceContext::load(&board, &caller, &id, &space, &says.session).await?;
     let from = says.from.parse().unwrap_or(0);
     let body = match at.log(&board, here.session.as_ref(), (from, MAX_COMMITS)).await {
         Ok(log) => render(&Log { here: &here, log })?,
-        Err(error) => told(error)?,
+        Err(error) => explain(error)?,
     };
     let title = format!("Commits · {}", here.space.name());
     page(&board, &caller, here, ("log", title), body).await
@@ -287,18 +287,18 @@ pub async fn log(
 /// `GET /t/{team}/vibers/{id}/spaces/{space}/diff`
 pub async fn diff(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
     wants: Wants,
-    Query(says): Query<Says>,
+    Query(says): Query<SpaceQuery>,
 ) -> Result<Response, Rejection> {
-    let (here, at) = Here::load(&board, &caller, &id, &space, &says.session).await?;
-    let which = spaces::Which { path: &says.path, from: Some(says.from.as_str()).filter(|from| !from.is_empty()) };
+    let (here, at) = SpaceContext::load(&board, &caller, &id, &space, &says.session).await?;
+    let which = spaces::DiffPaths { path: &says.path, from: Some(says.from.as_str()).filter(|from| !from.is_empty()) };
     let folded = wants == Wants::Fragment;
     let body = match at.diff(&board, &which, here.session.as_ref()).await {
         Ok(found) => {
             let (diff, mut notes) = Diff::of_unified(&found.text);
-            // The lines say it too.
+            // The lines show this already.
             notes.retain(|note| diff.rows.is_empty() || !(note.starts_with("new file") || note.starts_with("deleted")));
             let (added, removed, omitted) = (diff.added, diff.removed, diff.omitted);
             let lines = Lines::load(&board, &caller, &here, &says, diff.rows).await?;
@@ -307,7 +307,7 @@ pub async fn diff(
             let here = &here;
             render(&Difference { here, path, from, notes, added, removed, omitted, binary, cut, lines, folded })?
         }
-        Err(error) => told(error)?,
+        Err(error) => explain(error)?,
     };
     if folded {
         return Ok(axum::response::Html(body).into_response());
@@ -319,24 +319,24 @@ pub async fn diff(
 /// `GET /t/{team}/vibers/{id}/spaces/{space}/files`: a folder, or a file.
 pub async fn files(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, space)): Ids<(ViberId, String)>,
-    Query(says): Query<Says>,
+    Query(says): Query<SpaceQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    let (here, at) = Here::load(&board, &caller, &id, &space, &says.session).await?;
+    let (here, at) = SpaceContext::load(&board, &caller, &id, &space, &says.session).await?;
     if !says.raw.is_empty() {
         return Ok(answer(at.read(&board, &says.path, None).await?, &headers));
     }
     let body = match file::body(&board, &caller, (&here, &at), &says).await {
         Ok(body) => body,
-        Err(error) => told(error)?,
+        Err(error) => explain(error)?,
     };
     let title = if says.path.is_empty() { format!("Files · {}", here.space.name()) } else { says.path.clone() };
     page(&board, &caller, here, ("files", title), body).await
 }
 
-impl Says {
+impl SpaceQuery {
     /// The line that is to be commented on.
     fn wanted(&self) -> Option<(Side, usize)> {
         Some((self.side.parse().ok()?, self.line)).filter(|(_, line)| *line > 0)

@@ -1,4 +1,4 @@
-//! Adding a viber: one command, the same as a code for a phone, and a page that turns live when the machine comes.
+//! Adding a viber: one command, the same as a QR code, and a page that shows when the machine has joined.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -13,52 +13,52 @@ use crate::{
     error::Result,
     state::Board,
     web::{
-        Operating, Rejection,
+        AsOperator, Rejection,
         extract::Caller,
         html, links,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
 /// The join card: an offer to make a command, or the command.
 #[derive(Clone, Debug, Template)]
 #[template(path = "fleet/vibers/_join.html")]
-pub struct Joining {
+pub struct JoinCard {
     slug: String,
     may_add: bool,
-    /// The Board's own machine alone can reach it.
+    /// Only the Board's own machine can reach it.
     local_only: bool,
-    made: Option<Made>,
+    made: Option<JoinCommand>,
 }
 
 /// A command that was just made; its secret is shown this once.
 #[derive(Clone, Debug)]
-struct Made {
+struct JoinCommand {
     command: String,
     already: String,
-    code: Code,
-    live: JoinLive,
+    code: QrPath,
+    live: JoinStatus,
 }
 
 /// A QR code as one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Code {
+pub struct QrPath {
     pub size: i32,
     pub path: String,
 }
 
-/// Whether the machine has come: a region of the live stream.
+/// Whether the machine has joined: a region of the live stream.
 #[derive(Clone, Debug, Template)]
-#[template(path = "fleet/vibers/_join_live.html")]
-pub struct JoinLive {
+#[template(path = "fleet/vibers/_join_status.html")]
+pub struct JoinStatus {
     slug: String,
     now: Instant,
-    state: Came,
+    state: JoinState,
 }
 
-/// How far a join token has come.
+/// What became of a join token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Came {
+enum JoinState {
     Waiting { until: Instant },
     Expired,
     Joined { viber: ViberId, name: String, connected: bool },
@@ -69,10 +69,10 @@ enum Came {
 #[template(path = "fleet/vibers/join.html")]
 struct Page {
     shell: Shell,
-    joining: Joining,
+    joining: JoinCard,
 }
 
-impl Joining {
+impl JoinCard {
     /// Nothing made yet: a button, for those who may.
     pub fn offer(board: &Board, caller: &Caller) -> Self {
         Self {
@@ -90,35 +90,35 @@ fn local_only(board: &Board) -> bool {
 }
 
 /// `POST /t/{team}/vibers/join`
-pub async fn make(State(board): State<Board>, caller: Operating) -> Result<Html<String>, Rejection> {
+pub async fn make(State(board): State<Board>, caller: AsOperator) -> Result<Html<String>, Rejection> {
     let (secret, token) = actions::vibers::join_token(&board, &caller.team.id, &caller.by, &BTreeMap::new()).await?;
     let base = board.config.base_url();
     let command = format!("curl -fsSL {base}/install.sh | sh -s -- {}", secret.reveal());
-    let made = Made {
+    let made = JoinCommand {
         already: format!("daemon-agent join {base} {} --service", secret.reveal()),
-        code: Code::of(&command),
-        live: JoinLive::of(&board, &caller, &token).await?,
+        code: QrPath::of(&command),
+        live: JoinStatus::of(&board, &caller, &token).await?,
         command,
     };
-    let shell = Shell::load(&board, &caller).await?.at(Place::Joining(token.id.clone()));
-    html(&Page { shell, joining: Joining { made: Some(made), ..Joining::offer(&board, &caller) } })
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Joining(token.id.clone()));
+    html(&Page { shell, joining: JoinCard { made: Some(made), ..JoinCard::offer(&board, &caller) } })
 }
 
-impl JoinLive {
+impl JoinStatus {
     /// As it is now.
     pub async fn of(board: &Board, caller: &Caller, token: &JoinToken) -> Result<Self> {
         let now = board.clock.now();
         let state = match &token.viber_id {
             Some(id) => {
                 let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
-                found.map_or(Came::Expired, |viber| Came::Joined {
+                found.map_or(JoinState::Expired, |viber| JoinState::Joined {
                     viber: viber.id,
                     name: viber.name,
                     connected: viber.contact.state == ContactState::Connected,
                 })
             }
-            None if token.expires_at <= now => Came::Expired,
-            None => Came::Waiting { until: token.expires_at },
+            None if token.expires_at <= now => JoinState::Expired,
+            None => JoinState::Waiting { until: token.expires_at },
         };
         Ok(Self { slug: caller.team.slug.clone(), now, state })
     }
@@ -133,7 +133,7 @@ impl JoinLive {
     }
 }
 
-impl Code {
+impl QrPath {
     /// The text as a code; an empty one when it is too long for a code.
     pub fn of(text: &str) -> Self {
         let Ok(code) = QrCode::encode_text(text, QrCodeEcc::Low) else { return Self { size: 1, path: String::new() } };
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_command_fits_a_code() {
-        let code = Code::of("curl -fsSL https://board.example/install.sh | sh -s -- vbj_0123456789");
+        let code = QrPath::of("curl -fsSL https://board.example/install.sh | sh -s -- vbj_0123456789");
         assert!(code.size >= 25 && code.path.starts_with("M0 0h1"), "{code:?}");
-        assert_eq!(Code::of(&"x".repeat(10_000)).path, "");
+        assert_eq!(QrPath::of(&"x".repeat(10_000)).path, "");
     }
 }

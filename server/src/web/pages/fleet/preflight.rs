@@ -11,20 +11,20 @@ use crate::{
     },
 };
 
-/// The choice of viber and agent, and the facts about it: what changes when one chooses.
+/// The choice of viber and agent, and the facts about it: fetched anew after a choice.
 #[derive(Clone, Debug, Template)]
 #[template(path = "work/home/_choice.html")]
-pub struct Choice {
+pub struct ViberChoice {
     pub slug: String,
-    pub vibers: Vec<Option_>,
-    pub agents: Vec<Option_>,
+    pub vibers: Vec<SelectOption>,
+    pub agents: Vec<SelectOption>,
     pub facts: Vec<Fact>,
     pub now: Instant,
 }
 
 /// An entry of a select.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Option_ {
+pub struct SelectOption {
     pub value: String,
     pub label: String,
     pub chosen: bool,
@@ -54,7 +54,7 @@ impl Fact {
     }
 }
 
-impl Choice {
+impl ViberChoice {
     /// With this viber and agent chosen, as far as they exist.
     pub fn of(slug: &str, vibers: &[Viber], viber: Option<&str>, agent: Option<&str>, now: Instant) -> Self {
         let chosen = match viber {
@@ -66,15 +66,19 @@ impl Choice {
             let badge = Badge::contact(viber.contact.state, viber.drained);
             let state =
                 if badge.state == "online" { String::new() } else { format!(" ({})", badge.word.to_lowercase()) };
-            Option_ {
+            SelectOption {
                 value: viber.id.to_string(),
                 label: format!("{}{state}", viber.name),
                 chosen: chosen.is_some_and(|chosen| chosen.id == viber.id),
             }
         };
-        let mut options: Vec<Option_> = vibers.iter().map(option).collect();
+        let mut options: Vec<SelectOption> = vibers.iter().map(option).collect();
         if vibers.len() > 1 {
-            options.push(Option_ { value: String::new(), label: "Any viber".to_owned(), chosen: chosen.is_none() });
+            options.push(SelectOption {
+                value: String::new(),
+                label: "Any viber".to_owned(),
+                chosen: chosen.is_none(),
+            });
         }
         let agents = chosen.map(|viber| viber.agents.as_slice()).unwrap_or_default();
         let picked = agents
@@ -91,7 +95,7 @@ impl Choice {
                 " a connected viber that is not drained, the least busy one.",
             )],
         };
-        let label = |known: &AgentInfo| Option_ {
+        let label = |known: &AgentInfo| SelectOption {
             value: known.id.clone(),
             label: if known.name.is_empty() { known.id.clone() } else { known.name.clone() },
             chosen: picked.is_some_and(|picked| picked.id == known.id),
@@ -99,7 +103,7 @@ impl Choice {
         Self { slug: slug.to_owned(), vibers: options, agents: agents.iter().map(label).collect(), facts, now }
     }
 
-    /// The gravest of the facts gives the strip its tone.
+    /// The tone of the gravest fact.
     fn tone(&self) -> &'static str {
         let has = |tone| self.facts.iter().any(|fact| fact.tone == tone);
         if has("fail") {
@@ -174,7 +178,7 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
             "mute",
             "info",
             "",
-            format!("{name} has not told its agents yet; the task goes to its default agent."),
+            format!("{name} has not reported its agents yet; the task goes to its default agent."),
         ));
         return facts;
     };

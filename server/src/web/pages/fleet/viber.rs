@@ -24,17 +24,17 @@ use crate::{
         vibers::{self, Meter},
     },
     web::{
-        Administering, Operating, Rejection, Viewing,
+        AsAdmin, AsOperator, AsViewer, Rejection,
         extract::{Caller, Id},
         html, html_with, links,
-        view::{Badge, Place, Shell, filters},
+        view::{Badge, PageLocation, Shell, filters},
     },
 };
 
 /// Tasks of the viber that its page lists.
-const TASKS: u64 = 20;
+const MAX_LISTED_TASKS: u64 = 20;
 /// How long a provider may take to answer a test.
-const TEST: Duration = Duration::from_secs(30);
+const PROVIDER_TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The page.
 #[derive(Template)]
@@ -79,7 +79,7 @@ impl StateView {
         Self { now: board.clock.now(), badge: vibers::state(&viber), meters, read_at, viber }
     }
 
-    /// In short, for the row of facts: `None` when nothing was told yet.
+    /// In short, for the row of facts; `None` when nothing was reported yet.
     fn confinement(&self) -> Option<(&'static str, String)> {
         Some(match (self.viber.is_confined()?, self.viber.left_open().as_slice()) {
             (false, _) => ("wait", "unconfined".to_owned()),
@@ -93,7 +93,7 @@ impl StateView {
     }
 }
 
-/// An agent, said plainly.
+/// An agent, with its conduct in words.
 #[derive(Clone, Debug)]
 struct AgentView {
     agent: AgentInfo,
@@ -104,7 +104,7 @@ struct AgentView {
 #[derive(Clone, Debug, Template)]
 #[template(path = "fleet/vibers/_confinement.html")]
 struct ConfinementView {
-    told: Confinement,
+    reported: Confinement,
 }
 
 impl ConfinementView {
@@ -116,9 +116,9 @@ impl ConfinementView {
         }
     }
 
-    /// What was given beside where its agents work.
+    /// What was granted besides the spaces of its agents.
     fn granted(&self) -> Vec<(&'static str, String)> {
-        let granted = &self.told.granted;
+        let granted = &self.reported.granted;
         let list = |paths: &[String]| paths.join(", ");
         let mut given: Vec<(&'static str, String)> = vec![
             ("Written to", list(&granted.write)),
@@ -137,12 +137,12 @@ struct ProviderView {
     action: String,
     provider: ProviderInfo,
     may_test: bool,
-    outcome: Option<Outcome>,
+    outcome: Option<TestOutcome>,
 }
 
 /// What a test of a provider showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Outcome {
+enum TestOutcome {
     Works(String),
     Fails(String),
 }
@@ -156,7 +156,11 @@ struct TaskLine {
 }
 
 /// `GET /t/{team}/vibers/{id}`
-pub async fn show(State(board): State<Board>, caller: Viewing, Id(id): Id<ViberId>) -> Result<Html<String>, Rejection> {
+pub async fn show(
+    State(board): State<Board>,
+    caller: AsViewer,
+    Id(id): Id<ViberId>,
+) -> Result<Html<String>, Rejection> {
     html(&page(&board, &caller, &id).await?)
 }
 
@@ -164,8 +168,8 @@ async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
     let (viber, tasks) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
-        let filter = db::tasks::Filter { viber: Some(id.clone()), ..Default::default() };
-        (viber, db::tasks::list(&mut tx, &filter, None, TASKS).await?)
+        let filter = db::tasks::TaskFilter { viber: Some(id.clone()), ..Default::default() };
+        (viber, db::tasks::list(&mut tx, &filter, None, MAX_LISTED_TASKS).await?)
     };
     let slug = caller.team.slug.clone();
     let may_act = caller.role >= Role::Operator;
@@ -178,11 +182,11 @@ async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
     };
     let agent = |agent: &AgentInfo| AgentView { agent: agent.clone(), conduct: preflight::conduct(agent) };
     Ok(Page {
-        shell: Shell::load(board, caller).await?.at(Place::Viber(viber.id.clone())),
+        shell: Shell::load(board, caller).await?.at(PageLocation::Viber(viber.id.clone())),
         facts: preflight::facts(&slug, &viber, None).into_iter().filter(|fact| fact.tone != "mute").collect(),
         agents: viber.agents.iter().map(agent).collect(),
         providers: viber.providers.iter().map(provider).collect(),
-        confinement: viber.confinement.clone().map(|told| ConfinementView { told }),
+        confinement: viber.confinement.clone().map(|reported| ConfinementView { reported }),
         tasks: tasks.into_iter().map(line).collect(),
         labels: write_labels(&viber.labels),
         state: StateView::of(board, viber.clone()),
@@ -210,7 +214,7 @@ fn read_labels(text: &str) -> BTreeMap<String, String> {
 
 /// What the forms of the page send.
 #[derive(Debug, Default, Deserialize)]
-pub struct Change {
+pub struct ViberForm {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -222,9 +226,9 @@ pub struct Change {
 /// `POST /t/{team}/vibers/{id}/rename`: name and labels.
 pub async fn rename(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<ViberId>,
-    Form(form): Form<Change>,
+    Form(form): Form<ViberForm>,
 ) -> Result<Response, Rejection> {
     let (team, by) = (&caller.team.id, &caller.by);
     let named = actions::vibers::rename(&board, team, by, &id, &form.name).await;
@@ -244,18 +248,18 @@ pub async fn rename(
 }
 
 /// `POST /t/{team}/vibers/{id}/drain`
-pub async fn drain(state: State<Board>, caller: Administering, id: Id<ViberId>) -> Result<Redirect, Rejection> {
+pub async fn drain(state: State<Board>, caller: AsAdmin, id: Id<ViberId>) -> Result<Redirect, Rejection> {
     set_drained(state, caller, id, true).await
 }
 
 /// `POST /t/{team}/vibers/{id}/undrain`
-pub async fn undrain(state: State<Board>, caller: Administering, id: Id<ViberId>) -> Result<Redirect, Rejection> {
+pub async fn undrain(state: State<Board>, caller: AsAdmin, id: Id<ViberId>) -> Result<Redirect, Rejection> {
     set_drained(state, caller, id, false).await
 }
 
 async fn set_drained(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<ViberId>,
     drained: bool,
 ) -> Result<Redirect, Rejection> {
@@ -264,12 +268,12 @@ async fn set_drained(
 }
 
 /// `POST /t/{team}/vibers/{id}/stop`: every task of it.
-pub async fn stop(State(board): State<Board>, caller: Operating, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
-    actions::vibers::stop(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
+pub async fn stop(State(board): State<Board>, caller: AsOperator, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
+    actions::ending::stop_viber(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
     Ok(Redirect::to(&links::viber(&caller.team.slug, &id)))
 }
 
-/// Asks once before a viber is out.
+/// Asks for confirmation before a viber is revoked.
 #[derive(Template)]
 #[template(path = "fleet/vibers/revoke.html")]
 struct Confirm {
@@ -281,7 +285,7 @@ struct Confirm {
 /// `GET /t/{team}/vibers/{id}/revoke`
 pub async fn confirm_revoke(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<ViberId>,
 ) -> Result<Html<String>, Rejection> {
     let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
@@ -290,33 +294,29 @@ pub async fn confirm_revoke(
 }
 
 /// `POST /t/{team}/vibers/{id}/revoke`
-pub async fn revoke(
-    State(board): State<Board>,
-    caller: Administering,
-    Id(id): Id<ViberId>,
-) -> Result<Redirect, Rejection> {
-    actions::vibers::revoke(&board, &caller.team.id, &caller.by, &id).await?;
+pub async fn revoke(State(board): State<Board>, caller: AsAdmin, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
+    actions::ending::revoke_viber(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Redirect::to(&links::vibers(&caller.team.slug)))
 }
 
 /// `POST /t/{team}/vibers/{id}/test`: whether a provider answers, asked from the machine that holds the key.
 pub async fn test(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<ViberId>,
     wants: Wants,
-    Form(form): Form<Change>,
+    Form(form): Form<ViberForm>,
 ) -> Result<Response, Rejection> {
     let mut page = page(&board, &caller, &id).await?;
     let asked = json!({ "provider": form.provider });
-    let answer = board.hub.request(&page.viber.id, "provider.test", asked, TEST).await;
+    let answer = board.hub.request(&page.viber.id, "provider.test", asked, PROVIDER_TEST_TIMEOUT).await;
     let provider = page.providers.iter_mut().find(|view| view.provider.id == form.provider).ok_or(Error::NotFound)?;
     provider.outcome = Some(match answer {
-        Ok(told) => Outcome::Works(match told.get("sentence").and_then(|said| said.as_str()) {
+        Ok(answer) => TestOutcome::Works(match answer.get("sentence").and_then(|said| said.as_str()) {
             Some(sentence) => sentence.to_owned(),
             None => "It answers.".to_owned(),
         }),
-        Err(error) => Outcome::Fails(error.to_string()),
+        Err(error) => TestOutcome::Fails(error.to_string()),
     });
     match wants {
         Wants::Fragment => Ok(html(provider)?.into_response()),

@@ -1,4 +1,4 @@
-//! The fleet: every viber with its state and its age, what it does and how it fares.
+//! The fleet: every viber with its state, its work and its machine's metrics.
 
 use askama::Template;
 use axum::{
@@ -13,19 +13,19 @@ use crate::{
     domain::{ContactState, Viber},
     error::Result,
     state::Board,
-    web::pages::join::Joining,
+    web::pages::join::JoinCard,
     web::{
-        Rejection, Viewing,
+        AsViewer, Rejection,
         extract::Caller,
         html, links,
-        view::{Badge, Place, Shell, filters, time},
+        view::{Badge, PageLocation, Shell, filters, time},
     },
 };
 
 /// Vibers of a page.
-const VIBERS: u64 = 500;
-/// Measurements older than this are shown as old, milliseconds.
-const STALE: i64 = 90_000;
+const MAX_LISTED_VIBERS: u64 = 500;
+/// Metrics older than this are shown as old, milliseconds.
+const METERS_STALE_MS: i64 = 90_000;
 
 /// The page.
 #[derive(Template)]
@@ -34,17 +34,17 @@ struct Page {
     shell: Shell,
     slug: String,
     q: String,
-    show: Show,
+    show: ViberFilter,
     all: usize,
     connected: usize,
-    rows: Vec<Row>,
-    joining: Joining,
+    rows: Vec<ViberRow>,
+    joining: JoinCard,
 }
 
 /// Which vibers are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Show {
+pub enum ViberFilter {
     #[default]
     All,
     Working,
@@ -55,7 +55,7 @@ pub enum Show {
 /// A viber in the table: a region of the live stream.
 #[derive(Clone, Debug, Template)]
 #[template(path = "fleet/vibers/_row.html")]
-pub struct Row {
+pub struct ViberRow {
     pub slug: String,
     pub now: Instant,
     pub viber: Viber,
@@ -78,14 +78,14 @@ pub struct Meter {
 
 /// The filter of the list.
 #[derive(Debug, Default, Deserialize)]
-pub struct Asked {
+pub struct ViberListQuery {
     #[serde(default)]
     q: String,
     #[serde(default)]
-    show: Show,
+    show: ViberFilter,
 }
 
-impl Row {
+impl ViberRow {
     /// As the database and the last heartbeat know it.
     pub fn of(board: &Board, slug: &str, viber: Viber) -> Self {
         let now = board.clock.now();
@@ -95,7 +95,7 @@ impl Row {
 
     fn is_stale(&self) -> bool {
         self.viber.contact.state != ContactState::Connected
-            || self.read_at.is_some_and(|at| self.now.millis() - at.millis() > STALE)
+            || self.read_at.is_some_and(|at| self.now.millis() - at.millis() > METERS_STALE_MS)
     }
 
     fn age(&self) -> String {
@@ -109,7 +109,7 @@ impl Row {
 
     fn agents(&self) -> String {
         match self.viber.agents.len() {
-            0 => "no agents told".to_owned(),
+            0 => "no agents reported".to_owned(),
             1 => "1 agent".to_owned(),
             n => format!("{n} agents"),
         }
@@ -127,7 +127,7 @@ pub fn state(viber: &Viber) -> Badge {
     }
 }
 
-/// What the viber's last heartbeat told of its machine.
+/// What the viber's last heartbeat reported about its machine.
 pub fn meters(board: &Board, viber: &Viber) -> (Vec<Meter>, Option<Instant>) {
     let Some((metrics, at)) = board.hub.metrics(&viber.id) else { return (Vec::new(), None) };
     let share = |used: u64, total: u64| used.min(total).saturating_mul(100).checked_div(total).unwrap_or(0);
@@ -153,8 +153,8 @@ pub fn meters(board: &Board, viber: &Viber) -> (Vec<Meter>, Option<Instant>) {
 /// `GET /t/{team}/vibers`
 pub async fn list(
     State(board): State<Board>,
-    caller: Viewing,
-    Query(asked): Query<Asked>,
+    caller: AsViewer,
+    Query(asked): Query<ViberListQuery>,
 ) -> Result<Html<String>, Rejection> {
     let vibers = read(&board, &caller).await?;
     let connected = vibers.iter().filter(|viber| viber.contact.state == ContactState::Connected).count();
@@ -162,24 +162,24 @@ pub async fn list(
     let q = asked.q.trim().to_lowercase();
     let slug = caller.team.slug.clone();
     let rows = vibers.into_iter().filter(|viber| fits(viber, asked.show, &q));
-    let rows = rows.map(|viber| Row::of(&board, &slug, viber)).collect();
-    let shell = Shell::load(&board, &caller).await?.at(Place::Vibers);
-    let joining = Joining::offer(&board, &caller);
+    let rows = rows.map(|viber| ViberRow::of(&board, &slug, viber)).collect();
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Vibers);
+    let joining = JoinCard::offer(&board, &caller);
     html(&Page { shell, slug, q: asked.q, show: asked.show, all, connected, rows, joining })
 }
 
 /// The team's vibers.
 pub async fn read(board: &Board, caller: &Caller) -> Result<Vec<Viber>> {
-    Ok(db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, VIBERS).await?)
+    Ok(db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, MAX_LISTED_VIBERS).await?)
 }
 
-fn fits(viber: &Viber, show: Show, q: &str) -> bool {
+fn fits(viber: &Viber, show: ViberFilter, q: &str) -> bool {
     let online = viber.contact.state == ContactState::Connected;
     let shown = match show {
-        Show::All => true,
-        Show::Working => viber.running > 0,
-        Show::Online => online,
-        Show::Offline => !online,
+        ViberFilter::All => true,
+        ViberFilter::Working => viber.running > 0,
+        ViberFilter::Online => online,
+        ViberFilter::Offline => !online,
     };
     let found = |text: &str| text.to_lowercase().contains(q);
     let label = |(key, value): (&String, &String)| found(&format!("{key}={value}"));

@@ -17,7 +17,7 @@ use crate::{
 
 /// The choice.
 #[derive(Debug, Deserialize)]
-pub struct Choice {
+pub struct ThemeForm {
     theme: String,
 }
 
@@ -26,7 +26,7 @@ pub async fn choose(
     State(board): State<Board>,
     caller: SignedIn,
     headers: HeaderMap,
-    Form(choice): Form<Choice>,
+    Form(choice): Form<ThemeForm>,
 ) -> Result<Redirect, Rejection> {
     let operator = &caller.operator;
     actions::accounts::update_profile(&board, &operator.id, &operator.name, &choice.theme).await?;

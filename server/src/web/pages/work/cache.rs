@@ -1,6 +1,6 @@
-//! What a session's page needs of the database, kept while the database stays the same.
+//! What a session's page needs of the database, cached while the database does not change.
 //!
-//! Nothing that depends on the time, or is made for one answer only, is kept. Whether the database is still the same is
+//! Nothing that depends on the time or belongs to one answer is cached. Whether the database is still the same is
 //! asked each time, in one statement.
 
 use std::{
@@ -16,69 +16,69 @@ use crate::{
     error::Result,
     state::Board,
     web::pages::{
-        conversation::{Before, Carried, Talk},
+        conversation::{Conversation, PageEnd, RenderedMessages},
         pane,
     },
     web::{
         extract::Caller,
-        view::{Frame, Shell},
+        view::{Shell, ShellData},
     },
 };
 
 /// HTML in a generation, bytes; the older one is dropped when the newer is full. A conversation takes a few times more.
-const GENERATION: usize = 4 * 1024 * 1024;
+const GENERATION_BYTES: usize = 4 * 1024 * 1024;
 
 /// A conversation and the frame around it, as they are in one version of the database.
-pub struct Read {
-    pub talk: Talk,
-    pub frame: Frame,
+pub struct SessionPageData {
+    pub conversation: Conversation,
+    pub frame: ShellData,
     /// The messages as this reader sees them, oldest first.
     pub messages: Vec<String>,
     /// The seq of the first one.
     pub first: u64,
     /// What the pane beside it shows.
-    pub pane: pane::Held,
+    pub pane: pane::PaneData,
 }
 
-/// Whose eyes they are: two that share it are shown the same.
+/// Everything that a reader's view depends on: two readers with the same key see the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     team: TeamId,
     slug: String,
     session: SessionId,
-    before: Option<Before>,
-    pane: pane::Asked,
+    before: Option<PageEnd>,
+    pane: pane::PaneSelection,
     reader: Option<OperatorId>,
     may_send: bool,
-    /// The rail puts sessions below days.
+    /// The rail groups sessions by day.
     day: i64,
 }
 
-/// What was read lately: two generations, bounded by bytes. Ids are never made twice, nor versions that mean another
-/// state, so that several Boards of one process may share it.
-static SHELF: LazyLock<Mutex<Shelf<Read>>> = LazyLock::new(Mutex::default);
+/// What was read lately: two generations, bounded by bytes. Ids are unique, and so are versions of states, so that
+/// several Boards of one process may share it.
+static CACHE: LazyLock<Mutex<Cache<SessionPageData>>> = LazyLock::new(Mutex::default);
 
-struct Shelf<T> {
-    newer: HashMap<Key, (db::Version, Arc<T>)>,
-    older: HashMap<Key, (db::Version, Arc<T>)>,
+struct Cache<T> {
+    newer: HashMap<Key, (db::DataVersion, Arc<T>)>,
+    older: HashMap<Key, (db::DataVersion, Arc<T>)>,
     /// Bytes that were put into `newer`.
     bytes: usize,
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for Cache<T> {
     fn default() -> Self {
         Self { newer: HashMap::new(), older: HashMap::new(), bytes: 0 }
     }
 }
 
-impl Read {
+impl SessionPageData {
     /// The newest page of a conversation, or the one before the message `before`.
     pub async fn load(
         board: &Board,
         caller: &Caller,
         id: &SessionId,
-        before: Option<Before>,
-        pane: &pane::Asked,
+        before: Option<PageEnd>,
+        pane: &pane::PaneSelection,
     ) -> Result<Arc<Self>> {
         let key = Key {
             team: caller.team.id.clone(),
@@ -90,31 +90,31 @@ impl Read {
             may_send: caller.role >= Role::Operator,
             day: Shell::day(board.clock.now()),
         };
-        // Asked before anything is read: what is kept is at least as new as its version.
+        // Asked before anything is read: what is cached is at least as new as its version.
         let version = board.db.version().await?;
-        let shelf = || SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+        let shelf = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = shelf().get(&key, &version) {
             return Ok(read);
         }
-        let talk = Talk::load(board, &caller.team.id, id, before).await?;
-        let frame = Frame::load(board, caller).await?;
-        let Carried { html: messages, first } = talk.carried(caller);
+        let conversation = Conversation::load(board, &caller.team.id, id, before).await?;
+        let frame = ShellData::load(board, caller).await?;
+        let RenderedMessages { html: messages, first } = conversation.carried(caller);
         let bytes = messages.iter().map(String::len).sum();
-        let pane = pane::Held::load(board, &caller.team.id, &talk.session, pane).await?;
-        let read = Arc::new(Self { talk, frame, messages, first, pane });
+        let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, pane).await?;
+        let read = Arc::new(Self { conversation, frame, messages, first, pane });
         shelf().put(key, version, read.clone(), bytes);
         Ok(read)
     }
 }
 
-impl<T> Shelf<T> {
-    fn get(&self, key: &Key, version: &db::Version) -> Option<Arc<T>> {
+impl<T> Cache<T> {
+    fn get(&self, key: &Key, version: &db::DataVersion) -> Option<Arc<T>> {
         let (of, read) = self.newer.get(key).or_else(|| self.older.get(key))?;
         (of == version).then(|| read.clone())
     }
 
-    fn put(&mut self, key: Key, version: db::Version, read: Arc<T>, bytes: usize) {
-        if self.bytes + bytes > GENERATION {
+    fn put(&mut self, key: Key, version: db::DataVersion, read: Arc<T>, bytes: usize) {
+        if self.bytes + bytes > GENERATION_BYTES {
             self.older = std::mem::take(&mut self.newer);
             self.bytes = 0;
         }
@@ -137,13 +137,13 @@ mod tests {
             slug,
             session,
             before: None,
-            pane: pane::Asked::default(),
+            pane: pane::PaneSelection::default(),
             reader: None,
             may_send: true,
             day: 1,
         };
         let version = db.version().await.expect("a version");
-        let mut shelf = Shelf::default();
+        let mut shelf = Cache::default();
         shelf.put(key.clone(), version.clone(), Arc::new("a page"), 1);
         assert_eq!(shelf.get(&key, &db.version().await.expect("a version")).as_deref(), Some(&"a page"));
         assert!(shelf.get(&Key { may_send: false, ..key.clone() }, &version).is_none(), "another reader");
@@ -151,7 +151,7 @@ mod tests {
         assert!(shelf.get(&key, &db.version().await.expect("a version")).is_none(), "it changed");
         for _ in 0..4 {
             let other = Key { session: SessionId::new(2), ..key.clone() };
-            shelf.put(other, version.clone(), Arc::new("large"), GENERATION);
+            shelf.put(other, version.clone(), Arc::new("large"), GENERATION_BYTES);
         }
         assert!(shelf.newer.len() + shelf.older.len() <= 2, "it is bounded");
     }

@@ -10,17 +10,20 @@ use protocol::{CommentId, SessionId};
 use serde::Deserialize;
 
 use crate::{
-    actions::{self, comments},
+    actions::{
+        self, comments,
+        tasks::{self, CommentBatch},
+    },
     db,
     domain::{Comment, Session, Space},
     error::{Error, Result},
     state::Board,
     web::pages::nonce,
     web::{
-        Operating, Rejection,
+        AsOperator, Rejection,
         extract::{Caller, Id},
         html, links,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -32,7 +35,7 @@ struct Page {
     slug: String,
     session: Session,
     comments: Vec<Comment>,
-    /// Sent along, so that comments sent twice are one message.
+    /// The idempotency key: comments sent twice are one message.
     key: String,
 }
 
@@ -50,18 +53,18 @@ async fn load(board: &Board, caller: &Caller, id: &SessionId) -> Result<Session>
 /// `GET /t/{team}/sessions/{id}/comments`
 pub async fn list(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
 ) -> Result<Html<String>, Rejection> {
     let session = load(&board, &caller, &id).await?;
-    let comments = comments::of(&board, &caller.team.id, &caller.by, &session.id).await?;
-    let shell = Shell::load(&board, &caller).await?.at(Place::Elsewhere);
+    let comments = comments::list(&board, &caller.team.id, &caller.by, &session.id).await?;
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Elsewhere);
     html(&Page { shell, slug: caller.team.slug.clone(), session, comments, key: nonce(&board) })
 }
 
 /// A comment as its form sends it.
 #[derive(Debug, Default, Deserialize)]
-pub struct Written {
+pub struct CommentForm {
     #[serde(default)]
     space: String,
     #[serde(default)]
@@ -85,9 +88,9 @@ pub struct Written {
 /// `POST /t/{team}/sessions/{id}/comments`
 pub async fn add(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(form): Form<Written>,
+    Form(form): Form<CommentForm>,
 ) -> Result<Redirect, Rejection> {
     let session = load(&board, &caller, &id).await?;
     let (viber, spaces) = actions::spaces::all(&board, &caller.team.id, &session.viber_id).await?;
@@ -111,14 +114,14 @@ pub async fn add(
 
 /// Which comments.
 #[derive(Debug, Default, Deserialize)]
-pub struct Which {
+pub struct CommentSelectionForm {
     #[serde(default)]
     comment: Vec<String>,
     #[serde(default)]
     key: String,
 }
 
-impl Which {
+impl CommentSelectionForm {
     fn ids(&self) -> Result<Vec<CommentId>> {
         self.comment.iter().map(|id| id.parse().map_err(|_| Error::NotFound)).collect()
     }
@@ -127,9 +130,9 @@ impl Which {
 /// `POST /t/{team}/sessions/{id}/comments/withdraw`
 pub async fn withdraw(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(which): Form<Which>,
+    Form(which): Form<CommentSelectionForm>,
 ) -> Result<Redirect, Rejection> {
     let session = load(&board, &caller, &id).await?;
     for comment in which.ids()? {
@@ -141,13 +144,14 @@ pub async fn withdraw(
 /// `POST /t/{team}/sessions/{id}/comments/send`: those that the page showed, as the session's next message.
 pub async fn send(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(which): Form<Which>,
+    Form(which): Form<CommentSelectionForm>,
 ) -> Result<Response, Rejection> {
     let session = load(&board, &caller, &id).await?;
     let (slug, ids) = (&caller.team.slug, which.ids()?);
-    match comments::send(&board, &caller.team.id, &caller.by, &session.id, (&ids, &which.key)).await {
+    let batch = CommentBatch { session: &session.id, ids: &ids, key: &which.key };
+    match tasks::submit_comments(&board, &caller.team.id, &caller.by, batch).await {
         Ok(task) => Ok(Redirect::to(&links::session(slug, &task.session_id)).into_response()),
         // Sent or removed from another window: what is left is shown.
         Err(Error::Conflict { code: "comments_changed", .. }) => {

@@ -7,8 +7,8 @@ use std::{collections::HashMap, str::FromStr};
 use protocol::{SessionId, TaskId, TeamId};
 
 use crate::{
-    db::imports::Progress,
-    domain::{Author, ContactState, Message, Part, Session, Task, Viber, committed::Report},
+    db::imports::ImportProgress,
+    domain::{ContactState, Message, MessageRole, Part, Session, Task, Viber, committed::Report},
     error::Result,
     state::Board,
     web::{
@@ -16,28 +16,28 @@ use crate::{
         links,
         view::{
             Badge,
-            lanes::Lane,
-            message::{self, Ended, MessageView, Told},
+            message::{self, MessageDelivery, MessageView, TaskEnding},
+            timeline::TimelineEntry,
         },
     },
 };
 
 /// HTML of messages that a page carries, or one frame of a stream, bytes; what is older is one link away.
-pub const WEIGHT: usize = 110_000;
-/// A message that does not fit is shown in part when there is room for so much of it, else not at all.
-const WORTH: usize = WEIGHT / 4;
+pub const MAX_CONVERSATION_BYTES: usize = 110_000;
+/// A message that does not fit is cut when at least this much of it fits, and left out otherwise.
+const MIN_PARTIAL_MESSAGE_BYTES: usize = MAX_CONVERSATION_BYTES / 4;
 
 /// What the database holds of a conversation.
 #[derive(Clone, Debug)]
-pub struct Talk {
+pub struct Conversation {
     pub session: Session,
     /// Absent when it was revoked.
     pub viber: Option<Viber>,
     /// Their parts from the place in `from` on.
     pub messages: Vec<Message>,
-    /// The place of the first part that was read, of messages of which that is not the first one they have.
+    /// For messages whose first parts were not read: the place of the first one that was.
     pub from: HashMap<u64, u64>,
-    /// The page ends within its only message: parts behind that end.
+    /// When the page ends within its only message: the parts after that end.
     pub behind: Option<Vec<Part>>,
     /// The tasks that the messages belong to.
     pub tasks: Vec<Task>,
@@ -45,38 +45,38 @@ pub struct Talk {
     pub open: Vec<Task>,
     /// The task at work, else the newest.
     pub current: Option<Task>,
-    /// Of the current task's attempt, when its message may still grow.
-    pub growing: Option<Growing>,
+    /// The message of the current task's attempt, while it may grow.
+    pub growing: Option<GrowingMessage>,
     /// The last event of the current task's attempt that this page knows.
     pub seq: u64,
     pub names: HashMap<String, String>,
     /// Tasks that ended since a page looked last.
     pub ended: Vec<TaskId>,
-    /// More came since than a stream tells: the page is better fetched anew.
+    /// More happened since than a stream sends: the page is fetched anew.
     pub missed: bool,
-    /// How much of its machine's log was taken over, while the rest is.
-    pub taking: Option<Progress>,
+    /// How much of its machine's log was imported, while the import goes on.
+    pub taking: Option<ImportProgress>,
 }
 
 /// What a page shows.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct ShownConversation {
     /// Its newest message.
     pub last: u64,
-    /// Tasks of which more was to come when it looked last.
+    /// Tasks that were unfinished when it looked last.
     pub tasks: Vec<TaskId>,
-    /// The open message, and the place in it where what is shown of it begins.
+    /// The open message, and the place in it of the first part that is shown.
     pub open: Option<(u64, usize)>,
 }
 
 /// Where a page ends: before a message, or before a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Before {
+pub struct PageEnd {
     pub seq: u64,
     pub part: Option<u64>,
 }
 
-impl FromStr for Before {
+impl FromStr for PageEnd {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -87,7 +87,7 @@ impl FromStr for Before {
 }
 
 /// What a page carries of a conversation.
-pub struct Carried {
+pub struct RenderedMessages {
     /// Messages, oldest first.
     pub html: Vec<String>,
     /// The seq of the first one.
@@ -96,27 +96,27 @@ pub struct Carried {
 
 /// The message that is open.
 #[derive(Clone, Debug)]
-pub struct Growing {
+pub struct GrowingMessage {
     pub message: Message,
     /// The place of the first of its parts that was read.
     pub from: u64,
-    /// Events that are no parts yet.
+    /// Events that are not parts yet.
     pub tail: Vec<Report>,
 }
 
-impl Talk {
+impl Conversation {
     /// The newest page, or the one that ends `before`.
-    pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<Before>) -> Result<Self> {
+    pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
         read::page(&mut board.db.reader_of(team).await?, id, before).await
     }
 
-    /// What a page lacks or may have old: newer messages, those of the task at work, and those of tasks that ended since it
-    /// looked last, however many messages came after them.
-    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, shown: Shown) -> Result<Self> {
+    /// What a page lacks or has in an old state: newer messages, those of the task at work, and those of tasks that
+    /// ended since it looked last, however many messages came after them.
+    pub async fn news(board: &Board, team: &TeamId, id: &SessionId, shown: ShownConversation) -> Result<Self> {
         read::news(&mut board.db.reader_of(team).await?, id, &shown).await
     }
 
-    /// Tasks of which more comes: those that are not final, and one whose message still grows though it was stopped.
+    /// Unfinished tasks: those that are not final, and one that was stopped while its message still grows.
     pub fn unfinished(&self) -> impl Iterator<Item = &TaskId> {
         self.open.iter().map(|task| &task.id).chain(self.growing.iter().map(|growing| &growing.message.task_id))
     }
@@ -128,7 +128,7 @@ impl Talk {
     }
 
     /// The messages as a page shows them, cut to what a page carries.
-    pub fn carried(&self, caller: &Caller) -> Carried {
+    pub fn carried(&self, caller: &Caller) -> RenderedMessages {
         let growing = self.growing.as_ref();
         let open = growing.map(|growing| growing.message.seq);
         let mut messages: Vec<Option<&Message>> =
@@ -137,7 +137,7 @@ impl Talk {
             let at = messages.partition_point(|message| message.is_some_and(|message| message.seq < seq));
             messages.insert(at, None);
         }
-        let (mut room, mut first, mut html) = (WEIGHT, 1, Vec::new());
+        let (mut room, mut first, mut html) = (MAX_CONVERSATION_BYTES, 1, Vec::new());
         for message in messages.iter().rev() {
             let mut view = match (message, growing) {
                 (Some(message), _) => self.view(caller, message),
@@ -145,7 +145,7 @@ impl Talk {
                 (None, None) => continue,
             };
             let whole = view.earlier.is_none() && view.weight() <= room;
-            if !whole && room < WORTH && !html.is_empty() {
+            if !whole && room < MIN_PARTIAL_MESSAGE_BYTES && !html.is_empty() {
                 break;
             }
             view.fit(room);
@@ -158,34 +158,34 @@ impl Talk {
             }
         }
         html.reverse();
-        Carried { html, first }
+        RenderedMessages { html, first }
     }
 
     /// The open message.
-    pub fn open_view(&self, caller: &Caller, growing: &Growing) -> MessageView {
-        // After a stop nothing is awaited, though a late report may still come.
+    pub fn open_view(&self, caller: &Caller, growing: &GrowingMessage) -> MessageView {
+        // After a stop no more is expected, though a late report may still arrive.
         let works = self.current.as_ref().is_some_and(|task| !task.state.is_final());
-        let lanes = message::lanes(&growing.message, place(growing.from), &growing.tail, works);
-        let view = self.dress(caller, &growing.message, lanes, growing.from);
+        let entries = message::timeline(&growing.message, place(growing.from), &growing.tail, works);
+        let view = self.dress(caller, &growing.message, entries, growing.from);
         MessageView { open: true, outcome: None, ..view }
     }
 
-    /// A message that stands.
+    /// A complete message.
     pub fn view(&self, caller: &Caller, message: &Message) -> MessageView {
         let from = self.from.get(&message.seq).copied().unwrap_or(0);
-        let lanes = match &self.behind {
-            Some(later) => message::lanes_between(message, place(from), later),
-            None => message::lanes(message, place(from), &[], false),
+        let entries = match &self.behind {
+            Some(later) => message::timeline_between(message, place(from), later),
+            None => message::timeline(message, place(from), &[], false),
         };
-        self.dress(caller, message, lanes, from)
+        self.dress(caller, message, entries, from)
     }
 
-    fn dress(&self, caller: &Caller, message: &Message, lanes: Vec<Lane>, from: u64) -> MessageView {
+    fn dress(&self, caller: &Caller, message: &Message, entries: Vec<TimelineEntry>, from: u64) -> MessageView {
         let task = self.tasks.iter().find(|task| task.id == message.task_id);
         let task = task.or(self.current.as_ref().filter(|task| task.id == message.task_id));
         let (name, about, delivery) = match message.role {
-            Author::User => (self.name(&message.author), Vec::new(), task.map(Told::of)),
-            Author::Assistant => (self.agent(&message.author), self.about(message, task), None),
+            MessageRole::User => (self.name(&message.author), Vec::new(), task.map(MessageDelivery::of)),
+            MessageRole::Assistant => (self.agent(&message.author), self.about(message, task), None),
         };
         MessageView {
             slug: caller.team.slug.clone(),
@@ -200,9 +200,12 @@ impl Talk {
             about,
             delivery,
             open: false,
-            lanes,
+            entries,
             outcome: task.filter(|task| self.behind.is_none() && self.breaks_off(message, task)).and_then(|task| {
-                Ended::of(task, &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)))
+                TaskEnding::of(
+                    task,
+                    &task.stopped_by.as_ref().map_or_else(|| "the Board".to_owned(), |by| self.name(by)),
+                )
             }),
             may_send: caller.role >= crate::domain::Role::Operator,
             kept: true,
@@ -210,12 +213,13 @@ impl Talk {
         }
     }
 
-    /// Whether this is the last message of its task: the newest attempt's answer, or the question when there is none.
+    /// Whether this is the last message of its task: the newest attempt's answer, or the question if there is no
+    /// answer.
     fn breaks_off(&self, message: &Message, task: &Task) -> bool {
         match message.role {
-            Author::Assistant => message.attempt == task.attempt,
-            Author::User => !self.messages.iter().any(|other| {
-                other.task_id == task.id && other.role == Author::Assistant && other.attempt == task.attempt
+            MessageRole::Assistant => message.attempt == task.attempt,
+            MessageRole::User => !self.messages.iter().any(|other| {
+                other.task_id == task.id && other.role == MessageRole::Assistant && other.attempt == task.attempt
             }),
         }
     }
@@ -262,7 +266,7 @@ impl Talk {
     }
 }
 
-/// A part's place, as lanes count.
+/// A part's place, as an entry's index.
 pub fn place(part: u64) -> usize {
     usize::try_from(part).unwrap_or(usize::MAX)
 }

@@ -12,23 +12,23 @@ use serde::Deserialize;
 
 use crate::{
     actions,
-    db::{self, sessions::Filter},
+    db::{self, sessions::SessionFilter},
     domain::{PolicyChange, Role},
     error::{Error, Result},
     state::Board,
-    web::pages::{busy, join::Joining, nonce, once, preflight::Choice, sessions::Line},
+    web::pages::{busy, join::JoinCard, nonce, once, preflight::ViberChoice, sessions::SessionRow},
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::Caller,
         html, html_with, links,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
 /// Vibers that the choice offers.
-const VIBERS: u64 = 500;
+const MAX_OFFERED_VIBERS: u64 = 500;
 /// Sessions under the composer.
-const RECENT: u64 = 8;
+const MAX_RECENT_SESSIONS: u64 = 8;
 
 /// The page.
 #[derive(Template)]
@@ -41,15 +41,15 @@ struct Page {
     first: bool,
     propose: bool,
     error: Option<String>,
-    choice: Choice,
-    recent: Vec<Line>,
-    joining: Joining,
+    choice: ViberChoice,
+    recent: Vec<SessionRow>,
+    joining: JoinCard,
     may_send: bool,
 }
 
 /// What the form starts with.
 #[derive(Debug, Default, Deserialize)]
-pub struct Start {
+pub struct HomeQuery {
     goal: Option<String>,
     viber: Option<String>,
     agent: Option<String>,
@@ -61,23 +61,26 @@ pub struct Start {
 /// `GET /t/{team}`
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
-    Query(start): Query<Start>,
+    caller: AsViewer,
+    Query(start): Query<HomeQuery>,
 ) -> Result<Html<String>, Rejection> {
     html(&page(&board, &caller, start, None).await?)
 }
 
-async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String>) -> Result<Page> {
+async fn page(board: &Board, caller: &Caller, start: HomeQuery, error: Option<String>) -> Result<Page> {
     let (vibers, recent) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        let vibers = db::vibers::list(&mut tx, None, VIBERS).await?;
-        (vibers, db::sessions::list(&mut tx, caller.reader(), &Filter::default(), None, RECENT).await?)
+        let vibers = db::vibers::list(&mut tx, None, MAX_OFFERED_VIBERS).await?;
+        (
+            vibers,
+            db::sessions::list(&mut tx, caller.reader(), &SessionFilter::default(), None, MAX_RECENT_SESSIONS).await?,
+        )
     };
-    let shell = Shell::load(board, caller).await?.at(Place::Home);
+    let shell = Shell::load(board, caller).await?.at(PageLocation::Home);
     let slug = caller.team.slug.clone();
-    let choice = Choice::of(&slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), shell.now);
+    let choice = ViberChoice::of(&slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), shell.now);
     Ok(Page {
-        joining: Joining::offer(board, caller),
+        joining: JoinCard::offer(board, caller),
         shell,
         slug,
         goal: start.goal.unwrap_or_default(),
@@ -86,7 +89,7 @@ async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String
         propose: start.propose.is_some(),
         error,
         choice,
-        recent: recent.into_iter().map(Line::from).collect(),
+        recent: recent.into_iter().map(SessionRow::from).collect(),
         may_send: caller.role >= Role::Operator,
     })
 }
@@ -94,17 +97,17 @@ async fn page(board: &Board, caller: &Caller, start: Start, error: Option<String
 /// `GET /t/{team}/preflight`: the choice and its facts, after one chose.
 pub async fn preflight(
     State(board): State<Board>,
-    caller: Viewing,
-    Query(start): Query<Start>,
+    caller: AsViewer,
+    Query(start): Query<HomeQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, VIBERS).await?;
+    let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, MAX_OFFERED_VIBERS).await?;
     let now = board.clock.now();
-    html(&Choice::of(&caller.team.slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), now))
+    html(&ViberChoice::of(&caller.team.slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), now))
 }
 
 /// A goal for a viber.
 #[derive(Debug, Deserialize)]
-pub struct Goal {
+pub struct GoalForm {
     pub(in crate::web::pages) goal: String,
     #[serde(default)]
     viber: String,
@@ -118,11 +121,11 @@ pub struct Goal {
     propose: Option<String>,
 }
 
-impl Goal {
+impl GoalForm {
     /// What the form starts with when it comes back.
-    fn again(self) -> Start {
+    fn again(self) -> HomeQuery {
         let (goal, viber, agent) = (Some(self.goal), Some(self.viber), Some(self.agent));
-        Start { goal, viber, agent, first: self.first, propose: self.propose }
+        HomeQuery { goal, viber, agent, first: self.first, propose: self.propose }
     }
 
     fn viber(&self) -> Result<Option<ViberId>> {
@@ -154,12 +157,12 @@ impl Goal {
 /// `POST /t/{team}/tasks`: a new session with its first task.
 pub async fn submit(
     State(board): State<Board>,
-    caller: Operating,
-    Form(form): Form<Goal>,
+    caller: AsOperator,
+    Form(form): Form<GoalForm>,
 ) -> Result<Response, Rejection> {
     let words = |word: &Option<String>| word.clone().unwrap_or_default();
     let (first, propose) = (words(&form.first), words(&form.propose));
-    let submit = actions::tasks::Submit {
+    let submit = actions::tasks::NewTask {
         goal: form.goal.replace("\r\n", "\n"),
         viber: form.viber()?,
         agent: form.agent(),
@@ -173,11 +176,11 @@ pub async fn submit(
     }
 }
 
-/// The form as it was filled in, and what is wrong: nothing that was written is lost.
+/// The form as it was filled in, with what is wrong: nothing that was written is lost.
 pub(in crate::web::pages) async fn again(
     board: &Board,
     caller: &Caller,
-    form: Goal,
+    form: GoalForm,
     error: Error,
 ) -> Result<Response, Rejection> {
     match error {
@@ -185,7 +188,7 @@ pub(in crate::web::pages) async fn again(
             html_with(StatusCode::UNPROCESSABLE_ENTITY, &page(board, caller, form.again(), Some(message)).await?)
         }
         Error::Unavailable { what, retry_after } => {
-            // The same key, should it have arrived after all.
+            // The same key, in case it has arrived after all.
             let key = form.key.clone();
             let mut page = page(board, caller, form.again(), Some(busy(what))).await?;
             page.key = key;

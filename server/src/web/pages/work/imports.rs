@@ -9,22 +9,22 @@ use protocol::{LogPlace, SessionId, ViberId};
 use serde::Deserialize;
 
 use crate::{
-    actions::imports::{self, Look, OnMachine},
+    actions::imports::{self, LogExcerpt, MachineSession},
     db,
     domain::{
-        Author, ContactState, Message, Role, Viber,
+        ContactState, Message, MessageRole, Role, Viber,
         logbook::{Ending, LoggedTask},
     },
     error::{Error, Result},
     state::Board,
     web::pages::memory::trouble,
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::{Caller, Id, Ids},
         html, links,
         view::{
-            Place, Shell, filters,
-            message::{self, Ended, MessageView},
+            PageLocation, Shell, filters,
+            message::{self, MessageView, TaskEnding},
         },
     },
 };
@@ -36,7 +36,7 @@ async fn viber(board: &Board, caller: &Caller, id: &ViberId) -> Result<Viber> {
 
 /// Which part of the list.
 #[derive(Debug, Default, Deserialize)]
-pub struct From {
+pub struct ImportListQuery {
     #[serde(default)]
     from: u64,
 }
@@ -44,23 +44,23 @@ pub struct From {
 /// The list.
 #[derive(Template)]
 #[template(path = "work/imports/list.html")]
-struct List {
+struct ListPage {
     shell: Shell,
     slug: String,
     viber: Viber,
-    lines: Vec<OnMachine>,
+    lines: Vec<MachineSession>,
     next: Option<u64>,
-    /// Why nothing can be said.
+    /// Why the viber could not be asked.
     trouble: Option<String>,
     may_act: bool,
 }
 
-impl List {
-    fn show(&self, line: &OnMachine) -> String {
+impl ListPage {
+    fn show(&self, line: &MachineSession) -> String {
         links::machine_session(&self.slug, &self.viber.id, &line.logged.session_id)
     }
 
-    fn import(&self, line: &OnMachine) -> String {
+    fn import(&self, line: &MachineSession) -> String {
         links::machine_import(&self.slug, &self.viber.id, &line.logged.session_id)
     }
 
@@ -72,17 +72,17 @@ impl List {
 /// `GET /t/{team}/vibers/{id}/sessions`
 pub async fn list(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ViberId>,
-    Query(from): Query<From>,
+    Query(from): Query<ImportListQuery>,
 ) -> Result<Html<String>, Rejection> {
     let viber = viber(&board, &caller, &id).await?;
     let (lines, next, trouble) = match imports::list(&board, &caller.team.id, &id, from.from).await {
         Ok((lines, next)) => (lines, next, None),
         Err(error) => (Vec::new(), None, Some(trouble(error)?)),
     };
-    html(&List {
-        shell: Shell::load(&board, &caller).await?.at(Place::Elsewhere),
+    html(&ListPage {
+        shell: Shell::load(&board, &caller).await?.at(PageLocation::Elsewhere),
         slug: caller.team.slug.clone(),
         may_act: caller.role >= Role::Operator,
         viber,
@@ -94,7 +94,7 @@ pub async fn list(
 
 /// Which part of a log.
 #[derive(Debug, Default, Deserialize)]
-pub struct At {
+pub struct LogQuery {
     #[serde(default)]
     line: u64,
     #[serde(default)]
@@ -112,7 +112,7 @@ struct Page {
     title: String,
     agent: String,
     messages: Vec<String>,
-    /// It does not begin at the beginning.
+    /// It begins in the middle of the log.
     partial: bool,
     next: Option<String>,
     runs: bool,
@@ -135,16 +135,16 @@ impl Page {
 /// `GET /t/{team}/vibers/{id}/sessions/{session}`
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, session)): Ids<(ViberId, SessionId)>,
-    Query(at): Query<At>,
+    Query(at): Query<LogQuery>,
 ) -> Result<Html<String>, Rejection> {
     let viber = viber(&board, &caller, &id).await?;
     let from = LogPlace { line: at.line, at: at.at };
     let looked = imports::look(&board, &caller.team.id, &id, &session, from).await;
     let slug = caller.team.slug.clone();
     let mut page = Page {
-        shell: Shell::load(&board, &caller).await?.at(Place::Elsewhere),
+        shell: Shell::load(&board, &caller).await?.at(PageLocation::Elsewhere),
         title: "Session on this machine".to_owned(),
         agent: String::new(),
         messages: Vec::new(),
@@ -166,7 +166,7 @@ pub async fn show(
 }
 
 impl Page {
-    fn fill(&mut self, look: Look) {
+    fn fill(&mut self, look: LogExcerpt) {
         let mut seq = 1;
         for task in &look.tasks {
             let messages = task.messages(&self.session, &look.agent, self.viber.id.as_str(), seq);
@@ -184,20 +184,20 @@ impl Page {
         (self.agent, self.runs, self.known) = (look.agent, look.runs, look.known);
     }
 
-    fn view(&self, look: &Look, task: &LoggedTask, message: &Message, last: bool) -> MessageView {
+    fn view(&self, look: &LogExcerpt, task: &LoggedTask, message: &Message, last: bool) -> MessageView {
         let attempt = task.attempts.iter().find(|attempt| attempt.number == message.attempt);
         let newest = task.attempts.last().filter(|_| last);
         let cut = newest.is_some_and(|attempt| attempt.ending.is_none()) && (look.next.is_some() || look.runs);
         let ended = newest.filter(|_| !cut).and_then(|attempt| match attempt.end() {
             Ending::Completed(_) => None,
             Ending::Stopped => {
-                Some(Ended { level: "info", icon: "stopped", words: "Stopped on the machine".to_owned() })
+                Some(TaskEnding { level: "info", icon: "stopped", words: "Stopped on the machine".to_owned() })
             }
             Ending::Failed(error) => {
-                Some(Ended { level: "error", icon: "failed", words: format!("Failed: {}", error.message) })
+                Some(TaskEnding { level: "error", icon: "failed", words: format!("Failed: {}", error.message) })
             }
         });
-        let asked = message.role == Author::User;
+        let asked = message.role == MessageRole::User;
         MessageView {
             slug: self.slug.clone(),
             session: self.session.clone(),
@@ -208,7 +208,7 @@ impl Page {
             about: attempt.and_then(|attempt| attempt.model.clone()).filter(|_| !asked).into_iter().collect(),
             delivery: None,
             open: false,
-            lanes: message::lanes(message, 0, &[], false),
+            entries: message::timeline(message, 0, &[], false),
             outcome: ended,
             may_send: false,
             kept: false,
@@ -220,7 +220,7 @@ impl Page {
 /// `POST /t/{team}/vibers/{id}/sessions/{session}/import`
 pub async fn import(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids((id, session)): Ids<(ViberId, SessionId)>,
 ) -> Result<Redirect, Rejection> {
     let taken = imports::import(&board, &caller.team.id, &caller.by, &id, &session).await?;

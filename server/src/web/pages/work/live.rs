@@ -1,9 +1,9 @@
 //! The one stream of a tab: regions of the page as they change, and the log of the task that is watched.
 //!
-//! A viewer is polled, never pushed to: nothing queues up for one that reads slowly. The hub's bells say that something
+//! A viewer is polled, never pushed to: nothing queues up for one that reads slowly. The hub says that something
 //! changed, the database says what; a region is sent when its HTML differs from what was sent last.
 
-mod talk;
+mod conversation;
 
 use std::{
     collections::HashMap,
@@ -28,24 +28,24 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     db,
     error::{Error, Result},
-    hub::{Listener, News},
+    hub::{Changed, Subscription},
     measure,
     state::Board,
-    web::pages::{conversation::Talk, files, join::JoinLive, pane, patches, viber::StateView, vibers},
+    web::pages::{conversation::Conversation, files, join::JoinStatus, pane, patches, viber::StateView, vibers},
     web::{
-        Rejection, Viewing,
+        AsViewer, Rejection,
         extract::Caller,
-        stream::{KEEP_ALIVE, kept_alive, revoked},
+        stream::{KEEP_ALIVE_INTERVAL, kept_alive, revoked},
         view::{Shell, shell::RailView},
     },
 };
 
-/// Between two looks at what changed: at most four a second.
-const PACE: Duration = Duration::from_millis(250);
-/// After the database did not answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Measurements ring no bell: pages that show them look by themselves.
-const MEASURE: Duration = Duration::from_secs(15);
+/// Time between two looks at what changed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a live page waits after the database did not answer.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Metrics are not announced as changes: pages that show them look at this interval.
+const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// What the tab shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,9 +98,9 @@ impl View {
 
 /// Where the tab stands.
 #[derive(Debug, Deserialize)]
-pub struct Asked {
+pub struct LiveQuery {
     view: String,
-    /// `{task}:{attempt}.{seq}`; `Last-Event-ID` goes before it.
+    /// `{task}:{attempt}.{seq}`; `Last-Event-ID` takes precedence.
     #[serde(default)]
     cursor: String,
     /// The tab of the pane that the page shows.
@@ -114,19 +114,19 @@ pub struct Asked {
 /// `GET /t/{team}/live`
 pub async fn watch(
     State(board): State<Board>,
-    caller: Viewing,
-    Query(asked): Query<Asked>,
+    caller: AsViewer,
+    Query(asked): Query<LiveQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     let view = View::parse(&asked.view).ok_or(Error::NotFound)?;
     let cursor = headers.get("last-event-id").and_then(|id| id.to_str().ok()).unwrap_or(&asked.cursor).to_owned();
-    let news = board.hub.listen(&caller.team.id);
+    let news = board.hub.subscribe(&caller.team.id);
     let mut workspace = None;
-    let talk = match &view {
+    let conversation = match &view {
         View::Session(id) => {
             let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
             workspace = Some(found.ok_or(Error::NotFound)?.viber_id);
-            Some(talk::Watched::new(id.clone(), &cursor, asked.last))
+            Some(conversation::WatchedConversation::new(id.clone(), &cursor, asked.last))
         }
         _ => None,
     };
@@ -136,23 +136,23 @@ pub async fn watch(
         board,
         caller: caller.0,
         view,
-        pane: pane::Asked::of(asked.pane.as_deref(), None),
+        pane: pane::PaneSelection::of(asked.pane.as_deref(), None),
         workspace,
         news,
         gone,
-        talk,
+        conversation,
         sent: HashMap::new(),
         stale: Stale::ALL,
         fleet: None,
         next_look: now,
-        next_measure: now + MEASURE,
+        next_measure: now + METRICS_INTERVAL,
         over: false,
         ready: vec![Bytes::from_static(b"retry: 1000\n\n")],
     };
     let bytes =
         stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|bytes| (bytes, watcher)) });
     let viewer = measure::Viewer::open();
-    let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE), move |bytes| {
+    let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE_INTERVAL), move |bytes| {
         let _counted = &viewer;
         Ok::<_, Infallible>(bytes)
     });
@@ -183,12 +183,12 @@ struct Watcher {
     caller: Caller,
     view: View,
     /// Of a session: the tab beside the conversation.
-    pane: pane::Asked,
+    pane: pane::PaneSelection,
     /// Of a session: whose files its tab Files shows.
     workspace: Option<ViberId>,
-    news: Listener,
+    news: Subscription,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
-    talk: Option<talk::Watched>,
+    conversation: Option<conversation::WatchedConversation>,
     /// The hash of what was sent last, by region.
     sent: HashMap<String, u64>,
     stale: Stale,
@@ -211,18 +211,18 @@ impl Watcher {
             }
             let soft = self.board.shutdown.soft.clone();
             let regions = (self.stale != Stale::NONE).then_some(self.next_look);
-            let lanes = self.talk.as_ref().and_then(talk::Watched::due);
-            let look = [regions, lanes].into_iter().flatten().min();
+            let entries = self.conversation.as_ref().and_then(conversation::WatchedConversation::due);
+            let look = [regions, entries].into_iter().flatten().min();
             let measures = matches!(self.view, View::Vibers | View::Viber(_));
             tokio::select! {
                 biased;
                 () = soft.cancelled() => self.end("shutdown"),
                 () = &mut self.gone => self.end("revoked"),
                 news = self.news.next() => self.hear(&news),
-                frame = talk::next(&mut self.talk) => self.follow(frame),
+                frame = conversation::next(&mut self.conversation) => self.follow(frame),
                 () = sleep_until(look.unwrap_or(self.next_look)), if look.is_some() => self.look().await,
                 () = sleep_until(self.next_measure), if measures => {
-                    self.next_measure = Instant::now() + MEASURE;
+                    self.next_measure = Instant::now() + METRICS_INTERVAL;
                     self.stale.place = true;
                 }
             }
@@ -234,27 +234,27 @@ impl Watcher {
         self.over = true;
     }
 
-    fn hear(&mut self, news: &News) {
+    fn hear(&mut self, news: &Changed) {
         let ours = |id: &SessionId| matches!(&self.view, View::Session(session) if session == id);
         let (rail, place) = match news {
-            News::Session(id) | News::Task { session: id, .. } => {
+            Changed::Session(id) | Changed::Task { session: id, .. } => {
                 (true, ours(id) || matches!(self.view, View::Vibers | View::Viber(_)))
             }
-            News::Viber(_) => (true, true),
-            News::File { viber, path } => {
+            Changed::Viber(_) => (true, true),
+            Changed::File { viber, path } => {
                 let tab = self.pane.tab == pane::Tab::Files && self.workspace.as_ref() == Some(viber);
                 (false, tab || self.view.shows(viber, path))
             }
-            News::Team => (true, false),
-            News::Revoked(_) => (false, false),
-            News::Anything => (true, true),
+            Changed::Team => (true, false),
+            Changed::Revoked(_) => (false, false),
+            Changed::Anything => (true, true),
         };
         self.stale = Stale { rail: self.stale.rail || rail, place: self.stale.place || place };
     }
 
-    fn follow(&mut self, frame: crate::live::Frame) {
-        let Some(talk) = &mut self.talk else { return };
-        if let Some(bytes) = talk.hear(frame) {
+    fn follow(&mut self, frame: crate::live::StreamFrame) {
+        let Some(conversation) = &mut self.conversation else { return };
+        if let Some(bytes) = conversation.hear(frame) {
             self.ready.push(bytes);
         }
     }
@@ -264,28 +264,32 @@ impl Watcher {
         let regions = self.next_look <= now;
         let wait = match self.gather(regions).await {
             Ok(()) if !regions => return,
-            Ok(()) => PACE,
-            // The session or viber is not there any more: the page will say so when it is fetched anew.
+            Ok(()) => LOOK_INTERVAL,
+            // The session or viber no longer exists: the page says so when it is fetched anew.
             Err(Error::NotFound) => {
                 self.ready.push(patches::frame(None, "reset", ""));
                 self.over = true;
-                PACE
+                LOOK_INTERVAL
             }
             Err(error) => {
                 tracing::warn!(%error, "a live page waits for the database");
                 self.stale = Stale::ALL;
-                PATIENCE
+                RETRY_DELAY
             }
         };
         self.next_look = Instant::now() + wait;
     }
 
-    /// Looks at what is stale. Between two looks at regions (`regions` is false) only the conversation moves on.
+    /// Reads what is stale. Between two looks at regions (`regions` is false) only the conversation is read.
     async fn gather(&mut self, regions: bool) -> Result<()> {
         let stale = if regions { std::mem::take(&mut self.stale) } else { Stale::NONE };
-        let due = self.talk.as_ref().and_then(talk::Watched::due).is_some_and(|at| at <= Instant::now());
-        if let Some(talk) = self.talk.as_mut().filter(|_| due || stale.place) {
-            let found = talk.look(&self.board, &self.caller).await?;
+        let due = self
+            .conversation
+            .as_ref()
+            .and_then(conversation::WatchedConversation::due)
+            .is_some_and(|at| at <= Instant::now());
+        if let Some(conversation) = self.conversation.as_mut().filter(|_| due || stale.place) {
+            let found = conversation.look(&self.board, &self.caller).await?;
             self.ready.extend(found.log);
             self.stale.rail |= found.read;
             if regions {
@@ -296,13 +300,13 @@ impl Watcher {
                     let html = render(&place)?;
                     self.region("where", html.clone(), &html);
                 }
-                if let Some(talk) = found.talk {
-                    self.show_pane(&talk).await?;
+                if let Some(conversation) = found.conversation {
+                    self.show_pane(&conversation).await?;
                 }
             } else {
                 self.stale.place = true;
             }
-        } else if stale.place && self.talk.is_none() {
+        } else if stale.place && self.conversation.is_none() {
             self.place().await?;
         }
         if stale.rail {
@@ -314,26 +318,26 @@ impl Watcher {
     }
 
     /// The tab beside the conversation, and the strip with its numbers.
-    async fn show_pane(&mut self, talk: &Talk) -> Result<()> {
-        let held = pane::Held::load(&self.board, &self.caller.team.id, &talk.session, &self.pane).await?;
+    async fn show_pane(&mut self, conversation: &Conversation) -> Result<()> {
+        let held = pane::PaneData::load(&self.board, &self.caller.team.id, &conversation.session, &self.pane).await?;
         let asked = self.pane.clone();
-        let pane = pane::Pane::of(&asked, &held, talk, &self.caller, self.board.clock.now());
+        let pane = pane::Pane::of(&asked, &held, conversation, &self.caller, self.board.clock.now());
         let (body, ageless, strip) = (pane.body()?, pane.ageless()?, pane.strip()?);
         self.region("pane", body, &ageless);
         self.region("strip", strip.clone(), &strip);
         Ok(())
     }
 
-    fn here(&self) -> crate::web::view::Place {
-        use crate::web::view::Place;
+    fn here(&self) -> crate::web::view::PageLocation {
+        use crate::web::view::PageLocation;
         match &self.view {
-            View::Rail => Place::Elsewhere,
-            View::Home => Place::Home,
-            View::Vibers => Place::Vibers,
-            View::Viber(id) => Place::Viber(id.clone()),
-            View::Joining(id) => Place::Joining(id.clone()),
-            View::Session(id) => Place::Session(id.clone()),
-            View::Files { viber, how, path } => Place::Files(viber.clone(), how.clone(), path.clone()),
+            View::Rail => PageLocation::Elsewhere,
+            View::Home => PageLocation::Home,
+            View::Vibers => PageLocation::Vibers,
+            View::Viber(id) => PageLocation::Viber(id.clone()),
+            View::Joining(id) => PageLocation::Joining(id.clone()),
+            View::Session(id) => PageLocation::Session(id.clone()),
+            View::Files { viber, how, path } => PageLocation::Files(viber.clone(), how.clone(), path.clone()),
         }
     }
 
@@ -344,7 +348,7 @@ impl Watcher {
                 let (all, connected) =
                     db::vibers::reach(&mut self.board.db.reader_of(&self.caller.team.id).await?).await?;
                 match self.fleet.replace(all * 1_000_000 + connected) {
-                    // The first viber turns the page into another one.
+                    // With the first viber the page becomes another one.
                     Some(before) if before < 1_000_000 && all > 0 => self.ready.push(patches::frame(None, "reset", "")),
                     Some(before) if before != all * 1_000_000 + connected => {
                         self.ready.push(patches::frame(None, "nudge", "choice"));
@@ -355,7 +359,7 @@ impl Watcher {
             View::Vibers => {
                 let rows = vibers::read(&self.board, &self.caller).await?;
                 for viber in rows {
-                    let row = vibers::Row::of(&self.board, &self.caller.team.slug, viber);
+                    let row = vibers::ViberRow::of(&self.board, &self.caller.team.slug, viber);
                     let (name, html) = (row.viber.id.to_string(), render(&row)?);
                     self.region(&name, html.clone(), &html);
                 }
@@ -372,7 +376,7 @@ impl Watcher {
                 }
             }
             View::Joining(id) => {
-                let joining = JoinLive::load(&self.board, &self.caller, &id).await?.ok_or(Error::NotFound)?;
+                let joining = JoinStatus::load(&self.board, &self.caller, &id).await?.ok_or(Error::NotFound)?;
                 let html = render(&joining)?;
                 self.region("join", html.clone(), &html);
             }
@@ -380,7 +384,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Sends a region unless it was sent like this. `ageless` is what of it counts as a change: ages grow by themselves.
+    /// Sends a region unless it was last sent like this. `ageless` is compared, because the page itself keeps ages
+    /// current.
     fn region(&mut self, name: &str, html: String, ageless: &str) {
         let mut hasher = DefaultHasher::new();
         ageless.hash(&mut hasher);

@@ -1,7 +1,7 @@
 //! What a run of events adds to an open message, as HTML: encoded once for all who watch.
 //!
-//! Only what grows is told this way: text, reasoning and a command's output. Everything else changes lanes, and lanes
-//! are sent anew.
+//! Only text, reasoning and a command's output grow this way. Everything else changes entries, and these are sent
+//! again.
 
 use std::fmt::Write;
 
@@ -12,25 +12,25 @@ use crate::domain::{committed::Committed, committed::Report};
 
 /// What a run means for a viewer.
 #[derive(Clone, Debug)]
-pub enum Told {
-    /// It only adds: this frame says what.
+pub enum RunPatch {
+    /// It only adds text, which this frame carries.
     Adds(Bytes),
-    /// It changes lanes, or says nothing a page shows: look at the parts.
+    /// It changes entries, or nothing that a page shows: the parts have to be read.
     Changes,
 }
 
 /// What the items above `after` mean.
-pub fn tell(run: &Committed, after: u64) -> Told {
+pub fn tell(run: &Committed, after: u64) -> RunPatch {
     if after < run.from {
         if let Some(frame) = run.html.get() {
-            return Told::Adds(frame.clone());
+            return RunPatch::Adds(frame.clone());
         }
         return match adds(run, 0) {
-            Some(frame) => Told::Adds(run.html.get_or_init(|| frame).clone()),
-            None => Told::Changes,
+            Some(frame) => RunPatch::Adds(run.html.get_or_init(|| frame).clone()),
+            None => RunPatch::Changes,
         };
     }
-    adds(run, after).map_or(Told::Changes, Told::Adds)
+    adds(run, after).map_or(RunPatch::Changes, RunPatch::Adds)
 }
 
 /// A growing piece of a message.
@@ -140,8 +140,8 @@ mod tests {
         Committed::new(TaskId::new(1), 1, 1, items.collect())
     }
 
-    fn text(told: Told) -> String {
-        let Told::Adds(bytes) = told else { return "changes".to_owned() };
+    fn text(told: RunPatch) -> String {
+        let RunPatch::Adds(bytes) = told else { return "changes".to_owned() };
         String::from_utf8(bytes.to_vec()).expect("text")
     }
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_changes_lanes() {
+    fn a_call_changes_entries() {
         let call = json!({"type": "tool-call", "callId": "1", "tool": "shell", "args": {}});
         let run = run(&[json!({"type": "text-delta", "content": "a"}), call]);
         assert_eq!(text(tell(&run, 0)), "changes");

@@ -17,18 +17,18 @@ use crate::{
     state::Board,
     web::pages::{
         Wants, busy,
-        cache::Read,
-        conversation::{Before, Talk},
-        home::{self, Goal},
+        cache::SessionPageData,
+        conversation::{Conversation, PageEnd},
+        home::{self, GoalForm},
         nonce, once,
-        pane::{Asked, Pane},
-        status_panel::DockView,
+        pane::{Pane, PaneSelection},
+        status_panel::StatusPanel,
     },
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::{Caller, Id},
         html, html_with, links,
-        view::{Badge, Place, Shell, filters},
+        view::{Badge, PageLocation, Shell, filters},
     },
 };
 
@@ -38,12 +38,12 @@ use crate::{
 struct Page<'a> {
     shell: Shell,
     slug: String,
-    talk: &'a Talk,
-    place: Where,
+    conversation: &'a Conversation,
+    place: SessionHost,
     messages: &'a [String],
     older: Option<String>,
-    before: Option<Before>,
-    dock: DockView,
+    before: Option<PageEnd>,
+    dock: StatusPanel,
     composer: Composer,
     may_send: bool,
     /// `talk` or `pane`: what a narrow screen shows.
@@ -54,56 +54,56 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn verb(&self, verb: &str) -> String {
-        links::session_verb(&self.slug, &self.talk.session.id, verb)
+        links::session_verb(&self.slug, &self.conversation.session.id, verb)
     }
 
     fn pin_verb(&self) -> &'static str {
-        if self.talk.session.pinned_at.is_some() { "unpin" } else { "pin" }
+        if self.conversation.session.pinned_at.is_some() { "unpin" } else { "pin" }
     }
 
     fn archive_verb(&self) -> &'static str {
-        if self.talk.session.archived_at.is_some() { "unarchive" } else { "archive" }
+        if self.conversation.session.archived_at.is_some() { "unarchive" } else { "archive" }
     }
 }
 
 /// The viber and agent of a session, in its bar: a region of the live stream.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/sessions/_where.html")]
-pub struct Where {
+#[template(path = "work/sessions/_host.html")]
+pub struct SessionHost {
     /// Its page and its name; `None` when it was removed.
     viber: Option<(String, String)>,
     contact: Badge,
     agent: String,
 }
 
-impl Where {
+impl SessionHost {
     /// As it is now.
-    pub fn of(talk: &Talk, slug: &str) -> Self {
-        let viber = talk.viber.as_ref().map(|viber| (links::viber(slug, &viber.id), viber.name.clone()));
-        Self { viber, contact: talk.contact(), agent: talk.agent_name() }
+    pub fn of(conversation: &Conversation, slug: &str) -> Self {
+        let viber = conversation.viber.as_ref().map(|viber| (links::viber(slug, &viber.id), viber.name.clone()));
+        Self { viber, contact: conversation.contact(), agent: conversation.agent_name() }
     }
 }
 
-/// Where one writes, or why not.
+/// The form for the next message, or why there is none.
 #[derive(Clone, Debug, Template)]
 #[template(path = "work/sessions/_composer.html")]
 pub struct Composer {
-    say: Say,
+    say: Composing,
     action: String,
-    /// Sent along, so that the same message sent twice is one message.
+    /// The idempotency key: the same message sent twice is one message.
     key: String,
     draft: String,
     content: String,
-    /// Where this page is found again, when it answers a form.
+    /// When the page answers a form: the address that shows it again.
     address: Option<String>,
     error: Option<String>,
 }
 
 /// Whether one may write here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Say {
-    May,
-    Not(&'static str),
+pub enum Composing {
+    Allowed,
+    Refused(&'static str),
 }
 
 /// The answer to a message that htmx sent: an empty composer, and the dock as it is now.
@@ -116,7 +116,7 @@ struct Sent {
 
 /// Which part of the conversation, and what the composer starts with.
 #[derive(Debug, Default, Deserialize)]
-pub struct At {
+pub struct SessionQuery {
     /// `{message}`, or `{message}.{part}`.
     before: Option<String>,
     edit: Option<u64>,
@@ -124,37 +124,41 @@ pub struct At {
     at: Option<String>,
 }
 
-impl At {
-    fn before(&self) -> Result<Option<Before>> {
+impl SessionQuery {
+    fn before(&self) -> Result<Option<PageEnd>> {
         let none = |()| Error::NotFound;
         self.before.as_deref().filter(|text| !text.is_empty()).map(|text| text.parse().map_err(none)).transpose()
     }
 
-    fn pane(&self) -> Asked {
-        Asked::of(self.pane.as_deref(), self.at.as_deref())
+    fn pane(&self) -> PaneSelection {
+        PaneSelection::of(self.pane.as_deref(), self.at.as_deref())
     }
 }
 
 /// What somebody wrote.
 #[derive(Debug, Deserialize)]
-pub struct Words {
+pub struct MessageForm {
     content: String,
     #[serde(default)]
     key: String,
 }
 
 impl Composer {
-    fn of(board: &Board, talk: &Talk, caller: &Caller) -> Self {
-        let say = match (caller.role >= Role::Operator, &talk.viber) {
-            (false, _) => Say::Not("You are a viewer here: you can read along. An admin can make you an operator."),
-            (true, None) => Say::Not("The viber of this session was removed. Start a new task on another one."),
-            (true, Some(_)) => Say::May,
+    fn of(board: &Board, conversation: &Conversation, caller: &Caller) -> Self {
+        let say = match (caller.role >= Role::Operator, &conversation.viber) {
+            (false, _) => {
+                Composing::Refused("You are a viewer here: you can read along. An admin can make you an operator.")
+            }
+            (true, None) => {
+                Composing::Refused("The viber of this session was removed. Start a new task on another one.")
+            }
+            (true, Some(_)) => Composing::Allowed,
         };
         Self {
             say,
-            action: links::session_verb(&caller.team.slug, &talk.session.id, "messages"),
+            action: links::session_verb(&caller.team.slug, &conversation.session.id, "messages"),
             key: nonce(board),
-            draft: talk.session.id.to_string(),
+            draft: conversation.session.id.to_string(),
             content: String::new(),
             address: None,
             error: None,
@@ -165,39 +169,46 @@ impl Composer {
 /// `GET /t/{team}/sessions/{id}`
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
-    Query(at): Query<At>,
+    Query(at): Query<SessionQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let read = Read::load(&board, &caller, &id, at.before()?, &at.pane()).await?;
+    let read = SessionPageData::load(&board, &caller, &id, at.before()?, &at.pane()).await?;
     html(&page(&board, &caller, &id, &at, &read).await?)
 }
 
-async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read: &'a Read) -> Result<Page<'a>> {
-    let (talk, first) = (&read.talk, read.first);
+async fn page<'a>(
+    board: &Board,
+    caller: &Caller,
+    id: &SessionId,
+    at: &SessionQuery,
+    read: &'a SessionPageData,
+) -> Result<Page<'a>> {
+    let (conversation, first) = (&read.conversation, read.first);
     let asked = at.pane();
-    let shell =
-        Shell::of(&read.frame, caller, board.clock.now()).at(Place::Session(id.clone())).with_pane(asked.named());
+    let shell = Shell::of(&read.frame, caller, board.clock.now())
+        .at(PageLocation::Session(id.clone()))
+        .with_pane(asked.named());
     let before = at.before()?;
-    let shell = if before.is_none() { shell.from(talk.cursor()) } else { shell.still() };
-    let mut composer = Composer::of(board, talk, caller);
+    let shell = if before.is_none() { shell.from(conversation.cursor()) } else { shell.still() };
+    let mut composer = Composer::of(board, conversation, caller);
     if let Some(seq) = at.edit {
-        composer.content = said(board, caller, id, seq).await?;
+        composer.content = text_of_message(board, caller, id, seq).await?;
         composer.draft = format!("{id}:{seq}");
     }
-    let pane = Pane::of(&asked, &read.pane, talk, caller, shell.now);
+    let pane = Pane::of(&asked, &read.pane, conversation, caller, shell.now);
     Ok(Page {
         slug: caller.team.slug.clone(),
-        place: Where::of(talk, &caller.team.slug),
+        place: SessionHost::of(conversation, &caller.team.slug),
         older: (first > 1).then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
         before,
-        dock: DockView::of(talk, caller, shell.now),
+        dock: StatusPanel::of(conversation, caller, shell.now),
         may_send: caller.role >= Role::Operator,
         view: asked.view(),
         strip: pane.strip()?,
         pane: pane.body()?,
         shell,
-        talk,
+        conversation,
         messages: &read.messages,
         composer,
     })
@@ -207,8 +218,8 @@ async fn page<'a>(board: &Board, caller: &Caller, id: &SessionId, at: &At, read:
 /// to be said waits in its composer.
 pub async fn prepare(
     State(board): State<Board>,
-    caller: Operating,
-    Form(goal): Form<Goal>,
+    caller: AsOperator,
+    Form(goal): Form<GoalForm>,
 ) -> Result<Response, Rejection> {
     let start = match goal.start() {
         Ok(start) => start,
@@ -218,8 +229,8 @@ pub async fn prepare(
         Ok(session) => session.id,
         Err(error) => return home::again(&board, &caller, goal, error).await,
     };
-    let at = At { pane: Some("plan".to_owned()), ..At::default() };
-    let read = Read::load(&board, &caller, &id, None, &at.pane()).await?;
+    let at = SessionQuery { pane: Some("plan".to_owned()), ..SessionQuery::default() };
+    let read = SessionPageData::load(&board, &caller, &id, None, &at.pane()).await?;
     let mut page = page(&board, &caller, &id, &at, &read).await?;
     page.composer.content = goal.goal;
     page.composer.address = Some(links::pane(&caller.team.slug, &id, "plan"));
@@ -227,7 +238,7 @@ pub async fn prepare(
 }
 
 /// The text of a user's message, to be changed and sent again.
-async fn said(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Result<String> {
+async fn text_of_message(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Result<String> {
     let before = Some(seq.saturating_add(1));
     let found = db::messages::page(&mut board.db.reader_of(&caller.team.id).await?, id, before, 1).await?;
     let message = found.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
@@ -241,12 +252,12 @@ async fn said(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Resul
 /// `POST /t/{team}/sessions/{id}/messages`: the next task of the session.
 pub async fn say(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
     wants: Wants,
-    Form(words): Form<Words>,
+    Form(words): Form<MessageForm>,
 ) -> Result<Response, Rejection> {
-    let submit = actions::tasks::Submit {
+    let submit = actions::tasks::NewTask {
         goal: words.content.replace("\r\n", "\n"),
         session: Some(id.clone()),
         once: once(&words.key, &[id.as_str(), &words.content]),
@@ -255,13 +266,13 @@ pub async fn say(
     match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
         Ok(_) if wants == Wants::Page => Ok(Redirect::to(&links::session(&caller.team.slug, &id)).into_response()),
         Ok(_) => {
-            let talk = Talk::load(&board, &caller.team.id, &id, None).await?;
-            let dock = DockView::of(&talk, &caller, board.clock.now()).out_of_band();
-            Ok(html(&Sent { composer: Composer::of(&board, &talk, &caller), dock })?.into_response())
+            let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
+            let dock = StatusPanel::of(&conversation, &caller, board.clock.now()).out_of_band();
+            Ok(html(&Sent { composer: Composer::of(&board, &conversation, &caller), dock })?.into_response())
         }
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
-            let read = Read::load(&board, &caller, &id, None, &Asked::default()).await?;
-            let mut page = page(&board, &caller, &id, &At::default(), &read).await?;
+            let read = SessionPageData::load(&board, &caller, &id, None, &PaneSelection::default()).await?;
+            let mut page = page(&board, &caller, &id, &SessionQuery::default(), &read).await?;
             (page.composer.content, page.composer.error) = (words.content, Some(message));
             match wants {
                 Wants::Page => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page),
@@ -269,9 +280,9 @@ pub async fn say(
             }
         }
         Err(Error::Unavailable { what, retry_after }) if wants == Wants::Page => {
-            // What was written is not lost with it; the same key, should it have arrived after all.
-            let read = Read::load(&board, &caller, &id, None, &Asked::default()).await?;
-            let mut page = page(&board, &caller, &id, &At::default(), &read).await?;
+            // What was written is kept, with the same key in case it has arrived after all.
+            let read = SessionPageData::load(&board, &caller, &id, None, &PaneSelection::default()).await?;
+            let mut page = page(&board, &caller, &id, &SessionQuery::default(), &read).await?;
             (page.composer.content, page.composer.key) = (words.content, words.key);
             page.composer.error = Some(busy(what));
             let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
@@ -284,7 +295,7 @@ pub async fn say(
 /// `POST /t/{team}/tasks/{id}/stop`
 pub async fn stop(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<TaskId>,
     wants: Wants,
 ) -> Result<Response, Rejection> {
@@ -295,7 +306,7 @@ pub async fn stop(
 /// `POST /t/{team}/tasks/{id}/retry`
 pub async fn retry(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<TaskId>,
     wants: Wants,
 ) -> Result<Response, Rejection> {
@@ -307,22 +318,22 @@ async fn dock(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> R
     if wants == Wants::Page {
         return Ok(Redirect::to(&links::session(&caller.team.slug, id)).into_response());
     }
-    let talk = Talk::load(board, &caller.team.id, id, None).await?;
-    Ok(html(&DockView::of(&talk, caller, board.clock.now()))?.into_response())
+    let conversation = Conversation::load(board, &caller.team.id, id, None).await?;
+    Ok(html(&StatusPanel::of(&conversation, caller, board.clock.now()))?.into_response())
 }
 
 /// A new title.
 #[derive(Debug, Deserialize)]
-pub struct Title {
+pub struct RenameForm {
     title: String,
 }
 
 /// `POST /t/{team}/sessions/{id}/rename`
 pub async fn rename(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
-    Form(form): Form<Title>,
+    Form(form): Form<RenameForm>,
 ) -> Result<Redirect, Rejection> {
     actions::sessions::rename(&board, &caller.team.id, &caller.by, &id, &form.title).await?;
     Ok(Redirect::to(&links::session(&caller.team.slug, &id)))
@@ -333,7 +344,7 @@ macro_rules! verbs {
         $(#[$doc])*
         pub async fn $name(
             State(board): State<Board>,
-            caller: Operating,
+            caller: AsOperator,
             Id(id): Id<SessionId>,
         ) -> Result<Redirect, Rejection> {
             actions::sessions::$name(&board, &caller.team.id, &caller.by, &id).await?;
@@ -356,31 +367,35 @@ verbs! {
     delete => |slug, _| links::sessions(slug);
 }
 
-/// A page that carries next to nothing of the conversation.
-const BRIEFLY: Before = Before { seq: 2, part: None };
+/// A page that carries only the first message.
+const FIRST_MESSAGE_ONLY: PageEnd = PageEnd { seq: 2, part: None };
 
-/// Asks once before a session is gone.
+/// Asks for confirmation before a session is deleted.
 #[derive(Template)]
 #[template(path = "work/sessions/delete.html")]
 struct Confirm {
     shell: Shell,
     slug: String,
-    talk: Talk,
+    conversation: Conversation,
 }
 
 /// `GET /t/{team}/sessions/{id}/delete`
 pub async fn confirm_delete(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<SessionId>,
 ) -> Result<Html<String>, Rejection> {
-    let talk = Talk::load(&board, &caller.team.id, &id, Some(BRIEFLY)).await?;
+    let conversation = Conversation::load(&board, &caller.team.id, &id, Some(FIRST_MESSAGE_ONLY)).await?;
     let shell = Shell::load(&board, &caller).await?;
-    html(&Confirm { shell, slug: caller.team.slug.clone(), talk })
+    html(&Confirm { shell, slug: caller.team.slug.clone(), conversation })
 }
 
 /// `POST /t/{team}/sessions/{id}/seen`: the reader has it before their eyes.
-pub async fn seen(State(board): State<Board>, caller: Viewing, Id(id): Id<SessionId>) -> Result<StatusCode, Rejection> {
+pub async fn seen(
+    State(board): State<Board>,
+    caller: AsViewer,
+    Id(id): Id<SessionId>,
+) -> Result<StatusCode, Rejection> {
     if let Some(operator) = &caller.operator {
         actions::sessions::mark_read(&board, &caller.team.id, &caller.by, &operator.id, &id).await?;
     }

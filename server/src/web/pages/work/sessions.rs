@@ -9,17 +9,17 @@ use protocol::{Instant, SessionId};
 use serde::Deserialize;
 
 use crate::{
-    db::{self, sessions::Filter},
+    db::{self, sessions::SessionFilter},
     domain::{Role, SessionLine},
     state::Board,
     web::{
-        Rejection, Viewing, html, links,
-        view::{Badge, Place, Shell, filters},
+        AsViewer, Rejection, html, links,
+        view::{Badge, PageLocation, Shell, filters},
     },
 };
 
 /// Lines of a page.
-const LINES: usize = 50;
+const SESSIONS_PER_PAGE: usize = 50;
 
 /// The page.
 #[derive(Template)]
@@ -29,20 +29,20 @@ struct Page {
     slug: String,
     q: String,
     archived: bool,
-    lines: Vec<Line>,
+    lines: Vec<SessionRow>,
     next: Option<String>,
     may_act: bool,
 }
 
 impl Page {
-    fn put_away(&self, line: &Line) -> String {
+    fn put_away(&self, line: &SessionRow) -> String {
         links::session_verb(&self.slug, &line.id, if self.archived { "unarchive" } else { "archive" })
     }
 }
 
 /// A session in a list.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct SessionRow {
     pub id: SessionId,
     pub title: String,
     pub viber: String,
@@ -53,7 +53,7 @@ pub struct Line {
     pub active_at: Instant,
 }
 
-impl From<SessionLine> for Line {
+impl From<SessionLine> for SessionRow {
     fn from(line: SessionLine) -> Self {
         let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
         Self {
@@ -71,7 +71,7 @@ impl From<SessionLine> for Line {
 
 /// What the list shows.
 #[derive(Debug, Default, Deserialize)]
-pub struct Asked {
+pub struct SessionListQuery {
     #[serde(default)]
     q: String,
     #[serde(default)]
@@ -84,32 +84,32 @@ pub struct Asked {
 /// `GET /t/{team}/sessions`
 pub async fn list(
     State(board): State<Board>,
-    caller: Viewing,
-    Query(asked): Query<Asked>,
+    caller: AsViewer,
+    Query(asked): Query<SessionListQuery>,
 ) -> Result<Html<String>, Rejection> {
     let q = protocol::text::head(asked.q.trim(), 200).to_owned();
     let archived = !asked.archived.is_empty();
-    let filter = Filter { archived, title: (!q.is_empty()).then(|| db::clean(&q)), ..Filter::default() };
+    let filter = SessionFilter { archived, title: (!q.is_empty()).then(|| db::clean(&q)), ..SessionFilter::default() };
     let after = cursor(&asked.after);
     let after = after.as_ref().map(|(at, id)| (*at, id));
     let mut lines = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        db::sessions::list(&mut tx, caller.reader(), &filter, after, LINES as u64 + 1).await?
+        db::sessions::list(&mut tx, caller.reader(), &filter, after, SESSIONS_PER_PAGE as u64 + 1).await?
     };
-    let more = lines.len() > LINES;
-    lines.truncate(LINES);
-    let lines: Vec<Line> = lines.into_iter().map(Line::from).collect();
+    let more = lines.len() > SESSIONS_PER_PAGE;
+    lines.truncate(SESSIONS_PER_PAGE);
+    let lines: Vec<SessionRow> = lines.into_iter().map(SessionRow::from).collect();
     let slug = caller.team.slug.clone();
     let next = lines.last().filter(|_| more).map(|last| {
         let flag = if archived { "&archived=1" } else { "" };
         let after = format!("{}.{}", last.active_at.millis(), last.id);
         format!("{}?q={}{flag}&after={after}", links::sessions(&slug), links::escape(&q))
     });
-    let shell = Shell::load(&board, &caller).await?.at(Place::Sessions);
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Sessions);
     html(&Page { shell, slug, q, archived, lines, next, may_act: caller.role >= Role::Operator })
 }
 
-/// A cursor that is none starts at the top.
+/// An invalid cursor starts at the top.
 fn cursor(text: &str) -> Option<(Instant, SessionId)> {
     let (at, id) = text.split_once('.')?;
     Some((Instant(at.parse().ok()?), id.parse().ok()?))

@@ -4,28 +4,28 @@ use askama::Template;
 use protocol::{ErrorCode, Instant, TaskError, UsageSource};
 
 use crate::{
-    db::imports::Progress,
+    db::imports::ImportProgress,
     domain::{ContactState, Delivery, Role, Task, TaskState, WaitingFor},
-    web::pages::conversation::Talk,
+    web::pages::conversation::Conversation,
     web::{
         extract::Caller,
         links,
-        view::{Badge, cut::cut, filters, lanes, message, time},
+        view::{Badge, cut::cut, filters, message, time, timeline},
     },
 };
 
 /// The dock's upper half: a region of its own.
 #[derive(Clone, Debug, Template)]
 #[template(path = "work/sessions/_status_panel.html")]
-pub struct DockView {
+pub struct StatusPanel {
     pub now: Instant,
     pub task: TaskView,
-    pub queued: Vec<Queued>,
+    pub queued: Vec<QueuedTask>,
     /// Tasks that wait behind those.
     pub more: usize,
-    /// How much of the machine's log was taken over, while the rest is.
-    pub taking: Option<Progress>,
-    /// It comes along with something else and finds its place by its id.
+    /// How much of the machine's log was imported, while the import goes on.
+    pub taking: Option<ImportProgress>,
+    /// It accompanies another fragment and replaces the element with its id.
     pub swap: bool,
 }
 
@@ -36,30 +36,30 @@ pub struct TaskView {
     pub state: Option<TaskState>,
     pub waiting: Option<WaitingFor>,
     pub badge: Badge,
-    /// Words, then an age, then words: each may be missing.
+    /// The pieces of a sentence that says why it is in this state.
     pub cause: Vec<Cause>,
     pub facts: String,
-    pub failure: Option<Failure>,
+    pub failure: Option<FailureView>,
     pub stop: Option<String>,
     pub retry: Option<String>,
-    /// It waits for a word: where that is said.
+    /// When it waits for an answer: where that is given.
     pub review: Option<String>,
 }
 
-/// A piece of the sentence that says why it is so.
+/// A piece of a sentence, with times that the page keeps current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     Words(String),
     /// How long ago.
     Ago(Instant),
-    /// How long still.
+    /// The time that is left.
     Left(Instant),
     Clock(Instant),
 }
 
 /// Cause, consequence, next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailureView {
     pub cause: String,
     pub effect: &'static str,
     pub next: String,
@@ -68,36 +68,43 @@ pub struct Failure {
 
 /// A task that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueuedTask {
     pub goal: String,
     /// Takes it out of the queue; absent for viewers.
     pub withdraw: Option<String>,
 }
 
 /// What is shown of a queued goal, bytes of HTML.
-const GOAL: usize = 240;
+const MAX_GOAL_BYTES: usize = 240;
 /// What is shown of a step that the viber suggests after an error, bytes of HTML.
-const NEXT: usize = 2_000;
+const MAX_NEXT_STEP_BYTES: usize = 2_000;
 /// Queued tasks that are shown.
-const QUEUED: usize = 40;
+const MAX_QUEUED_TASKS: usize = 40;
 
-impl DockView {
+impl StatusPanel {
     /// From the conversation as it is.
-    pub fn of(talk: &Talk, caller: &Caller, now: Instant) -> Self {
-        let more = talk.open.len().saturating_sub(1 + QUEUED);
-        let queued = talk.open.iter().skip(1).take(QUEUED).map(|task| Queued {
-            goal: cut(&task.goal, GOAL),
+    pub fn of(conversation: &Conversation, caller: &Caller, now: Instant) -> Self {
+        let more = conversation.open.len().saturating_sub(1 + MAX_QUEUED_TASKS);
+        let queued = conversation.open.iter().skip(1).take(MAX_QUEUED_TASKS).map(|task| QueuedTask {
+            goal: cut(&task.goal, MAX_GOAL_BYTES),
             withdraw: acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, "stop")),
         });
-        Self { now, task: TaskView::of(talk, caller), queued: queued.collect(), more, taking: talk.taking, swap: false }
+        Self {
+            now,
+            task: TaskView::of(conversation, caller),
+            queued: queued.collect(),
+            more,
+            taking: conversation.taking,
+            swap: false,
+        }
     }
 
-    /// What of it is no age: two that differ elsewhere are told apart.
+    /// The same without ages, to compare two of them.
     pub fn ageless(&self) -> String {
         Self { now: Instant(0), ..self.clone() }.to_string()
     }
 
-    /// The same, as a companion of another fragment.
+    /// The same, to accompany another fragment.
     pub fn out_of_band(self) -> String {
         Self { swap: true, ..self }.to_string()
     }
@@ -109,23 +116,23 @@ fn acts(caller: &Caller) -> bool {
 
 impl TaskView {
     /// From the current task of the conversation.
-    fn of(talk: &Talk, caller: &Caller) -> Self {
-        let Some(task) = &talk.current else { return Self::empty() };
-        let viber = talk.viber.as_ref().map_or("its viber, which was removed", |viber| viber.name.as_str());
+    fn of(conversation: &Conversation, caller: &Caller) -> Self {
+        let Some(task) = &conversation.current else { return Self::empty() };
+        let viber = conversation.viber.as_ref().map_or("its viber, which was removed", |viber| viber.name.as_str());
         let verb = |verb| acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, verb));
         let asks = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Approval);
         let review = asks && task.state == TaskState::Running;
-        let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && talk.viber.is_some();
+        let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && conversation.viber.is_some();
         Self {
             state: Some(task.state),
             waiting: task.waiting.as_ref().map(|waiting| waiting.cause),
             badge: Badge::task(task),
-            cause: cause(task, viber, talk),
+            cause: cause(task, viber, conversation),
             facts: facts(task),
-            failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(Failure::of),
+            failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(FailureView::of),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
             retry: again.then(|| verb("retry")).flatten(),
-            review: review.then(|| links::pane(&caller.team.slug, &talk.session.id, "plan")),
+            review: review.then(|| links::pane(&caller.team.slug, &conversation.session.id, "plan")),
         }
     }
 
@@ -148,7 +155,7 @@ fn words(text: impl Into<String>) -> Cause {
     Cause::Words(text.into())
 }
 
-fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
+fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
     let heard = task.contact.state == ContactState::Connected;
     match task.state {
         TaskState::Pending | TaskState::Running if task.contact.state == ContactState::Unheard => {
@@ -190,7 +197,7 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
             },
             _ => {
                 let since = Cause::Ago(task.started_at.unwrap_or(task.created_at));
-                vec![words(format!("{} · ", activity(talk))), since, words(" so far")]
+                vec![words(format!("{} · ", activity(conversation))), since, words(" so far")]
             }
         },
         TaskState::Completed => ended(task, "Took "),
@@ -204,7 +211,10 @@ fn cause(task: &Task, viber: &str, talk: &Talk) -> Vec<Cause> {
             cause
         }
         TaskState::Stopped => {
-            let by = task.stopped_by.as_ref().map_or_else(|| "Ended".to_owned(), |by| format!("By {}", talk.name(by)));
+            let by = task
+                .stopped_by
+                .as_ref()
+                .map_or_else(|| "Ended".to_owned(), |by| format!("By {}", conversation.name(by)));
             vec![words(format!("{by} at ")), Cause::Clock(task.ended_at.unwrap_or(task.created_at))]
         }
         TaskState::Error => ended(task, "After "),
@@ -218,15 +228,15 @@ fn ended(task: &Task, word: &str) -> Vec<Cause> {
     vec![words(format!("{word}{}, at ", time::took(lasted))), Cause::Clock(end)]
 }
 
-/// What the agent is doing, from its newest lane.
-fn activity(talk: &Talk) -> String {
-    let Some(growing) = &talk.growing else { return "Starting".to_owned() };
-    let lanes =
-        message::lanes(&growing.message, usize::try_from(growing.from).unwrap_or(usize::MAX), &growing.tail, true);
-    match lanes.last().map(|lane| &lane.body) {
-        Some(lanes::Body::Writing(_)) => "Writing".to_owned(),
-        Some(lanes::Body::Thinking(_)) => "Reasoning".to_owned(),
-        Some(lanes::Body::Calls(group)) => match group.working() {
+/// What the agent is doing, from its newest entry.
+fn activity(conversation: &Conversation) -> String {
+    let Some(growing) = &conversation.growing else { return "Starting".to_owned() };
+    let entries =
+        message::timeline(&growing.message, usize::try_from(growing.from).unwrap_or(usize::MAX), &growing.tail, true);
+    match entries.last().map(|entry| &entry.body) {
+        Some(timeline::EntryContent::Writing(_)) => "Writing".to_owned(),
+        Some(timeline::EntryContent::Thinking(_)) => "Reasoning".to_owned(),
+        Some(timeline::EntryContent::Calls(group)) => match group.working() {
             Some(call) => format!("Running {}", call.tool),
             None => "Thinking".to_owned(),
         },
@@ -255,7 +265,7 @@ fn count(tokens: u64) -> String {
     }
 }
 
-impl Failure {
+impl FailureView {
     /// What an error means and what one can do.
     pub fn of(error: &TaskError) -> Self {
         let (effect, next) = match error.code {
@@ -315,7 +325,7 @@ impl Failure {
                 ("The task ended; what it wrote stays.", "Retry. If it happens again, look at the viber's log.")
             }
         };
-        let next = error.suggestion.as_ref().map_or_else(|| next.to_owned(), |next| cut(next, NEXT));
+        let next = error.suggestion.as_ref().map_or_else(|| next.to_owned(), |next| cut(next, MAX_NEXT_STEP_BYTES));
         Self { cause: error.message.clone(), effect, next, code: error.code.as_str() }
     }
 }

@@ -1,4 +1,4 @@
-//! What leaves a session as text: its conversation as Markdown, and the whole output of a call.
+//! A session as text: its conversation as Markdown, and the whole output of a call.
 
 use std::fmt::Write;
 
@@ -13,42 +13,42 @@ use protocol::{MessageId, SessionId, TeamId};
 
 use crate::{
     db::{self, TeamTx},
-    domain::{Author, Message, Part},
+    domain::{Message, MessageRole, Part},
     error::{Error, Result},
     state::Board,
-    web::pages::conversation::{Before, Talk},
+    web::pages::conversation::{Conversation, PageEnd},
     web::{
-        Rejection, Viewing,
+        AsViewer, Rejection,
         extract::{Id, Ids},
         view::call,
     },
 };
 
 /// Parts read at once, where one of many is looked for.
-const STEP: usize = 32;
+const PARTS_PER_READ: usize = 32;
 /// Messages read at once.
-const PAGE: u64 = 100;
+const MESSAGES_PER_READ: u64 = 100;
 
 /// `GET /t/{team}/sessions/{id}/transcript.md`: the whole conversation, streamed.
 pub async fn transcript(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<SessionId>,
 ) -> Result<Response, Rejection> {
-    let talk = Talk::load(&board, &caller.team.id, &id, Some(Before { seq: 2, part: None })).await?;
-    let mut head = format!("# {}\n\n", talk.session.title.replace('\n', " "));
-    let viber = talk.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
+    let conversation = Conversation::load(&board, &caller.team.id, &id, Some(PageEnd { seq: 2, part: None })).await?;
+    let mut head = format!("# {}\n\n", conversation.session.title.replace('\n', " "));
+    let viber = conversation.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
     // Writing to a String cannot fail.
-    let _ = writeln!(head, "{} on {viber}, from {}\n", talk.agent_name(), talk.session.created_at);
+    let _ = writeln!(head, "{} on {viber}, from {}\n", conversation.agent_name(), conversation.session.created_at);
     let name: String = id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
-    let (team, last) = (caller.team.id.clone(), talk.session.last_seq);
+    let (team, last) = (caller.team.id.clone(), conversation.session.last_seq);
     let pages = stream::try_unfold((board, team, id, 1_u64), move |(board, team, id, from)| async move {
         if from > last {
             return Ok::<_, Error>(None);
         }
         let messages = read(&board, &team, &id, from).await?;
         let text: String = messages.iter().map(markdown).collect();
-        Ok(Some((Bytes::from(text), (board, team, id, from + PAGE))))
+        Ok(Some((Bytes::from(text), (board, team, id, from + MESSAGES_PER_READ))))
     });
     let head = stream::once(async move { Ok(Bytes::from(head)) });
     let body = axum::body::Body::from_stream(futures_util::StreamExt::chain(head, pages));
@@ -59,17 +59,17 @@ pub async fn transcript(
     Ok((headers, body).into_response())
 }
 
-/// Messages `from…from+PAGE-1`, by seq.
+/// Messages `from…from+MESSAGES_PER_READ-1`, by seq.
 async fn read(board: &Board, team: &TeamId, id: &SessionId, from: u64) -> Result<Vec<Message>> {
-    let before = Some(from.saturating_add(PAGE));
-    let found = db::messages::page(&mut board.db.reader_of(team).await?, id, before, PAGE).await?;
+    let before = Some(from.saturating_add(MESSAGES_PER_READ));
+    let found = db::messages::page(&mut board.db.reader_of(team).await?, id, before, MESSAGES_PER_READ).await?;
     Ok(found.into_iter().filter(|message| message.seq >= from).collect())
 }
 
 fn markdown(message: &Message) -> String {
     let who = match message.role {
-        Author::User => "Said",
-        Author::Assistant => "Answered",
+        MessageRole::User => "Said",
+        MessageRole::Assistant => "Answered",
     };
     let mut text = format!("## {who} {}\n\n", message.created_at);
     for part in &message.parts {
@@ -96,7 +96,7 @@ fn markdown(message: &Message) -> String {
     text
 }
 
-/// A block that its content cannot end: the fence is longer than any run of backticks in it.
+/// A block that its content cannot close: the fence is longer than any run of backticks in it.
 fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -106,14 +106,15 @@ fn fenced(text: &str) -> String {
 /// `GET /t/{team}/sessions/{id}/messages/{seq}/calls/{call}`: all that a call put out, as text.
 pub async fn output(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, seq, call)): Ids<(SessionId, u64, String)>,
 ) -> Result<Response, Rejection> {
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     let (message, count) = head(&mut tx, &id, seq).await?;
-    for at in (0..count).step_by(STEP) {
-        let some = (at, at + STEP as u64);
-        let parts = db::messages::some_parts(&mut tx, &message, Some("tool-result"), some, STEP as u64).await?;
+    for at in (0..count).step_by(PARTS_PER_READ) {
+        let some = (at, at + PARTS_PER_READ as u64);
+        let parts =
+            db::messages::some_parts(&mut tx, &message, Some("tool-result"), some, PARTS_PER_READ as u64).await?;
         let found = parts.into_iter().find_map(|part| match part {
             Part::ToolResult { call_id, result, .. } if call_id == call => Some(call::output(&result)),
             _ => None,
@@ -139,7 +140,7 @@ fn plain(text: String) -> Response {
 /// `GET /t/{team}/sessions/{id}/messages/{seq}/parts/{part}`: all that a part says, as text.
 pub async fn part(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, seq, at)): Ids<(SessionId, u64, u64)>,
 ) -> Result<Response, Rejection> {
     let mut tx = board.db.reader_of(&caller.team.id).await?;

@@ -1,4 +1,4 @@
-//! Code with classes, so that the style sheet colours it: a handful of kinds, bounded in time and size.
+//! Code with classes for the style sheet: a handful of kinds, bounded in time and size.
 
 use std::{
     borrow::Cow,
@@ -18,17 +18,17 @@ use syntect::{
 pub(super) const CLASSES: &[&str] = &["hl-comment", "hl-string", "hl-number", "hl-keyword", "hl-name"];
 
 /// Longest block that is highlighted, bytes.
-const MAX_BLOCK: usize = 24 * 1024;
+const MAX_BLOCK_BYTES: usize = 24 * 1024;
 /// A longer line ends the highlighting of its block: minified code is not for reading.
-const MAX_LINE: usize = 2_000;
-/// All blocks of one text together; what comes later stays plain. Far above what the sizes allow to cost, so that the
-/// same text looks the same each time, and below what a reader would wait for.
-const BUDGET: Duration = Duration::from_millis(700);
+const MAX_LINE_BYTES: usize = 2_000;
+/// Time for all blocks of one text; later blocks stay plain. It is far more than blocks within the limits take, so
+/// that a text always looks the same, and less than a reader would notice.
+const TIME_BUDGET: Duration = Duration::from_millis(700);
 
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 
 /// Scopes by the class they get; the innermost match of a token decides.
-static KINDS: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
+static CLASS_BY_SCOPE: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
     let words = [
         ("comment", CLASSES[0]),
         ("string", CLASSES[1]),
@@ -52,7 +52,7 @@ pub(super) struct Highlighter {
 impl Highlighter {
     pub(super) fn new() -> Self {
         LazyLock::force(&SYNTAXES);
-        Self { until: Instant::now() + BUDGET }
+        Self { until: Instant::now() + TIME_BUDGET }
     }
 
     fn block(&self, out: &mut dyn Write, syntax: &SyntaxReference, code: &str) -> fmt::Result {
@@ -60,7 +60,7 @@ impl Highlighter {
         let mut pen = Pen { out, class: "" };
         let mut rest = code;
         for line in LinesWithEndings::from(code) {
-            if line.len() > MAX_LINE || Instant::now() > self.until {
+            if line.len() > MAX_LINE_BYTES || Instant::now() > self.until {
                 break;
             }
             let Ok(ops) = state.parse_line(line, &SYNTAXES) else { break };
@@ -109,7 +109,8 @@ impl Pen<'_> {
 }
 
 fn class(stack: &ScopeStack) -> &'static str {
-    let kind = |scope: &Scope| KINDS.iter().find(|(kind, _)| kind.is_prefix_of(*scope)).map(|(_, class)| *class);
+    let kind =
+        |scope: &Scope| CLASS_BY_SCOPE.iter().find(|(kind, _)| kind.is_prefix_of(*scope)).map(|(_, class)| *class);
     stack.as_slice().iter().rev().find_map(kind).unwrap_or("")
 }
 
@@ -140,7 +141,7 @@ fn label(lang: &str) -> &str {
 impl SyntaxHighlighterAdapter for Highlighter {
     fn write_highlighted(&self, out: &mut dyn Write, lang: Option<&str>, code: &str) -> fmt::Result {
         match lang.map(label).and_then(syntax) {
-            Some(syntax) if code.len() <= MAX_BLOCK => self.block(out, syntax, code),
+            Some(syntax) if code.len() <= MAX_BLOCK_BYTES => self.block(out, syntax, code),
             _ => escape(out, code),
         }
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn agent(source: &str) -> String {
-    convert(source, By::Agent)
+    convert(source, TextAuthor::Agent)
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn nothing_hostile_becomes_markup() {
     const ATTRIBUTES: &[&str] =
         &["href", "title", "rel", "start", "align", "tabindex", "data-lang", "type", "checked", "disabled", "class"];
     for source in HOSTILE {
-        for by in [By::Agent, By::Person] {
+        for by in [TextAuthor::Agent, TextAuthor::Person] {
             let html = convert(source, by);
             for tag in elements(&html) {
                 let (name, attributes) = tag;
@@ -200,8 +200,8 @@ fn markup_in_the_source_is_shown_not_used() {
 
 #[test]
 fn a_persons_line_breaks_are_meant() {
-    assert!(convert("a\nb", By::Person).contains("<br>"));
-    assert!(!convert("a\nb", By::Agent).contains("<br>"));
+    assert!(convert("a\nb", TextAuthor::Person).contains("<br>"));
+    assert!(!convert("a\nb", TextAuthor::Agent).contains("<br>"));
 }
 
 #[test]

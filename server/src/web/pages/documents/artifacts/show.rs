@@ -11,26 +11,26 @@ use protocol::{ArtifactId, Instant};
 use serde::Deserialize;
 
 use crate::{
-    actions::artifacts::{self, Wanted},
+    actions::artifacts::{self, RequestedRange},
     db,
-    domain::{self, Artifact, Kind},
+    domain::{self, Artifact, ArtifactKind},
     error::{Error, Result},
     state::Board,
     web::pages::pane::artifacts::{icon, words},
     web::{
-        Rejection, Viewing,
+        AsViewer, Rejection,
         extract::{Caller, Id},
         html, links,
-        view::{Frame, Place, Shell, filters, preview},
+        view::{PageLocation, Shell, ShellData, filters, preview},
     },
 };
 
-/// The page's own policy: its preview may play media and hold one frame, both from here.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; \
+/// The page's own policy: its preview may play media and hold one frame, both from this Board.
+const PREVIEW_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; \
                       frame-src 'self'; object-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
 /// Versions that are listed.
-const VERSIONS: u64 = 50;
+const MAX_SHOWN_VERSIONS: u64 = 50;
 
 #[derive(Template)]
 #[template(path = "documents/artifacts/show.html")]
@@ -57,7 +57,7 @@ enum Preview {
     Framed,
     /// Only to be downloaded.
     None,
-    /// It cannot be had now: why, and what to do.
+    /// It is unavailable now: why, and what to do.
     Away(String, &'static str),
     /// An address.
     Address,
@@ -79,35 +79,35 @@ impl Page {
     }
 
     fn has_bytes(&self) -> bool {
-        !matches!(self.artifact.place().0, domain::Place::Gone | domain::Place::Link)
+        !matches!(self.artifact.place().0, domain::ArtifactState::Gone | domain::ArtifactState::Link)
     }
 }
 
 /// What is shown beside it.
 #[derive(Debug, Deserialize)]
-pub struct With {
+pub struct CompareQuery {
     with: Option<String>,
 }
 
 /// `GET /t/{team}/artifacts/{id}`
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Id(id): Id<ArtifactId>,
-    Query(with): Query<With>,
+    Query(with): Query<CompareQuery>,
 ) -> Result<Response, Rejection> {
     let page = page(&board, &caller, &id, with).await?;
     let mut answer = html(&page)?.into_response();
-    answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PREVIEW_POLICY));
     Ok(answer)
 }
 
-async fn page(board: &Board, caller: &Caller, id: &ArtifactId, with: With) -> Result<Page> {
+async fn page(board: &Board, caller: &Caller, id: &ArtifactId, with: CompareQuery) -> Result<Page> {
     let artifact = artifacts::load(board, &caller.team.id, id).await?;
     let (session, versions) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let session = db::sessions::load(&mut tx, &artifact.session_id).await?;
-        (session, db::artifacts::versions(&mut tx, &artifact.session_id, &artifact.name, VERSIONS).await?)
+        (session, db::artifacts::versions(&mut tx, &artifact.session_id, &artifact.name, MAX_SHOWN_VERSIONS).await?)
     };
     let (preview, text) = preview(board, caller, &artifact).await;
     let other = with.with.map(|with| with.parse::<ArtifactId>().map_err(|_| Error::NotFound)).transpose()?;
@@ -119,9 +119,9 @@ async fn page(board: &Board, caller: &Caller, id: &ArtifactId, with: With) -> Re
         }
         _ => None,
     };
-    let shell = Shell::of(&Frame::load(board, caller).await?, caller, board.clock.now());
+    let shell = Shell::of(&ShellData::load(board, caller).await?, caller, board.clock.now());
     Ok(Page {
-        shell: shell.at(Place::Session(artifact.session_id.clone())).still(),
+        shell: shell.at(PageLocation::Session(artifact.session_id.clone())).still(),
         slug: caller.team.slug.clone(),
         session_title: session.ok_or(Error::NotFound)?.title,
         since: artifact.place().1,
@@ -137,21 +137,21 @@ async fn preview(board: &Board, caller: &Caller, artifact: &Artifact) -> (Previe
     let place = artifact.place().0;
     let away = |why: &str, advice| (Preview::Away(why.to_owned(), advice), None);
     match place {
-        domain::Place::Link => return (Preview::Address, None),
-        domain::Place::Gone => return away("Gone.", "Neither the viber nor the Board has its bytes any more."),
-        domain::Place::Offline => {
+        domain::ArtifactState::Link => return (Preview::Address, None),
+        domain::ArtifactState::Gone => return away("Gone.", "Neither the viber nor the Board has its bytes any more."),
+        domain::ArtifactState::Offline => {
             return away("Still on the viber, which is offline.", "It is fetched when the viber is connected again.");
         }
-        domain::Place::Viber | domain::Place::Stored => {}
+        domain::ArtifactState::Viber | domain::ArtifactState::Stored => {}
     }
     match artifact.kind() {
-        Kind::Image(_) => (Preview::Image, None),
-        Kind::Audio(_) => (Preview::Audio, None),
-        Kind::Video(_) => (Preview::Video, None),
-        Kind::Pdf => (Preview::Pdf, None),
-        Kind::Other => (Preview::None, None),
+        ArtifactKind::Image(_) => (Preview::Image, None),
+        ArtifactKind::Audio(_) => (Preview::Audio, None),
+        ArtifactKind::Video(_) => (Preview::Video, None),
+        ArtifactKind::Pdf => (Preview::Pdf, None),
+        ArtifactKind::Other => (Preview::None, None),
         kind => match read(board, caller, artifact).await {
-            Ok((text, _)) if matches!(kind, Kind::Page(_)) => (Preview::Framed, Some(text)),
+            Ok((text, _)) if matches!(kind, ArtifactKind::Page(_)) => (Preview::Framed, Some(text)),
             Ok((text, whole)) => (Preview::Text(preview::text(kind, &text, &artifact.file_name()), !whole), Some(text)),
             Err(error) => away(&format!("It could not be fetched: {error}."), "Reload to try again."),
         },
@@ -163,7 +163,9 @@ async fn read(board: &Board, caller: &Caller, artifact: &Artifact) -> Result<(St
     if artifact.size == Some(0) {
         return Ok((String::new(), true));
     }
-    let opened = artifacts::open(board, &caller.team.id, &artifact.id, Wanted::Span(0, preview::READ - 1)).await?;
+    let opened =
+        artifacts::open(board, &caller.team.id, &artifact.id, RequestedRange::Span(0, preview::MAX_PREVIEW_BYTES - 1))
+            .await?;
     let (whole, mut bytes, mut all) = (opened.range.end == opened.size, opened.bytes, Vec::new());
     while let Some(piece) = bytes.next().await {
         let piece = piece.map_err(|error| {

@@ -11,31 +11,31 @@ use multer::{Constraints, Multipart, SizeLimit};
 use protocol::{ArtifactId, SessionId};
 
 use crate::{
-    actions::artifacts::{self, Upload},
+    actions::artifacts::{self, NewAttachment},
     error::Error,
     state::Board,
-    web::{Operating, Rejection, extract::Id, links},
+    web::{AsOperator, Rejection, extract::Id, links},
 };
 
-/// The fields that the form has; of any other nothing is read.
-const FIELDS: &[&str] = &["file"];
+/// The form's fields; other fields are refused.
+const FORM_FIELDS: &[&str] = &["file"];
 
 /// `POST /t/{team}/sessions/{id}/attachments`: `multipart/form-data` with one or more `file`.
 pub async fn attach(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(session): Id<SessionId>,
     request: Request<Body>,
 ) -> Result<Response, Rejection> {
     let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("");
     let boundary = multer::parse_boundary(media).map_err(|_| Error::WrongMedia("multipart/form-data"))?;
-    let limits = Constraints::new().allowed_fields(FIELDS.to_vec()).size_limit(SizeLimit::new());
+    let limits = Constraints::new().allowed_fields(FORM_FIELDS.to_vec()).size_limit(SizeLimit::new());
     let mut form = Multipart::with_constraints(request.into_body().into_data_stream(), boundary, limits);
     let mut kept = 0;
     while let Some(field) = form.next_field().await.map_err(broken)? {
         let Some(name) = field.file_name().map(str::to_owned).filter(|name| !name.is_empty()) else { continue };
         let claimed = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
-        let upload = Upload { session: session.clone(), name, claimed };
+        let upload = NewAttachment { session: session.clone(), name, claimed };
         artifacts::attach(&board, &caller.team.id, &caller.by, upload, field.boxed()).await?;
         kept += 1;
     }
@@ -52,7 +52,7 @@ fn broken(error: multer::Error) -> Error {
 /// `POST /t/{team}/artifacts/{id}/withdraw`
 pub async fn withdraw(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Id(id): Id<ArtifactId>,
 ) -> Result<Response, Rejection> {
     let gone = artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;

@@ -1,4 +1,4 @@
-//! One change that somebody made here: what became of it, and what to do when somebody else was faster.
+//! One change that somebody made here: what became of it, and how a conflict is settled.
 
 use askama::Template;
 use axum::{
@@ -17,22 +17,22 @@ use crate::{
     error::{Error, Result},
     state::Board,
     web::{
-        Operating, Rejection, Viewing,
+        AsOperator, AsViewer, Rejection,
         extract::{Caller, Ids},
         html, links,
-        view::{Place, Shell, diff::Diff, filters},
+        view::{PageLocation, Shell, diff::Diff, filters},
     },
 };
 
 /// A change in a list.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct EditRow {
     pub edit: Edit,
     pub href: String,
     pub file: String,
 }
 
-impl Line {
+impl EditRow {
     /// The line of `edit`.
     pub fn of(slug: &str, edit: Edit) -> Self {
         let href = links::edit(slug, &edit.viber_id, &edit.id);
@@ -62,9 +62,9 @@ impl Line {
 }
 
 /// What was done here to a file, newest first.
-pub async fn of_file(board: &Board, caller: &Caller, id: &ViberId, path: &str, most: u64) -> Result<Vec<Line>> {
+pub async fn of_file(board: &Board, caller: &Caller, id: &ViberId, path: &str, most: u64) -> Result<Vec<EditRow>> {
     let found = db::edits::of_file(&mut board.db.reader_of(&caller.team.id).await?, id, path, None, most).await?;
-    Ok(found.into_iter().map(|edit| Line::of(&caller.team.slug, edit)).collect())
+    Ok(found.into_iter().map(|edit| EditRow::of(&caller.team.slug, edit)).collect())
 }
 
 /// The page.
@@ -74,7 +74,7 @@ struct Page {
     shell: Shell,
     slug: String,
     viber: Viber,
-    line: Line,
+    line: EditRow,
     /// What the change did, or would have done.
     change: Option<Diff>,
     conflict: Option<Conflict>,
@@ -87,7 +87,7 @@ struct Conflict {
     theirs: String,
     /// What they changed since the version that the author saw.
     their_change: Option<Diff>,
-    /// Where they are not known now, since when.
+    /// When the viber is away: the age of what is known.
     as_of: Option<Instant>,
     gone: bool,
     known: bool,
@@ -112,7 +112,7 @@ async fn load(board: &Board, caller: &Caller, id: &ViberId, edit: &EditId) -> Re
 /// `GET /t/{team}/vibers/{id}/edits/{edit}`
 pub async fn show(
     State(board): State<Board>,
-    caller: Viewing,
+    caller: AsViewer,
     Ids((id, edit)): Ids<(ViberId, EditId)>,
 ) -> Result<Html<String>, Rejection> {
     let (viber, edit) = load(&board, &caller, &id, &edit).await?;
@@ -125,9 +125,9 @@ pub async fn show(
     let change = (edit.op == WriteOp::Put && (edit.base.is_some() || edit.base_hash.is_none()))
         .then(|| Diff::of(&text(&edit.base), &text(&edit.content)));
     html(&Page {
-        shell: Shell::load(&board, &caller).await?.at(Place::Elsewhere),
+        shell: Shell::load(&board, &caller).await?.at(PageLocation::Elsewhere),
         may_act: caller.role >= Role::Operator,
-        line: Line::of(&slug, edit),
+        line: EditRow::of(&slug, edit),
         slug,
         viber,
         change,
@@ -170,7 +170,7 @@ fn common(a: &str, b: &str) -> String {
 
 /// What somebody decides about a change.
 #[derive(Debug, Default, Deserialize)]
-pub struct Decision {
+pub struct EditDecisionForm {
     /// `draft`, `mine`, `theirs`, or `again` for one that is over.
     #[serde(default)]
     choice: String,
@@ -185,9 +185,9 @@ pub struct Decision {
 /// `POST /t/{team}/vibers/{id}/edits/{edit}`
 pub async fn decide(
     State(board): State<Board>,
-    caller: Operating,
+    caller: AsOperator,
     Ids((id, edit)): Ids<(ViberId, EditId)>,
-    Form(decision): Form<Decision>,
+    Form(decision): Form<EditDecisionForm>,
 ) -> Result<Response, Rejection> {
     let (_, edit) = load(&board, &caller, &id, &edit).await?;
     let (slug, team) = (&caller.team.slug, &caller.team.id);

@@ -6,19 +6,19 @@ use std::collections::HashSet;
 use askama::Template;
 use protocol::{Instant, ViberId};
 
-use super::Place;
+use super::PaneContext;
 use crate::{
-    db::{self, TeamTx},
-    domain::{self, Artifact, Kind, Origin, Session, StorageUse},
+    db::{self, DbError, TeamTx},
+    domain::{self, Artifact, ArtifactKind, ArtifactOrigin, Session, StorageUse},
     web::{links, view::filters},
 };
 
 /// Artifacts that are looked at.
-const READ: u64 = 500;
+const MAX_ARTIFACTS: u64 = 500;
 
 /// What the database holds for it.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct ArtifactsPane {
     all: Vec<Artifact>,
     /// Whose workspace has artifacts of its own.
     viber: ViberId,
@@ -26,10 +26,10 @@ pub struct Held {
     storage: StorageUse,
 }
 
-impl Held {
-    pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, db::Error> {
-        let all = db::artifacts::of_session(tx, &session.id, None, READ).await?;
-        let storage = db::usage::load(tx).await?.ok_or_else(|| db::Error::Broken("no such team".into()))?;
+impl ArtifactsPane {
+    pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, DbError> {
+        let all = db::artifacts::of_session(tx, &session.id, None, MAX_ARTIFACTS).await?;
+        let storage = db::usage::load(tx).await?.ok_or_else(|| DbError::Broken("no such team".into()))?;
         Ok(Self { all, viber: session.viber_id.clone(), storage })
     }
 }
@@ -38,12 +38,12 @@ impl Held {
 #[derive(Clone, Debug, Template)]
 #[template(path = "documents/artifacts/pane.html")]
 pub struct ArtifactsView {
-    place: Place,
+    context: PaneContext,
     now: Instant,
     /// The newest version of each.
-    lines: Vec<Line>,
+    lines: Vec<ArtifactLine>,
     /// Files that go with the next task.
-    waiting: Vec<Line>,
+    waiting: Vec<ArtifactLine>,
     storage: StorageUse,
     /// The workspace's own artifacts, among its files.
     folder: String,
@@ -51,7 +51,7 @@ pub struct ArtifactsView {
 
 /// One artifact in a list.
 #[derive(Clone, Debug)]
-struct Line {
+struct ArtifactLine {
     artifact: Artifact,
     /// How many versions there are.
     versions: usize,
@@ -59,7 +59,7 @@ struct Line {
     since: Instant,
 }
 
-impl Line {
+impl ArtifactLine {
     fn new(artifact: Artifact, versions: usize) -> Self {
         Self { since: artifact.place().1, artifact, versions }
     }
@@ -74,13 +74,13 @@ impl Line {
 }
 
 /// Where bytes are, in words.
-pub fn words(place: domain::Place) -> &'static str {
+pub fn words(place: domain::ArtifactState) -> &'static str {
     match place {
-        domain::Place::Viber => "still on the viber",
-        domain::Place::Stored => "stored",
-        domain::Place::Offline => "viber offline",
-        domain::Place::Gone => "gone",
-        domain::Place::Link => "address",
+        domain::ArtifactState::Viber => "still on the viber",
+        domain::ArtifactState::Stored => "stored",
+        domain::ArtifactState::Offline => "viber offline",
+        domain::ArtifactState::Gone => "gone",
+        domain::ArtifactState::Link => "address",
     }
 }
 
@@ -88,25 +88,25 @@ pub fn words(place: domain::Place) -> &'static str {
 pub fn icon(artifact: &Artifact) -> &'static str {
     match artifact.kind() {
         _ if artifact.is_link() => "external",
-        Kind::Image(_) => "artifact",
+        ArtifactKind::Image(_) => "artifact",
         _ => "file",
     }
 }
 
 impl ArtifactsView {
-    pub(super) fn of(held: &Held, place: &Place) -> Self {
-        let waits = |one: &&Artifact| one.origin == Origin::Operator && one.task_id.is_none();
-        let known: Vec<&Artifact> = held.all.iter().filter(|one| !waits(one)).collect();
+    pub(super) fn of(data: &ArtifactsPane, context: &PaneContext) -> Self {
+        let waits = |one: &&Artifact| one.origin == ArtifactOrigin::Operator && one.task_id.is_none();
+        let known: Vec<&Artifact> = data.all.iter().filter(|one| !waits(one)).collect();
         let mut names = HashSet::new();
         let newest = known.iter().filter(|one| names.insert(one.name.as_str()));
         let versions = |name: &str| known.iter().filter(|one| one.name == name).count();
         Self {
-            place: place.clone(),
-            now: place.now,
-            storage: held.storage,
-            folder: links::folder(&place.slug, &held.viber, "artifacts"),
-            lines: newest.map(|one| Line::new((*one).clone(), versions(&one.name))).collect(),
-            waiting: held.all.iter().rev().filter(waits).map(|one| Line::new(one.clone(), 1)).collect(),
+            context: context.clone(),
+            now: context.now,
+            storage: data.storage,
+            folder: links::folder(&context.slug, &data.viber, "artifacts"),
+            lines: newest.map(|one| ArtifactLine::new((*one).clone(), versions(&one.name))).collect(),
+            waiting: data.all.iter().rev().filter(waits).map(|one| ArtifactLine::new(one.clone(), 1)).collect(),
         }
     }
 }

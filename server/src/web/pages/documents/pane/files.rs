@@ -4,7 +4,7 @@
 use askama::Template;
 use protocol::ViberId;
 
-use super::Place;
+use super::PaneContext;
 use crate::{
     db::{self, TeamTx},
     domain::{File, Session, Space},
@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// Files that are shown.
-const FILES: u64 = 40;
+const MAX_RECENT_FILES: u64 = 40;
 
 /// What the database holds for this tab.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct FilesPane {
     viber: ViberId,
     folder: String,
     files: Vec<File>,
@@ -26,10 +26,10 @@ pub struct Held {
     chosen: Option<Space>,
 }
 
-impl Held {
+impl FilesPane {
     /// As it is now.
     pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
-        let files = db::files::recent(tx, &session.viber_id, FILES).await?;
+        let files = db::files::recent(tx, &session.viber_id, MAX_RECENT_FILES).await?;
         let agents = db::vibers::load(tx, &session.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
         let own: Vec<_> = agents.into_iter().filter(|agent| agent.id == session.agent_id).collect();
         let spaces = Space::all(&own);
@@ -43,37 +43,37 @@ impl Held {
 #[derive(Template)]
 #[template(path = "documents/files/pane.html")]
 pub struct FilesView<'a> {
-    held: &'a Held,
-    place: &'a Place,
+    data: &'a FilesPane,
+    context: &'a PaneContext,
 }
 
 impl<'a> FilesView<'a> {
-    pub fn of(held: &'a Held, place: &'a Place) -> Self {
-        Self { held, place }
+    pub fn of(data: &'a FilesPane, context: &'a PaneContext) -> Self {
+        Self { data, context }
     }
 
     fn file(&self, file: &File) -> String {
-        links::file(&self.place.slug, &self.held.viber, &file.path)
+        links::file(&self.context.slug, &self.data.viber, &file.path)
     }
 
     fn folder(&self, path: &str) -> String {
-        links::folder(&self.place.slug, &self.held.viber, path)
+        links::folder(&self.context.slug, &self.data.viber, path)
     }
 
     /// A space in this tab, and on pages of its own.
     fn space(&self, space: &Space) -> (String, String) {
-        let (slug, session) = (&self.place.slug, &self.place.session);
+        let (slug, session) = (&self.context.slug, &self.context.session);
         let at = format!("space.{}", space.id);
-        let whole = links::space(slug, &self.held.viber, &space.id, "", &[("session", session.as_str())]);
+        let whole = links::space(slug, &self.data.viber, &space.id, "", &[("session", session.as_str())]);
         (links::pane_at(slug, session, "files", &at), whole)
     }
 
     fn front(&self) -> String {
-        links::pane(&self.place.slug, &self.place.session, "files")
+        links::pane(&self.context.slug, &self.context.session, "files")
     }
 
     fn comments(&self) -> String {
-        links::comments(&self.place.slug, &self.place.session, "")
+        links::comments(&self.context.slug, &self.context.session, "")
     }
 
     fn by(file: &File) -> &'static str {

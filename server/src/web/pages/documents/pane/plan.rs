@@ -1,56 +1,52 @@
 //! The tab Plan: steps with their status, what an agent proposes, what waits for a word, and every revision.
 
-mod rows;
-
 use std::sync::Arc;
 
 use askama::Template;
 use protocol::{
-    ApprovalId, Policy, ProposalId,
-    plan::{Document, Piece, Status, Step},
+    ApprovalId, Policy,
+    plan::{Document, PlanPiece, Status, Step},
 };
 
-use super::Place;
+use super::{
+    PaneContext,
+    step_diff::{StepDiffRow, rows},
+};
 use crate::{
-    actions::{
-        plan,
-        proposals::{Effect, effect},
-    },
+    actions::plan,
     db::{self, TeamTx},
     domain::{
-        Approval, Artifact, Edit, EditState, File, Kind, Policies, Proposal, ProposalState, Revision, Session, Source,
-        Text, file, plan::ProposalKind,
+        Approval, Artifact, ArtifactKind, Edit, EditState, File, FileText, PlanSource, Policies, Revision, Session,
+        file, plan::ProposalKind,
     },
     error::Result,
+    web::pages::proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
     web::{
         links,
-        markdown::{self, By},
+        markdown::{self, TextAuthor},
         view::filters,
     },
 };
-pub use rows::{Row, rows};
 
 /// Revisions on a page of the history.
-const REVISIONS: u64 = 50;
+const REVISIONS_PER_PAGE: u64 = 50;
 /// Changes of the plan made here that are looked through for a conflict.
-const EDITS: u64 = 20;
-/// Proposals that are shown at once; an agent's newer one takes the place of its older one.
-const PROPOSALS: u64 = 3;
+const MAX_SEARCHED_EDITS: u64 = 20;
 /// Steps that have a menu.
-const MENUS: usize = 25;
+const MAX_STEP_MENUS: usize = 25;
 /// Pictures that a file beside the plan shows.
-const MEDIA: usize = 24;
+const MAX_MEDIA: usize = 24;
 /// Artifacts among which they are looked for.
-const ARTIFACTS: u64 = 500;
+const MAX_SEARCHED_ARTIFACTS: u64 = 500;
 
 /// What the database holds for this tab.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct PlanPane {
     policies: Policies,
     /// The newest revision.
     now: Option<Revision>,
-    /// The machine's own plan, which a session that began there goes by.
-    borrowed: Option<Text>,
+    /// The machine's own plan, which a session that began there uses.
+    borrowed: Option<FileText>,
     /// A change from here that the viber has not made yet.
     queued: Option<Edit>,
     /// A change from here that met another one.
@@ -58,7 +54,7 @@ pub struct Held {
     proposals: Vec<ShownProposal>,
     approval: Option<Approval>,
     beside: Vec<Beside>,
-    at: At,
+    at: PlanPlace,
 }
 
 /// A file that stands beside the plan.
@@ -66,7 +62,7 @@ pub struct Held {
 struct Beside {
     name: &'static str,
     text: String,
-    /// What it shows of the session's artifacts, with what it says of them.
+    /// The session's artifacts that it shows, with its captions.
     media: Vec<(String, Artifact)>,
 }
 
@@ -75,72 +71,57 @@ impl Beside {
         let path = format!("sessions/{}/{name}", session.id);
         let file = db::files::load(tx, &session.viber_id, &path).await?.filter(|file| file.hash.is_some());
         let Some(text) = file.and_then(|file| file.text).map(|text| text.content) else { return Ok(None) };
-        let images = markdown::images(&text, MEDIA);
+        let images = markdown::images(&text, MAX_MEDIA);
         let known = match images.is_empty() {
             true => Vec::new(),
-            false => db::artifacts::of_session(tx, &session.id, None, ARTIFACTS).await?,
+            false => db::artifacts::of_session(tx, &session.id, None, MAX_SEARCHED_ARTIFACTS).await?,
         };
         let shown = images.into_iter().filter_map(|(words, url)| {
-            let media = known.iter().find(|one| one.is_at(&url) && matches!(one.kind(), Kind::Image(_)))?;
+            let media = known.iter().find(|one| one.is_at(&url) && matches!(one.kind(), ArtifactKind::Image(_)))?;
             Some((if words.is_empty() { media.title.clone() } else { words }, media.clone()))
         });
         Ok(Some(Self { name, media: shown.collect(), text }))
     }
 
     fn html(&self) -> Arc<str> {
-        markdown::render(&self.text, By::Agent)
-    }
-}
-
-/// A proposal and what it means for the plan as it is.
-#[derive(Clone, Debug)]
-struct ShownProposal {
-    proposal: Proposal,
-    effect: Effect,
-}
-
-impl ShownProposal {
-    async fn read(tx: &mut TeamTx<'_>, now: Option<&Revision>, proposal: Proposal) -> Result<Self> {
-        let base = match &proposal.base_hash {
-            Some(hash) => db::plans::of_hash(tx, &proposal.session_id, hash).await?,
-            None => None,
-        };
-        let standing = now.map(|now| (now.hash.as_str(), now.markdown.as_str()));
-        let effect = effect(&proposal, base.as_ref().map(|base| base.markdown.as_str()), standing);
-        Ok(Self { proposal, effect })
-    }
-
-    /// The id of its form: boxes beside the rows belong to it.
-    fn form(&self) -> String {
-        format!("f-{}", self.proposal.id)
+        markdown::render(&self.text, TextAuthor::Agent)
     }
 }
 
 /// The place in the tab.
 #[derive(Clone, Debug)]
-enum At {
+enum PlanPlace {
     Front,
     Edit,
     /// A proposal to be rewritten before it is accepted.
     Proposal(Box<ShownProposal>),
-    /// Revisions, the newest first, and the one to go on from.
+    /// Revisions, the newest first, and where the next page begins.
     History(Vec<Revision>, Option<u64>),
     /// A revision and the one before it.
     Revision(Box<(Revision, Option<Revision>)>),
 }
 
-impl Held {
+impl PlanPane {
     /// As it is now. A place that is not there is the front.
     pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
         let id = &session.id;
         let now = db::plans::newest(tx, id).await?;
-        let waiting = Some(ProposalState::Pending);
-        let mut proposals = Vec::new();
-        for proposal in db::proposals::list(tx, id, ProposalKind::Plan, waiting, PROPOSALS).await? {
-            proposals.push(ShownProposal::read(tx, now.as_ref(), proposal).await?);
-        }
         let (viber, path) = (&session.viber_id, plan::path(id));
-        let edits = db::edits::of_file(tx, viber, &path, None, EDITS).await?;
+        let queued = db::edits::pending(tx, viber, &path).await?;
+        let version = version(queued.as_ref(), now.as_ref()).to_owned();
+        let mut proposals = Vec::new();
+        for proposal in proposals::waiting(tx, id, ProposalKind::Plan).await? {
+            let base = match &proposal.base_hash {
+                Some(hash) => db::plans::of_hash(tx, id, hash).await?,
+                None => None,
+            };
+            let file = now
+                .as_ref()
+                .map_or(KnownFile::Absent, |now| KnownFile::Version { hash: &now.hash, text: &now.markdown });
+            let shown = ShownProposal::new(proposal, base.map(|base| base.markdown), file);
+            proposals.push(shown.about(version.clone()));
+        }
+        let edits = db::edits::of_file(tx, viber, &path, None, MAX_SEARCHED_EDITS).await?;
         let conflict = match edits.iter().find(|edit| edit.state == EditState::Conflict) {
             Some(edit) => db::edits::load(tx, &edit.id).await?,
             None => None,
@@ -149,21 +130,24 @@ impl Held {
         let own = db::files::load(tx, viber, &path).await?.is_some_and(|file| there(&file));
         let borrowed = match &now {
             None if plan::borrows(session) && !own => {
-                db::files::load(tx, viber, plan::OWN).await?.filter(there).and_then(|file| file.text)
+                db::files::load(tx, viber, plan::MACHINE_PLAN).await?.filter(there).and_then(|file| file.text)
             }
             _ => None,
         };
         let mut beside = Vec::new();
-        for name in plan::BESIDE {
+        for name in plan::COMPANION_FILES {
             beside.extend(Beside::read(tx, session, name).await?);
         }
         Ok(Self {
             policies: session.policies,
-            queued: db::edits::pending(tx, viber, &path).await?,
+            queued,
             conflict,
             approval: db::approvals::pending(tx, id).await?,
             beside,
-            at: At::read(tx, session, now.as_ref(), at).await?,
+            at: match proposals::rewritten(&proposals, at) {
+                Some(shown) => PlanPlace::Proposal(Box::new(shown)),
+                None => PlanPlace::read(tx, session, at).await?,
+            },
             now,
             borrowed,
             proposals,
@@ -171,8 +155,8 @@ impl Held {
     }
 }
 
-impl Held {
-    /// The plan's text: with a change that is under way, what it will be.
+impl PlanPane {
+    /// The plan's text, with a change that is under way.
     fn text(&self) -> &str {
         let queued = self.queued.as_ref().and_then(|edit| edit.content.as_deref());
         let now = self.now.as_ref().map(|now| now.markdown.as_str());
@@ -180,24 +164,16 @@ impl Held {
     }
 }
 
-impl At {
-    async fn read(tx: &mut TeamTx<'_>, session: &Session, now: Option<&Revision>, at: &str) -> Result<Self> {
-        if let Some(id) = at.strip_prefix("proposal-").and_then(|id| id.parse().ok()) {
-            let found = db::proposals::load(tx, &session.id, &id).await?;
-            let waits = |found: &Proposal| found.state == ProposalState::Pending && found.kind == ProposalKind::Plan;
-            return match found.filter(waits) {
-                Some(found) => Ok(Self::Proposal(Box::new(ShownProposal::read(tx, now, found).await?))),
-                None => Ok(Self::Front),
-            };
-        }
+impl PlanPlace {
+    async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
         let (word, number) = at.split_once('-').unwrap_or((at, ""));
         let number: Option<u64> = number.parse().ok();
         Ok(match (word, number) {
             ("edit", None) => Self::Edit,
             ("history", before) => {
-                let mut found = db::plans::list(tx, &session.id, before, REVISIONS + 1).await?;
-                let more = found.len() as u64 > REVISIONS;
-                found.truncate(REVISIONS as usize);
+                let mut found = db::plans::list(tx, &session.id, before, REVISIONS_PER_PAGE + 1).await?;
+                let more = found.len() as u64 > REVISIONS_PER_PAGE;
+                found.truncate(REVISIONS_PER_PAGE as usize);
                 let next = found.last().filter(|_| more).map(|last| last.n);
                 Self::History(found, next)
             }
@@ -217,18 +193,18 @@ impl At {
 #[derive(Template)]
 #[template(path = "documents/plan/pane.html")]
 pub struct PlanView<'a> {
-    held: &'a Held,
-    place: &'a Place,
+    data: &'a PlanPane,
+    context: &'a PaneContext,
     /// What the newest revision says, in its order.
     goal: String,
-    pieces: Vec<Shown>,
+    pieces: Vec<PlanSection>,
     progress: (usize, usize),
-    /// Lines that look like steps and are too many to be shown as such.
+    /// Lines beyond the number of steps that is shown.
     beyond: usize,
 }
 
 /// A part of a plan.
-enum Shown {
+enum PlanSection {
     Text(Arc<str>),
     Steps(Vec<StepView>),
 }
@@ -241,47 +217,48 @@ struct StepView {
     current: bool,
     first: bool,
     last: bool,
-    /// It can be changed by itself: of a long plan only the first steps and the one at work, or else by the text.
+    /// It can be changed by itself. Of a long plan only the first steps and the one at work can; the others are
+    /// changed in the text.
     menu: bool,
 }
 
 impl<'a> PlanView<'a> {
-    pub fn of(held: &'a Held, place: &'a Place) -> Self {
-        let text = held.text();
+    pub fn of(data: &'a PlanPane, context: &'a PaneContext) -> Self {
+        let text = data.text();
         let document = Document::parse(text);
         let plan = document.steps();
         let (progress, count) = (plan.progress(), plan.steps.len());
         let current = plan.steps.iter().position(|step| step.status == Status::Working);
-        let mut pieces: Vec<Shown> = Vec::new();
+        let mut pieces: Vec<PlanSection> = Vec::new();
         for piece in document.pieces(text) {
             match piece {
-                Piece::Text(text) => pieces.push(Shown::Text(markdown::render(text, By::Agent))),
-                Piece::Step(n) => {
+                PlanPiece::Text(text) => pieces.push(PlanSection::Text(markdown::render(text, TextAuthor::Agent))),
+                PlanPiece::Step(n) => {
                     let notes = document.notes(n);
                     let view = StepView {
                         step: plan.steps[n].clone(),
-                        notes: (!notes.trim().is_empty()).then(|| markdown::render(&notes, By::Agent)),
+                        notes: (!notes.trim().is_empty()).then(|| markdown::render(&notes, TextAuthor::Agent)),
                         current: current == Some(n),
                         first: n == 0,
                         last: n + 1 == count,
-                        menu: n < MENUS || current == Some(n),
+                        menu: n < MAX_STEP_MENUS || current == Some(n),
                     };
                     match pieces.last_mut() {
-                        Some(Shown::Steps(steps)) => steps.push(view),
-                        _ => pieces.push(Shown::Steps(vec![view])),
+                        Some(PlanSection::Steps(steps)) => steps.push(view),
+                        _ => pieces.push(PlanSection::Steps(vec![view])),
                     }
                 }
             }
         }
-        Self { held, place, goal: plan.goal, pieces, progress, beyond: document.beyond() }
+        Self { data, context, goal: plan.goal, pieces, progress, beyond: document.beyond() }
     }
 
-    /// Who made a revision, as a sentence goes on.
+    /// Who made a revision, as the end of a sentence.
     fn by(&self, revision: &Revision) -> String {
         match revision.source {
-            Source::Operator => format!("by {}", revision.author),
-            Source::Agent => "by the agent".to_owned(),
-            Source::File => "in the file".to_owned(),
+            PlanSource::Operator => format!("by {}", revision.author),
+            PlanSource::Agent => "by the agent".to_owned(),
+            PlanSource::File => "in the file".to_owned(),
         }
     }
 
@@ -290,7 +267,7 @@ impl<'a> PlanView<'a> {
     }
 
     fn at(&self, place: &str) -> String {
-        links::pane_at(&self.place.slug, &self.place.session, "plan", place)
+        links::pane_at(&self.context.slug, &self.context.session, "plan", place)
     }
 
     fn at_revision(&self, n: &u64) -> String {
@@ -302,74 +279,74 @@ impl<'a> PlanView<'a> {
     }
 
     fn verb(&self, verb: &str) -> String {
-        links::session_verb(&self.place.slug, &self.place.session, verb)
+        links::session_verb(&self.context.slug, &self.context.session, verb)
     }
 
     /// Whether the stream keeps this place current.
     fn is_front(&self) -> bool {
-        matches!(self.held.at, At::Front)
+        matches!(self.data.at, PlanPlace::Front)
     }
 
     fn proposes(&self) -> bool {
-        self.held.policies.plan == Policy::Propose
+        self.data.policies.plan == Policy::Propose
     }
 
     /// What changed from one revision to the next.
-    fn changed(&self, before: &Option<Revision>, after: &Revision) -> (Vec<Row>, bool) {
+    fn changed(&self, before: &Option<Revision>, after: &Revision) -> (Vec<StepDiffRow>, bool) {
         rows(before.as_ref().map_or("", |before| before.markdown.as_str()), &after.markdown)
     }
 
     fn now_text(&self) -> &str {
-        self.held.text()
+        self.data.text()
     }
 
     /// The version that a form is about.
     fn now_hash(&self) -> &str {
-        let queued = self.held.queued.as_ref().and_then(|edit| edit.hash.as_deref());
-        queued.or(self.held.now.as_ref().map(|now| now.hash.as_str())).unwrap_or("")
+        version(self.data.queued.as_ref(), self.data.now.as_ref())
     }
 
-    /// What a proposal would change of the plan as it is now.
-    fn proposed(&self, shown: &ShownProposal) -> (Vec<Row>, bool) {
-        rows(self.held.now.as_ref().map_or("", |now| now.markdown.as_str()), &shown.effect.text)
+    fn proposal(&self, shown: &'a ShownProposal) -> ProposalView<'a> {
+        ProposalView { shown, context: self.context }
     }
 
-    /// What a change that was not made would change of the plan as it is now.
-    fn clash(&self, edit: &Edit) -> (Vec<Row>, bool) {
-        rows(self.held.now.as_ref().map_or("", |now| now.markdown.as_str()), edit.content.as_deref().unwrap_or(""))
+    fn proposal_editor(&self, shown: &'a ShownProposal) -> ProposalEditor<'a> {
+        ProposalEditor { shown, context: self.context }
+    }
+
+    /// What a conflicting change would change in the plan as it is now.
+    fn clash(&self, edit: &Edit) -> (Vec<StepDiffRow>, bool) {
+        rows(self.data.now.as_ref().map_or("", |now| now.markdown.as_str()), edit.content.as_deref().unwrap_or(""))
     }
 
     /// Whether both changes can stand.
     fn merges(&self, edit: &Edit) -> bool {
-        let theirs = self.held.now.as_ref().map_or("", |now| now.markdown.as_str());
+        let theirs = self.data.now.as_ref().map_or("", |now| now.markdown.as_str());
         let mine = edit.content.as_deref().unwrap_or("");
         edit.base.as_deref().is_some_and(|base| !file::merge(base, theirs, mine).1)
     }
 
     /// Whether the plan says this now.
     fn is_newest(&self, revision: &Revision) -> bool {
-        self.held.now.as_ref().is_some_and(|now| now.hash == revision.hash)
-    }
-
-    fn proposal_link(&self, id: &ProposalId) -> String {
-        self.verb(&format!("plan/proposals/{id}"))
-    }
-
-    fn at_proposal(&self, id: &ProposalId) -> String {
-        self.at(&format!("proposal-{id}"))
+        self.data.now.as_ref().is_some_and(|now| now.hash == revision.hash)
     }
 
     fn approve_link(&self, id: &ApprovalId) -> String {
-        links::approval(&self.place.slug, id)
+        links::approval(&self.context.slug, id)
     }
 
     fn rendered(&self, text: &str) -> Arc<str> {
-        markdown::render(text, By::Agent)
+        markdown::render(text, TextAuthor::Agent)
     }
 }
 
+/// The version that stands with a change that is under way; empty: there is no plan.
+fn version<'a>(queued: Option<&'a Edit>, now: Option<&'a Revision>) -> &'a str {
+    let queued = queued.and_then(|edit| edit.hash.as_deref());
+    queued.or(now.map(|now| now.hash.as_str())).unwrap_or("")
+}
+
 /// A status as people see it: the icon and the word.
-fn seen(status: Status) -> (&'static str, &'static str) {
+pub(super) fn seen(status: Status) -> (&'static str, &'static str) {
     match status {
         Status::Pending => ("pending", "To do"),
         Status::Working => ("working", "Working"),

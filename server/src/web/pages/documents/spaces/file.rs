@@ -5,30 +5,30 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::{
-    super::files::panes::{Tree, Way, render as render_text, text_of},
-    Here, Says,
+    super::files::parts::{Tree, TreeLink, render as render_text, text_of},
+    SpaceContext, SpaceQuery,
     lines::Lines,
     render,
 };
 use crate::{
-    actions::{files::Shown, spaces},
+    actions::{files::FileContents, spaces},
     error::{Error, Result},
     state::Board,
     web::{extract::Caller, markdown, view::filters},
 };
 
 /// Lines that a page shows.
-const LINES: usize = 3_000;
+const MAX_LINES: usize = 3_000;
 
-/// Both.
+/// The tree and the file.
 #[derive(Template)]
 #[template(path = "documents/spaces/_files.html")]
 struct Files<'a> {
-    here: &'a Here,
+    here: &'a SpaceContext,
     tree: Tree,
     /// Empty: a folder is shown.
     path: &'a str,
-    shown: Option<Shown>,
+    shown: Option<FileContents>,
     /// Markdown as such.
     html: Option<Arc<str>>,
     lines: Option<Lines>,
@@ -41,16 +41,21 @@ struct Files<'a> {
 }
 
 /// What the address names: a folder, when it is empty or ends in `/`.
-pub async fn body(board: &Board, caller: &Caller, (here, at): (&Here, &spaces::At), says: &Says) -> Result<String> {
+pub async fn body(
+    board: &Board,
+    caller: &Caller,
+    (here, at): (&SpaceContext, &spaces::ViberSpace),
+    says: &SpaceQuery,
+) -> Result<String> {
     let (folder, name) = match says.path.strip_suffix('/') {
         Some(folder) => (folder, ""),
         None => says.path.rsplit_once('/').unwrap_or(("", &says.path)),
     };
-    let way = |way: Way<'_>| match way {
-        Way::Folder("") => here.files(""),
-        Way::Folder(path) => here.files(&format!("{path}/")),
-        Way::File(path) => here.files(path),
-        Way::More(from) => {
+    let way = |way: TreeLink<'_>| match way {
+        TreeLink::Folder("") => here.files(""),
+        TreeLink::Folder(path) => here.files(&format!("{path}/")),
+        TreeLink::File(path) => here.files(path),
+        TreeLink::More(from) => {
             let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
             here.link("files", &[("path", &folder), ("from", &from.to_string())])
         }
@@ -73,7 +78,7 @@ pub async fn body(board: &Board, caller: &Caller, (here, at): (&Here, &spaces::A
 }
 
 impl Files<'_> {
-    async fn show(&mut self, board: &Board, caller: &Caller, says: &Says, shown: Shown) -> Result<()> {
+    async fn show(&mut self, board: &Board, caller: &Caller, says: &SpaceQuery, shown: FileContents) -> Result<()> {
         let kind = self.path.rsplit_once('.').map_or("", |(_, kind)| kind).to_ascii_lowercase();
         let is_markdown = matches!(kind.as_str(), "md" | "markdown");
         if let Some(text) = text_of(&shown) {
@@ -83,8 +88,8 @@ impl Files<'_> {
                 self.other = Some(("Lines", self.here.link("files", &source)));
             } else {
                 let coloured = markdown::lines(text, &kind);
-                self.omitted = text.lines().count().saturating_sub(LINES.min(coloured.len()));
-                let lines = text.lines().map(str::to_owned).zip(coloured).take(LINES).collect();
+                self.omitted = text.lines().count().saturating_sub(MAX_LINES.min(coloured.len()));
+                let lines = text.lines().map(str::to_owned).zip(coloured).take(MAX_LINES).collect();
                 self.lines = Some(Lines::of_file(board, caller, self.here, says, lines).await?);
                 self.other = is_markdown.then(|| ("Read", self.here.files(self.path)));
             }

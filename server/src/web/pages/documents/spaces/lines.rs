@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::{Here, Says};
+use super::{SpaceContext, SpaceQuery};
 use crate::{
     actions::comments,
     domain::{Comment, Side},
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Template)]
 #[template(path = "documents/spaces/_lines.html")]
 pub struct Lines {
-    rows: Vec<Line>,
+    rows: Vec<FileLine>,
     /// Where a comment is sent to, and where one is taken back.
     action: String,
     remove: String,
@@ -34,8 +34,8 @@ pub struct Lines {
 
 /// A line.
 #[derive(Debug)]
-struct Line {
-    row: diff::Row,
+struct FileLine {
+    row: diff::DiffRow,
     /// The same with colours; safe HTML.
     html: Option<String>,
     side: Side,
@@ -43,14 +43,20 @@ struct Line {
     number: usize,
     /// Where it can be commented on.
     link: Option<String>,
-    /// Somebody is about to.
+    /// Its comment form is open.
     asked: bool,
     comments: Vec<Comment>,
 }
 
 impl Lines {
     /// Of a diff.
-    pub async fn load(board: &Board, caller: &Caller, here: &Here, says: &Says, rows: Vec<diff::Row>) -> Result<Self> {
+    pub async fn load(
+        board: &Board,
+        caller: &Caller,
+        here: &SpaceContext,
+        says: &SpaceQuery,
+        rows: Vec<diff::DiffRow>,
+    ) -> Result<Self> {
         Self::of(board, caller, here, (says, "diff"), rows.into_iter().map(|row| (row, None)).collect()).await
     }
 
@@ -58,13 +64,13 @@ impl Lines {
     pub async fn of_file(
         board: &Board,
         caller: &Caller,
-        here: &Here,
-        says: &Says,
+        here: &SpaceContext,
+        says: &SpaceQuery,
         lines: Vec<(String, String)>,
     ) -> Result<Self> {
         let numbered = lines.into_iter().enumerate();
         let row = |(n, (text, html)): (usize, (String, String))| {
-            (diff::Row { op: "same", old: None, new: Some(n + 1), text }, Some(html))
+            (diff::DiffRow { op: "same", old: None, new: Some(n + 1), text }, Some(html))
         };
         Self::of(board, caller, here, (says, "file"), numbered.map(row).collect()).await
     }
@@ -76,19 +82,19 @@ impl Lines {
     async fn of(
         board: &Board,
         caller: &Caller,
-        here: &Here,
-        (says, place): (&Says, &'static str),
-        rows: Vec<(diff::Row, Option<String>)>,
+        here: &SpaceContext,
+        (says, place): (&SpaceQuery, &'static str),
+        rows: Vec<(diff::DiffRow, Option<String>)>,
     ) -> Result<Self> {
         let mut waiting = match here.session.as_ref().filter(|_| here.may_comment) {
-            Some(session) => comments::of(board, &caller.team.id, &caller.by, session).await?,
+            Some(session) => comments::list(board, &caller.team.id, &caller.by, session).await?,
             None => Vec::new(),
         };
         waiting.retain(|comment| comment.space == here.space.id && comment.path == says.path);
         let (wanted, page) = (says.wanted(), if place == "file" { "files" } else { "diff" });
         let source = if place == "file" { "1" } else { "" };
         let at = [("path", says.path.as_str()), ("from", says.from.as_str()), ("source", source)];
-        let line = |(row, html): (diff::Row, Option<String>)| {
+        let line = |(row, html): (diff::DiffRow, Option<String>)| {
             let (side, number) = match (row.old, row.new) {
                 (_, Some(number)) => (Side::New, number),
                 (Some(number), None) => (Side::Old, number),
@@ -98,7 +104,7 @@ impl Lines {
             let line = number.to_string();
             let says = [&at[..], &[("side", side.as_str()), ("line", line.as_str())]].concat();
             let link = (here.may_comment && number > 0).then(|| format!("{}#comment", here.link(page, &says)));
-            Line {
+            FileLine {
                 asked: link.is_some() && wanted == Some((side, number)),
                 comments: waiting.iter().filter(|comment| here_is(comment)).cloned().collect(),
                 link,
@@ -123,7 +129,7 @@ impl Lines {
     }
 }
 
-impl Line {
+impl FileLine {
     /// The name of the line in the page.
     fn anchor(&self) -> String {
         format!("{}{}", self.side, self.number)

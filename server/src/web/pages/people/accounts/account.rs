@@ -20,7 +20,7 @@ use crate::{
         Rejection, SignedIn,
         extract::Id,
         html_with, links, respond,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -84,7 +84,7 @@ fn back() -> Response {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Profile {
+pub(super) struct ProfileForm {
     name: String,
     theme: String,
 }
@@ -93,7 +93,7 @@ pub(super) struct Profile {
 pub(super) async fn update(
     State(board): State<Board>,
     signed_in: SignedIn,
-    Form(typed): Form<Profile>,
+    Form(typed): Form<ProfileForm>,
 ) -> Result<Response, Rejection> {
     match accounts::update_profile(&board, &signed_in.operator.id, &typed.name, &typed.theme).await {
         Ok(()) => Ok(back()),
@@ -105,7 +105,7 @@ pub(super) async fn update(
 }
 
 #[derive(Deserialize)]
-pub(super) struct Passwords {
+pub(super) struct PasswordForm {
     old: String,
     new: String,
 }
@@ -114,7 +114,7 @@ pub(super) struct Passwords {
 pub(super) async fn password(
     State(board): State<Board>,
     signed_in: SignedIn,
-    Form(typed): Form<Passwords>,
+    Form(typed): Form<PasswordForm>,
 ) -> Result<Response, Rejection> {
     let done = accounts::change_password(&board, &signed_in.by, &signed_in.login, typed.old, typed.new).await;
     match done {

@@ -8,7 +8,7 @@ use crate::{
     db,
     domain::{ContactState, Viber},
     state::Board,
-    web::{Administering, Rejection, html, links, view::filters},
+    web::{AsAdmin, Rejection, html, links, view::filters},
 };
 
 #[derive(Template)]
@@ -28,7 +28,7 @@ impl Page {
 }
 
 /// The second and third step of the first run.
-pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Html<String>, Rejection> {
+pub(super) async fn page(State(board): State<Board>, caller: AsAdmin) -> Result<Html<String>, Rejection> {
     let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, 20).await?;
     html(&Page {
         host: host(&board),

@@ -1,4 +1,4 @@
-//! Taking an invitation: with the account one has, or by making one.
+//! Accepting an invitation with an account, or by creating one.
 
 use askama::Template;
 use axum::{
@@ -84,7 +84,7 @@ pub(super) async fn page(
 }
 
 #[derive(Deserialize)]
-pub(super) struct Typed {
+pub(super) struct AcceptInvitationForm {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -99,7 +99,7 @@ pub(super) async fn accept(
     Path(code): Path<String>,
     you: Option<SignedIn>,
     device: Device,
-    Form(typed): Form<Typed>,
+    Form(typed): Form<AcceptInvitationForm>,
 ) -> Result<Response, Rejection> {
     let outcome = match &you {
         Some(you) => invitations::accept(&board, &code, &you.operator, &you.by)

@@ -49,7 +49,7 @@ pub(super) async fn page(State(board): State<Board>, Path(code): Path<String>) -
 }
 
 #[derive(Deserialize)]
-pub(super) struct Typed {
+pub(super) struct SetupForm {
     name: String,
     email: String,
     password: String,
@@ -61,11 +61,11 @@ pub(super) async fn claim(
     State(board): State<Board>,
     Path(code): Path<String>,
     device: Device,
-    Form(typed): Form<Typed>,
+    Form(typed): Form<SetupForm>,
 ) -> Result<Response, Rejection> {
     let owner = NewOperator { email: typed.email.clone(), name: typed.name.clone(), password: typed.password };
     let Device { user_agent, address } = device;
-    let claim = setup::Claim { owner, team_name: typed.team.clone(), address, user_agent };
+    let claim = setup::FirstOwner { owner, team_name: typed.team.clone(), address, user_agent };
     match setup::claim(&board, &code, claim).await {
         Ok((operator, team, login)) => Ok(welcome(&board, &login, &operator, &links::welcome(&team.slug))),
         Err(Error::NotFound | Error::Conflict { .. }) => gone(&board),

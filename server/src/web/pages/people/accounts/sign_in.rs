@@ -30,20 +30,20 @@ struct Page {
     email: String,
     next: String,
     error: Option<String>,
-    /// Why whoever comes here is not signed in any more.
+    /// Why the visitor was signed out.
     notice: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct SignInQuery {
     #[serde(default)]
     next: String,
 }
 
-/// The form. Whoever is signed in already goes on.
+/// The form; a visitor who is signed in already is sent on.
 pub(super) async fn page(
     State(board): State<Board>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<SignInQuery>,
     headers: HeaderMap,
     signed_in: Option<SignedIn>,
 ) -> Result<Response, Rejection> {
@@ -66,7 +66,7 @@ pub(super) async fn page(
 }
 
 #[derive(Deserialize)]
-pub(super) struct Credentials {
+pub(super) struct SignInForm {
     email: String,
     password: String,
     #[serde(default)]
@@ -77,22 +77,22 @@ pub(super) struct Credentials {
 pub(super) async fn sign_in(
     State(board): State<Board>,
     device: Device,
-    Form(typed): Form<Credentials>,
+    Form(typed): Form<SignInForm>,
 ) -> Result<Response, Rejection> {
     let Device { user_agent, address } = device;
-    let attempt = accounts::Attempt { email: typed.email.clone(), password: typed.password, address, user_agent };
+    let attempt = accounts::SignInAttempt { email: typed.email.clone(), password: typed.password, address, user_agent };
     match accounts::sign_in(&board, attempt).await {
         Ok((login, operator)) => Ok(welcome(&board, &login, &operator, next::safe(&typed.next))),
         Err(error @ (Error::Unacceptable { .. } | Error::Throttled { .. })) => {
-            let told = match &error {
+            let message = match &error {
                 Error::Throttled { retry_after } => {
                     format!("Too many tries. The next one is possible in {}.", words(*retry_after))
                 }
                 other => other.to_string(),
             };
             let next = next::safe(&typed.next).to_owned();
-            let page = Page { host: host(&board), email: typed.email, next, error: Some(told), notice: None };
-            // Unknown address and wrong password are the same answer to the letter.
+            let page = Page { host: host(&board), email: typed.email, next, error: Some(message), notice: None };
+            // An unknown address and a wrong password get exactly the same answer.
             let status = match respond::status(&error) {
                 StatusCode::UNPROCESSABLE_ENTITY if respond::code(&error) == "bad_credentials" => {
                     StatusCode::UNAUTHORIZED

@@ -12,13 +12,13 @@ use crate::{
     db::{self, audit::SealedEntry},
     state::Board,
     web::{
-        Administering, Rejection, html, links,
-        view::{Place, Shell, filters},
+        AsAdmin, Rejection, html, links,
+        view::{PageLocation, Shell, filters},
     },
 };
 
 /// Rows of a page.
-const PAGE: u64 = 50;
+const ENTRIES_PER_PAGE: u64 = 50;
 
 #[derive(Template)]
 #[template(path = "people/settings/audit.html")]
@@ -31,20 +31,21 @@ struct Page {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct AuditQuery {
     before: Option<u64>,
 }
 
 /// A page of it.
 pub(super) async fn page(
     State(board): State<Board>,
-    caller: Administering,
-    Query(asked): Query<Asked>,
+    caller: AsAdmin,
+    Query(asked): Query<AuditQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let mut rows = db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, asked.before, PAGE + 1).await?;
-    let more = rows.len() as u64 > PAGE;
-    rows.truncate(PAGE as usize);
+    let mut rows =
+        db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, asked.before, ENTRIES_PER_PAGE + 1).await?;
+    let more = rows.len() as u64 > ENTRIES_PER_PAGE;
+    rows.truncate(ENTRIES_PER_PAGE as usize);
     let older = rows.last().filter(|_| more).map(|row| links::audit_before(&caller.team.slug, row.seq));
-    let shell = Shell::load(&board, &caller).await?.at(Place::Settings);
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Settings);
     html(&Page { shell, tabs: Tabs::new(&caller, "audit"), rows, older, first: asked.before.is_none() })
 }

@@ -17,10 +17,10 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Administering, Caller, Rejection,
+        AsAdmin, Caller, Rejection,
         extract::Id,
         html_with, links, respond,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -57,7 +57,7 @@ impl Row {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Typed {
+pub(super) struct InvitationForm {
     #[serde(default)]
     email: String,
     role: Role,
@@ -66,15 +66,15 @@ pub(super) struct Typed {
 async fn show(
     board: &Board,
     caller: &Caller,
-    typed: Option<Typed>,
+    typed: Option<InvitationForm>,
     made: Option<String>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
     let all = db::invitations::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let names = Names::load(board, caller).await?;
-    let Typed { email, role } = typed.unwrap_or(Typed { email: String::new(), role: Role::Operator });
+    let InvitationForm { email, role } = typed.unwrap_or(InvitationForm { email: String::new(), role: Role::Operator });
     let page = Page {
-        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        shell: Shell::load(board, caller).await?.at(PageLocation::Settings),
         tabs: Tabs::new(caller, "invitations"),
         rows: all.into_iter().map(|invitation| Row { by: names.of(&invitation.invited_by), invitation }).collect(),
         roles: roles_up_to(caller.role),
@@ -87,15 +87,15 @@ async fn show(
 }
 
 /// The list and the form.
-pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Response, Rejection> {
+pub(super) async fn page(State(board): State<Board>, caller: AsAdmin) -> Result<Response, Rejection> {
     show(&board, &caller, None, None, None).await
 }
 
 /// Makes one and shows its link, this once: nobody can read it again.
 pub(super) async fn invite(
     State(board): State<Board>,
-    caller: Administering,
-    Form(typed): Form<Typed>,
+    caller: AsAdmin,
+    Form(typed): Form<InvitationForm>,
 ) -> Result<Response, Rejection> {
     match invitations::invite(&board, &caller.team.id, caller.maker(), &typed.email, typed.role).await {
         Ok((secret, _)) => {
@@ -110,7 +110,7 @@ pub(super) async fn invite(
 /// Withdraws one.
 pub(super) async fn revoke(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<InvitationId>,
 ) -> Result<Response, Rejection> {
     invitations::revoke(&board, &caller.team.id, &caller.by, &id).await?;

@@ -17,10 +17,10 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Administering, Caller, Rejection, Viewing,
+        AsAdmin, AsViewer, Caller, Rejection,
         extract::Id,
         html_with, links, respond,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -53,7 +53,7 @@ impl Page {
 async fn show(board: &Board, caller: &Caller, error: Option<Error>) -> Result<Response, Rejection> {
     let members = db::members::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let page = Page {
-        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        shell: Shell::load(board, caller).await?.at(PageLocation::Settings),
         tabs: Tabs::new(caller, "members"),
         members,
         you: caller.reader().cloned(),
@@ -64,21 +64,21 @@ async fn show(board: &Board, caller: &Caller, error: Option<Error>) -> Result<Re
 }
 
 /// The list.
-pub(super) async fn page(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
+pub(super) async fn page(State(board): State<Board>, caller: AsViewer) -> Result<Response, Rejection> {
     show(&board, &caller, None).await
 }
 
 #[derive(Deserialize)]
-pub(super) struct NewRole {
+pub(super) struct RoleForm {
     role: Role,
 }
 
 /// Another role for a member.
 pub(super) async fn set_role(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(who): Id<OperatorId>,
-    Form(NewRole { role }): Form<NewRole>,
+    Form(RoleForm { role }): Form<RoleForm>,
 ) -> Result<Response, Rejection> {
     let outcome = members::set_role(&board, &caller.team.id, caller.maker(), &who, role).await;
     after(&board, &caller, outcome).await
@@ -87,15 +87,15 @@ pub(super) async fn set_role(
 /// Takes a member out.
 pub(super) async fn remove(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(who): Id<OperatorId>,
 ) -> Result<Response, Rejection> {
     let outcome = members::remove(&board, &caller.team.id, caller.maker(), &who).await;
     after(&board, &caller, outcome).await
 }
 
-/// Everybody may leave, but for the last owner.
-pub(super) async fn leave(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
+/// Everybody but the last owner may leave.
+pub(super) async fn leave(State(board): State<Board>, caller: AsViewer) -> Result<Response, Rejection> {
     let you = caller.operator.as_ref().ok_or(Error::NotFound)?;
     match members::remove(&board, &caller.team.id, caller.maker(), &you.id).await {
         Ok(()) => Ok(Redirect::to("/").into_response()),

@@ -16,8 +16,8 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Caller, Owning, Rejection, Viewing, html_with, links, respond,
-        view::{Place, Shell, filters},
+        AsOwner, AsViewer, Caller, Rejection, html_with, links, respond,
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -27,8 +27,8 @@ struct Page {
     shell: Shell,
     tabs: Tabs,
     owner: bool,
-    typed: Typed,
-    bounds: Bounds,
+    typed: TeamForm,
+    bounds: ArtifactLimitsForm,
     storage: StorageUse,
     engine: &'static str,
     error: Option<String>,
@@ -36,13 +36,13 @@ struct Page {
 
 /// How long artifacts are kept, and how large one may be.
 #[derive(Clone, Deserialize)]
-pub(super) struct Bounds {
+pub(super) struct ArtifactLimitsForm {
     artifact_days: String,
     artifact_mib: String,
 }
 
 #[derive(Clone, Deserialize)]
-pub(super) struct Typed {
+pub(super) struct TeamForm {
     name: String,
     slug: String,
     lost_after_minutes: String,
@@ -52,8 +52,8 @@ pub(super) struct Typed {
 async fn show(
     board: &Board,
     caller: &Caller,
-    typed: Option<Typed>,
-    bounds: Option<Bounds>,
+    typed: Option<TeamForm>,
+    bounds: Option<ArtifactLimitsForm>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
     let (storage, kept) = {
@@ -61,13 +61,15 @@ async fn show(
         (db::usage::load(&mut tx).await?, db::blobs::bounds(&mut tx).await?)
     };
     let kept = kept.ok_or(Error::NotFound)?;
-    let kept =
-        || Bounds { artifact_days: kept.days.to_string(), artifact_mib: (kept.bytes / (1024 * 1024)).to_string() };
+    let kept = || ArtifactLimitsForm {
+        artifact_days: kept.days.to_string(),
+        artifact_mib: (kept.bytes / (1024 * 1024)).to_string(),
+    };
     let page = Page {
-        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        shell: Shell::load(board, caller).await?.at(PageLocation::Settings),
         tabs: Tabs::new(caller, "team"),
         owner: caller.role == Role::Owner,
-        typed: typed.unwrap_or_else(|| Typed::of(&caller.team)),
+        typed: typed.unwrap_or_else(|| TeamForm::of(&caller.team)),
         bounds: bounds.unwrap_or_else(kept),
         storage: storage.ok_or(Error::NotFound)?,
         engine: if board.db.is_sqlite() { "SQLite" } else { "PostgreSQL" },
@@ -77,11 +79,11 @@ async fn show(
 }
 
 /// As it is.
-pub(super) async fn page(State(board): State<Board>, caller: Viewing) -> Result<Response, Rejection> {
+pub(super) async fn page(State(board): State<Board>, caller: AsViewer) -> Result<Response, Rejection> {
     show(&board, &caller, None, None, None).await
 }
 
-impl Typed {
+impl TeamForm {
     fn of(team: &Team) -> Self {
         Self {
             name: team.name.clone(),
@@ -100,13 +102,13 @@ fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, Error> {
 /// Changes how long artifacts are kept, and how large one may be.
 pub(super) async fn bound_artifacts(
     State(board): State<Board>,
-    caller: Owning,
-    Form(typed): Form<Bounds>,
+    caller: AsOwner,
+    Form(typed): Form<ArtifactLimitsForm>,
 ) -> Result<Response, Rejection> {
-    let bounds = |typed: &Bounds| {
+    let bounds = |typed: &ArtifactLimitsForm| {
         let mib: u64 = number(&typed.artifact_mib, "The size of an artifact")?;
         let bytes = mib.saturating_mul(1024 * 1024);
-        Ok(db::blobs::Bounds { days: number(&typed.artifact_days, "The number of days")?, bytes })
+        Ok(db::blobs::ArtifactLimits { days: number(&typed.artifact_days, "The number of days")?, bytes })
     };
     let outcome = match bounds(&typed) {
         Ok(bounds) => teams::bound_artifacts(&board, &caller.by, &caller.team, bounds).await,
@@ -122,10 +124,10 @@ pub(super) async fn bound_artifacts(
 /// Changes it; the address may be another one afterwards.
 pub(super) async fn update(
     State(board): State<Board>,
-    caller: Owning,
-    Form(typed): Form<Typed>,
+    caller: AsOwner,
+    Form(typed): Form<TeamForm>,
 ) -> Result<Response, Rejection> {
-    let change = |typed: &Typed| {
+    let change = |typed: &TeamForm| {
         Ok(teams::TeamSettings {
             slug: typed.slug.trim().to_owned(),
             name: typed.name.clone(),

@@ -17,10 +17,10 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        Administering, Caller, Rejection,
+        AsAdmin, Caller, Rejection,
         extract::Id,
         html_with, links, respond,
-        view::{Place, Shell, filters},
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -46,7 +46,7 @@ struct Row {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Typed {
+pub(super) struct TokenForm {
     name: String,
     role: Role,
 }
@@ -54,15 +54,15 @@ pub(super) struct Typed {
 async fn show(
     board: &Board,
     caller: &Caller,
-    typed: Option<Typed>,
+    typed: Option<TokenForm>,
     made: Option<String>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
     let all = db::tokens::list(&mut board.db.reader_of(&caller.team.id).await?).await?;
     let names = Names::load(board, caller).await?;
-    let Typed { name, role } = typed.unwrap_or(Typed { name: String::new(), role: Role::Operator });
+    let TokenForm { name, role } = typed.unwrap_or(TokenForm { name: String::new(), role: Role::Operator });
     let page = Page {
-        shell: Shell::load(board, caller).await?.at(Place::Settings),
+        shell: Shell::load(board, caller).await?.at(PageLocation::Settings),
         tabs: Tabs::new(caller, "tokens"),
         rows: all.into_iter().map(|token| Row { by: names.of(&token.created_by), token }).collect(),
         roles: roles_up_to(caller.role),
@@ -76,15 +76,15 @@ async fn show(
 }
 
 /// The list and the form.
-pub(super) async fn page(State(board): State<Board>, caller: Administering) -> Result<Response, Rejection> {
+pub(super) async fn page(State(board): State<Board>, caller: AsAdmin) -> Result<Response, Rejection> {
     show(&board, &caller, None, None, None).await
 }
 
 /// Makes one and shows its secret, this once: nobody can read it again.
 pub(super) async fn create(
     State(board): State<Board>,
-    caller: Administering,
-    Form(typed): Form<Typed>,
+    caller: AsAdmin,
+    Form(typed): Form<TokenForm>,
 ) -> Result<Response, Rejection> {
     match tokens::create(&board, &caller.team.id, caller.maker(), &typed.name, typed.role).await {
         Ok((secret, _)) => show(&board, &caller, None, Some(secret.reveal().to_owned()), None).await,
@@ -96,7 +96,7 @@ pub(super) async fn create(
 /// Revokes one.
 pub(super) async fn revoke(
     State(board): State<Board>,
-    caller: Administering,
+    caller: AsAdmin,
     Id(id): Id<TokenId>,
 ) -> Result<Response, Rejection> {
     tokens::revoke(&board, &caller.team.id, &caller.by, &id).await?;

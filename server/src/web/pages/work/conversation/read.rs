@@ -1,76 +1,81 @@
-//! What a page or a stream needs of a conversation, read: of its parts only those that may be shown.
+//! Reads what a page or a stream needs of a conversation: only parts that may be shown.
 
 use std::collections::HashMap;
 
 use protocol::SessionId;
 
-use super::{Before, Growing, Shown, Talk, WEIGHT};
+use super::{Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, PageEnd, ShownConversation};
 use crate::{
-    db::{self, TeamTx, messages::Outline},
-    domain::{Author, Message, Task},
+    db::{self, TeamTx, messages::PartOutline},
+    domain::{Message, MessageRole, Task},
     error::{Error, Result},
 };
 
-/// Messages of a page, before its size is looked at.
-const PAGE: u64 = 80;
-/// Parts that are read for a page, and bytes of them.
-const PARTS: u64 = 400;
-const BYTES: u64 = 4 * 1024 * 1024;
-/// Parts behind a page that ends within a message: what its last calls came to.
-const BEHIND: u64 = 64;
+/// Messages that are considered for a page, before their size is known.
+const MAX_PAGE_MESSAGES: u64 = 80;
+/// Parts that are read for a page, and the bytes that they may have.
+const MAX_PAGE_PARTS: u64 = 400;
+const MAX_PAGE_PART_BYTES: u64 = 4 * 1024 * 1024;
+/// Parts after the end of a page that ends within a message, read for the results of its last calls.
+const MAX_LATER_PARTS: u64 = 64;
 /// The newest messages that a stream looks at for news.
-const NEWS: u64 = 12;
-/// Tasks that end between two looks of a stream; of more it does not tell one by one.
-const ENDED: usize = 16;
-/// Rows of events that may still be no parts; more is not expected, and would wait for the stream.
-const TAIL_ROWS: u64 = 2_000;
+const MAX_NEWS_MESSAGES: u64 = 12;
+/// Tasks that may end between two looks of a stream; after more the page is fetched anew.
+const MAX_ENDED_TASKS: usize = 16;
+/// Rows of events that are not parts yet; more are not expected, and would come by the stream.
+const MAX_TAIL_ROWS: u64 = 2_000;
 
-pub(super) async fn page(tx: &mut TeamTx<'_>, id: &SessionId, before: Option<Before>) -> Result<Talk> {
-    let mut talk = read_state(tx, id, before.is_none(), None).await?;
+pub(super) async fn page(tx: &mut TeamTx<'_>, id: &SessionId, before: Option<PageEnd>) -> Result<Conversation> {
+    let mut conversation = read_state(tx, id, before.is_none(), None).await?;
     match before {
-        Some(Before { seq, part: Some(part) }) => read_within(tx, &mut talk, seq, part).await?,
+        Some(PageEnd { seq, part: Some(part) }) => read_within(tx, &mut conversation, seq, part).await?,
         before => {
-            let heads = db::messages::heads(tx, id, before.map(|before| before.seq), PAGE).await?;
-            read_messages(tx, &mut talk, heads).await?;
+            let heads = db::messages::heads(tx, id, before.map(|before| before.seq), MAX_PAGE_MESSAGES).await?;
+            read_messages(tx, &mut conversation, heads).await?;
         }
     }
-    if let (Some(first), Some(last)) = (talk.messages.first(), talk.messages.last()) {
-        talk.tasks = db::tasks::of_messages(tx, id, first.seq, last.seq).await?;
+    if let (Some(first), Some(last)) = (conversation.messages.first(), conversation.messages.last()) {
+        conversation.tasks = db::tasks::of_messages(tx, id, first.seq, last.seq).await?;
     }
-    Ok(talk)
+    Ok(conversation)
 }
 
-/// Reads the newest of the parts of messages, as many as a page may carry; messages of which it carries nothing go. The
+/// Reads the newest parts of these messages, as many as a page may carry, and drops messages without such parts. The
 /// open message was read before.
-async fn read_messages(tx: &mut TeamTx<'_>, talk: &mut Talk, mut heads: Vec<(Message, u64)>) -> Result<()> {
-    let except = talk.growing.as_ref().map_or(0, |growing| growing.message.seq);
+async fn read_messages(
+    tx: &mut TeamTx<'_>,
+    conversation: &mut Conversation,
+    mut heads: Vec<(Message, u64)>,
+) -> Result<()> {
+    let except = conversation.growing.as_ref().map_or(0, |growing| growing.message.seq);
     heads.retain(|(message, _)| message.seq != except);
     let (mut from, mut parts) = (None, 0);
     for (message, count) in heads.iter().rev() {
-        let taken = (*count).min(PARTS - parts);
+        let taken = (*count).min(MAX_PAGE_PARTS - parts);
         parts += taken;
         from = Some((message.seq, count - taken));
-        if taken < *count || parts == PARTS {
+        if taken < *count || parts == MAX_PAGE_PARTS {
             break;
         }
     }
     let (Some(from), Some(to)) = (from, heads.last().map(|(message, _)| message.seq)) else { return Ok(()) };
-    let session = talk.session.id.clone();
-    let stretch = db::messages::Stretch { from, to, except };
-    let outline = db::messages::outline(tx, &session, stretch, 2 * PARTS).await?;
+    let session = conversation.session.id.clone();
+    let stretch = db::messages::PartRange { from, to, except };
+    let outline = db::messages::outline(tx, &session, stretch, 2 * MAX_PAGE_PARTS).await?;
     let from = begin(&outline).unwrap_or(from);
-    talk.messages = heads.into_iter().map(|(message, _)| message).filter(|message| message.seq >= from.0).collect();
+    conversation.messages =
+        heads.into_iter().map(|(message, _)| message).filter(|message| message.seq >= from.0).collect();
     if from.1 > 0 {
-        talk.from.insert(from.0, from.1);
+        conversation.from.insert(from.0, from.1);
     }
-    let stretch = db::messages::Stretch { from, to, except };
-    db::messages::read_parts(tx, &session, stretch, &mut talk.messages).await?;
+    let stretch = db::messages::PartRange { from, to, except };
+    db::messages::read_parts(tx, &session, stretch, &mut conversation.messages).await?;
     Ok(())
 }
 
-/// Where the newest parts begin that a page may carry; `None`: it may carry them all. What they will take as HTML is only
-/// guessed here, with much to spare.
-fn begin(outline: &[Outline]) -> Option<(u64, u64)> {
+/// The first of the newest parts that a page may carry; `None` when it may carry all of them. Their size as HTML is
+/// only estimated here, generously.
+fn begin(outline: &[PartOutline]) -> Option<(u64, u64)> {
     let (mut bytes, mut html) = (0_u64, 0_u64);
     let mut from = None;
     for part in outline.iter().rev() {
@@ -81,7 +86,7 @@ fn begin(outline: &[Outline]) -> Option<(u64, u64)> {
             _ => 200 + part.size.min(80_000),
         };
         let at = (part.seq, part.idx);
-        if from.is_some() && (bytes > BYTES || html > 3 * WEIGHT as u64) {
+        if from.is_some() && (bytes > MAX_PAGE_PART_BYTES || html > 3 * MAX_CONVERSATION_BYTES as u64) {
             return from;
         }
         from = Some(at);
@@ -90,56 +95,66 @@ fn begin(outline: &[Outline]) -> Option<(u64, u64)> {
 }
 
 /// A part of one message, up to one of its parts.
-async fn read_within(tx: &mut TeamTx<'_>, talk: &mut Talk, seq: u64, part: u64) -> Result<()> {
-    let heads = db::messages::heads(tx, &talk.session.id, Some(seq.saturating_add(1)), 1).await?;
+async fn read_within(tx: &mut TeamTx<'_>, conversation: &mut Conversation, seq: u64, part: u64) -> Result<()> {
+    let heads = db::messages::heads(tx, &conversation.session.id, Some(seq.saturating_add(1)), 1).await?;
     let found = heads.into_iter().find(|(message, _)| message.seq == seq);
     let Some((mut message, count)) = found else { return Err(Error::NotFound) };
     let to = part.min(count);
-    let stretch = db::messages::Stretch { from: (seq, to.saturating_sub(PARTS)), to: seq, except: 0 };
-    let mut outline = db::messages::outline(tx, &talk.session.id, stretch, PARTS).await?;
+    let stretch = db::messages::PartRange { from: (seq, to.saturating_sub(MAX_PAGE_PARTS)), to: seq, except: 0 };
+    let mut outline = db::messages::outline(tx, &conversation.session.id, stretch, MAX_PAGE_PARTS).await?;
     outline.retain(|part| part.idx < to);
     let from = begin(&outline).unwrap_or(stretch.from).1;
-    message.parts = db::messages::some_parts(tx, &message.id, None, (from, to), PARTS).await?;
-    let behind = (to, to.saturating_add(BEHIND));
-    talk.behind = Some(db::messages::some_parts(tx, &message.id, Some("tool-result"), behind, BEHIND).await?);
+    message.parts = db::messages::some_parts(tx, &message.id, None, (from, to), MAX_PAGE_PARTS).await?;
+    let behind = (to, to.saturating_add(MAX_LATER_PARTS));
+    conversation.behind =
+        Some(db::messages::some_parts(tx, &message.id, Some("tool-result"), behind, MAX_LATER_PARTS).await?);
     if from > 0 {
-        talk.from.insert(seq, from);
+        conversation.from.insert(seq, from);
     }
-    talk.messages = vec![message];
+    conversation.messages = vec![message];
     Ok(())
 }
 
-pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &Shown) -> Result<Talk> {
-    let mut talk = read_state(tx, id, true, shown.open).await?;
-    talk.tasks = talk.open.clone();
-    talk.tasks.extend(talk.current.clone().filter(|task| !talk.open.iter().any(|open| open.id == task.id)));
-    let mut recent = db::messages::heads(tx, id, None, NEWS).await?;
+pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConversation) -> Result<Conversation> {
+    let mut conversation = read_state(tx, id, true, shown.open).await?;
+    conversation.tasks = conversation.open.clone();
+    conversation
+        .tasks
+        .extend(conversation.current.clone().filter(|task| !conversation.open.iter().any(|open| open.id == task.id)));
+    let mut recent = db::messages::heads(tx, id, None, MAX_NEWS_MESSAGES).await?;
     let first = recent.first().map_or(u64::MAX, |(first, _)| first.seq);
-    talk.missed = shown.last > 0 && recent.len() as u64 == NEWS && first > shown.last + 1;
-    // What still changes, or did since, may lie further back, and may have come and gone between two looks.
-    let ended = shown.tasks.iter().filter(|task| !talk.unfinished().any(|one| one == *task));
-    talk.ended = ended.cloned().collect();
-    talk.missed |= talk.ended.len() > ENDED;
-    if talk.missed {
-        return Ok(talk);
+    conversation.missed = shown.last > 0 && recent.len() as u64 == MAX_NEWS_MESSAGES && first > shown.last + 1;
+    // What changes, or changed since, may be further back, and may have begun and ended between two looks.
+    let ended = shown.tasks.iter().filter(|task| !conversation.unfinished().any(|one| one == *task));
+    conversation.ended = ended.cloned().collect();
+    conversation.missed |= conversation.ended.len() > MAX_ENDED_TASKS;
+    if conversation.missed {
+        return Ok(conversation);
     }
-    for task in
-        talk.ended.iter().chain(talk.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
+    for task in conversation
+        .ended
+        .iter()
+        .chain(conversation.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
     {
-        recent.extend(db::messages::of_task(tx, task, NEWS).await?);
-        if !talk.tasks.iter().any(|known| known.id == *task) {
-            talk.tasks.extend(db::tasks::load(tx, task).await?);
+        recent.extend(db::messages::of_task(tx, task, MAX_NEWS_MESSAGES).await?);
+        if !conversation.tasks.iter().any(|known| known.id == *task) {
+            conversation.tasks.extend(db::tasks::load(tx, task).await?);
         }
     }
     recent.sort_by_key(|(message, _)| message.seq);
     recent.dedup_by_key(|(message, _)| message.seq);
-    let asked = |message: &Message| talk.tasks.iter().any(|task| task.id == message.task_id);
+    let asked = |message: &Message| conversation.tasks.iter().any(|task| task.id == message.task_id);
     recent.retain(|(message, _)| message.seq > shown.last || asked(message));
-    read_messages(tx, &mut talk, recent).await?;
-    Ok(talk)
+    read_messages(tx, &mut conversation, recent).await?;
+    Ok(conversation)
 }
 
-async fn read_state(tx: &mut TeamTx<'_>, id: &SessionId, grows: bool, shown: Option<(u64, usize)>) -> Result<Talk> {
+async fn read_state(
+    tx: &mut TeamTx<'_>,
+    id: &SessionId,
+    grows: bool,
+    shown: Option<(u64, usize)>,
+) -> Result<Conversation> {
     let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
     let viber = db::vibers::load(tx, &session.viber_id).await?;
     let names = db::members::list(tx).await?.into_iter();
@@ -154,7 +169,7 @@ async fn read_state(tx: &mut TeamTx<'_>, id: &SessionId, grows: bool, shown: Opt
         (growing, seq) = read_growing(tx, task, shown).await?;
     }
     let taking = db::imports::progress(tx, id).await?;
-    Ok(Talk {
+    Ok(Conversation {
         session,
         viber,
         messages: Vec::new(),
@@ -175,9 +190,13 @@ async fn read_state(tx: &mut TeamTx<'_>, id: &SessionId, grows: bool, shown: Opt
 /// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
 /// after them agree, because the attempt is read again until nothing moved in between. What is `shown` of it is read from
 /// the same place on.
-async fn read_growing(tx: &mut TeamTx<'_>, task: &Task, shown: Option<(u64, usize)>) -> Result<(Option<Growing>, u64)> {
+async fn read_growing(
+    tx: &mut TeamTx<'_>,
+    task: &Task,
+    shown: Option<(u64, usize)>,
+) -> Result<(Option<GrowingMessage>, u64)> {
     loop {
-        let Some(held) = db::attempts::held(tx, &task.id, task.attempt).await? else { return Ok((None, 0)) };
+        let Some(held) = db::attempts::load_with_task(tx, &task.id, task.attempt).await? else { return Ok((None, 0)) };
         if held.outcome.is_some() || held.last_seq == 0 {
             return Ok((None, held.last_seq));
         }
@@ -185,7 +204,7 @@ async fn read_growing(tx: &mut TeamTx<'_>, task: &Task, shown: Option<(u64, usiz
             id: protocol::MessageId::new(0),
             session_id: held.session_id.clone(),
             seq: held.message_seq,
-            role: Author::Assistant,
+            role: MessageRole::Assistant,
             author: held.agent_id.clone(),
             task_id: task.id.clone(),
             attempt: task.attempt,
@@ -196,22 +215,22 @@ async fn read_growing(tx: &mut TeamTx<'_>, task: &Task, shown: Option<(u64, usiz
         if let Some(id) = &held.message_id
             && let Some((found, count)) = db::messages::head(tx, id).await?
         {
-            from = count.saturating_sub(PARTS);
+            from = count.saturating_sub(MAX_PAGE_PARTS);
             let shown = shown.filter(|(seq, _)| *seq == found.seq).map(|(_, place)| place as u64);
-            let stretch = db::messages::Stretch { from: (found.seq, from), to: found.seq, except: 0 };
-            let outline = db::messages::outline(tx, &held.session_id, stretch, PARTS).await?;
+            let stretch = db::messages::PartRange { from: (found.seq, from), to: found.seq, except: 0 };
+            let outline = db::messages::outline(tx, &held.session_id, stretch, MAX_PAGE_PARTS).await?;
             let first = begin(&outline).unwrap_or(stretch.from).1;
             from = shown.filter(|place| *place >= from).map_or(first, |place| place.min(count));
             message = found;
-            message.parts = db::messages::some_parts(tx, id, None, (from, count), PARTS).await?;
+            message.parts = db::messages::some_parts(tx, id, None, (from, count), MAX_PAGE_PARTS).await?;
         }
-        let again = db::attempts::held(tx, &task.id, task.attempt).await?;
+        let again = db::attempts::load_with_task(tx, &task.id, task.attempt).await?;
         if again.is_none_or(|again| again.parts_seq != held.parts_seq || again.outcome != held.outcome) {
             continue;
         }
-        let runs = db::events::after(tx, &task.id, task.attempt, held.parts_seq, TAIL_ROWS).await?;
+        let runs = db::events::after(tx, &task.id, task.attempt, held.parts_seq, MAX_TAIL_ROWS).await?;
         let seq = runs.last().map_or(held.parts_seq, |run| run.to);
         let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
-        return Ok((Some(Growing { message, from, tail }), seq));
+        return Ok((Some(GrowingMessage { message, from, tail }), seq));
     }
 }

@@ -1,0 +1,79 @@
+//! What is published after a commit: what changed, and which vibers have new commands.
+
+use protocol::{SessionId, TaskId, TeamId, ViberId};
+
+use crate::{
+    hub::{Changed, InlineCommand},
+    state::Board,
+};
+
+/// Up to this many changed files are notified one by one; more become one notification, so that no subscriber falls behind.
+const MAX_FILES_NOTIFIED_SINGLY: usize = 16;
+
+/// Collected inside a change, published after its commit.
+#[derive(Clone, Debug, Default)]
+pub struct AfterCommit {
+    changed: Vec<Changed>,
+    wake: Vec<ViberId>,
+    first: Vec<(ViberId, InlineCommand)>,
+}
+
+impl AfterCommit {
+    /// A task and its session changed.
+    pub fn task(&mut self, session: &SessionId, task: &TaskId) {
+        self.add(Changed::Task { session: session.clone(), task: task.clone() });
+        self.session(session);
+    }
+
+    /// A session changed.
+    pub fn session(&mut self, session: &SessionId) {
+        self.add(Changed::Session(session.clone()));
+    }
+
+    /// A viber changed.
+    pub fn viber(&mut self, viber: &ViberId) {
+        self.add(Changed::Viber(viber.clone()));
+    }
+
+    /// Files of a viber changed, or edits that wait for it.
+    pub fn files(&mut self, viber: &ViberId, mut paths: Vec<String>) {
+        // A session's files lie in its folder: its page shows them.
+        let session = |path: &String| path.strip_prefix("sessions/")?.split('/').next()?.parse().ok();
+        paths.iter().filter_map(session).for_each(|session: SessionId| self.session(&session));
+        if paths.len() > MAX_FILES_NOTIFIED_SINGLY {
+            paths = vec![String::new()];
+        }
+        paths.into_iter().for_each(|path| self.add(Changed::File { viber: viber.clone(), path }));
+    }
+
+    /// A viber has a new command.
+    pub fn command(&mut self, viber: &ViberId) {
+        if !self.wake.contains(viber) {
+            self.wake.push(viber.clone());
+        }
+    }
+
+    /// A viber has the command of a session's first task, which is handed to it without reading it back.
+    pub fn first(&mut self, viber: &ViberId, first: InlineCommand) {
+        self.first.push((viber.clone(), first));
+    }
+
+    fn add(&mut self, changed: Changed) {
+        if !self.changed.contains(&changed) {
+            self.changed.push(changed);
+        }
+    }
+
+    /// Publishes it. Call it only after the commit.
+    pub fn publish(self, board: &Board, team: &TeamId) {
+        for viber in &self.wake {
+            board.hub.wake(viber);
+        }
+        for (viber, first) in self.first {
+            board.hub.send_inline(&viber, first);
+        }
+        for changed in self.changed {
+            board.hub.notify(team, changed);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Verbs that end the work of a whole team or viber: suspending and deleting a team, stopping and revoking a viber.
+//!
+//! Each makes the change of its team or viber first. `purge` then ends the tasks, and goes on with them after a crash.
+
+pub mod revoke_all;
+
+use protocol::{TeamId, ViberId};
+
+use crate::{
+    actions::{purge, teams, vibers},
+    db,
+    domain::{By, Team, Viber},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Suspends a team: no person and no viber gets in until it is resumed. Its tasks are stopped, for nobody can watch them.
+pub async fn suspend_team(board: &Board, by: &By, team: &Team) -> Result<()> {
+    teams::set_suspended(board, by, team, true).await?;
+    // As many vibers as one piece reaches are told before their links are closed.
+    let stopped = purge::stop_some(board, team, by).await?;
+    teams::shut_everyone_out(board, &team.id);
+    if !stopped {
+        purge::stop_team(board, team, by).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a team and all that is in it. There is no way back: it is shut and hidden at once, and its rows are removed
+/// piece by piece, by the Board that serves, or here when none does. If that is cut off, the next Board goes on with it.
+pub async fn delete_team(board: &Board, by: &By, team: &Team) -> Result<()> {
+    teams::hide(board, by, team).await?;
+    purge::team_unless_served(board, &team.id).await
+}
+
+/// Stops every task of a viber, those that wait too.
+pub async fn stop_viber(board: &Board, team: &TeamId, by: &By, id: &ViberId, reason: &str) -> Result<Viber> {
+    vibers::order_stop(board, team, by, id, reason).await?;
+    purge::stop_viber(board, team, id).await?;
+    let viber = db::vibers::load(&mut board.db.reader_of(team).await?, id).await?;
+    viber.ok_or(Error::NotFound)
+}
+
+/// Takes a viber's credential away and closes its connection. Its unfinished tasks are lost.
+pub async fn revoke_viber(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
+    vibers::lock_out(board, team, by, id).await?;
+    purge::abandon(board, team, id).await
+}

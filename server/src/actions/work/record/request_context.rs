@@ -1,0 +1,36 @@
+//! What the agent's newest request contained, as the run reports it: stored to be shown.
+
+use protocol::{AgentStreamEvent, EventBody};
+use serde_json::Value;
+
+use super::Recording;
+use crate::{db, domain::memory::RequestContext, error::Result};
+
+impl Recording<'_, '_> {
+    /// Stores what the run reports about its request.
+    pub(super) async fn keep_context(&mut self) -> Result<()> {
+        let told = self.run.reports.iter().filter_map(|report| match &report.body {
+            Some(EventBody::Progress { event }) => match &event.event {
+                AgentStreamEvent::Context(fields) => Some((fields, report.at)),
+                _ => None,
+            },
+            _ => None,
+        });
+        let now = self.tx.now;
+        let told = told.map(|(fields, said)| RequestContext {
+            task_id: self.task.clone(),
+            attempt: self.attempt,
+            body: Value::Object(fields.clone().into_iter().collect()),
+            at: said.map_or(now, |said| said.min(now)),
+        });
+        let Some(told) = told.reduce(|earlier, later| later.after(Some(earlier))) else { return Ok(()) };
+        if !self.is_newest() {
+            return Ok(());
+        }
+        let session = &self.held.session_id;
+        let earlier = db::contexts::load(self.tx, session).await?;
+        db::contexts::keep(self.tx, session, &told.after(earlier)).await?;
+        self.book.after.session(session);
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Which viber and agent a new task goes to.
+
+use std::collections::BTreeMap;
+
+use protocol::ViberId;
+
+use crate::{
+    db::{self, TeamTx, vibers::Candidate},
+    error::{Error, Result},
+};
+
+/// The agent when none is named.
+const DEFAULT_AGENT: &str = "default";
+
+/// The named viber, or the best one with the labels: connected vibers first, then the least busy, then the one heard last.
+/// A drained viber is chosen only by name.
+pub(in crate::actions) async fn viber(
+    tx: &mut TeamTx<'_>,
+    named: Option<&ViberId>,
+    labels: &BTreeMap<String, String>,
+) -> Result<Candidate> {
+    let all = db::vibers::candidates(tx, named).await?;
+    if let Some(named) = named {
+        // Unknown and foreign look alike; as part of a body it is not the page that is missing.
+        let missing = || Error::unacceptable("viber_not_found", format!("there is no viber {named} in this team"));
+        return all.into_iter().next().ok_or_else(missing);
+    }
+    if all.is_empty() {
+        return Err(Error::unacceptable("no_viber", "this team has no viber yet: add one first"));
+    }
+    let fits =
+        |viber: &Candidate| !viber.drained && labels.iter().all(|(key, value)| viber.labels.get(key) == Some(value));
+    let best = |viber: &Candidate| (!viber.connected, viber.busy, std::cmp::Reverse(viber.seen_at), viber.id.clone());
+    let wanted = || labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+    let none = || match labels.is_empty() {
+        true => Error::unacceptable("no_viber", "every viber of this team is drained"),
+        false => Error::unacceptable("no_viber", format!("no viber that takes tasks has the labels {}", wanted())),
+    };
+    all.into_iter().filter(fits).min_by_key(best).ok_or_else(none)
+}
+
+/// The named agent, else the default; refused when the viber has reported its agents and has no such one.
+pub(in crate::actions) fn agent(viber: &Candidate, named: Option<&str>) -> Result<String> {
+    let agent = named.unwrap_or(DEFAULT_AGENT);
+    if !protocol::agent::is_id(agent) {
+        let message = "an agent's id has letters, digits, - and _, at most 64";
+        return Err(Error::unacceptable("unknown_agent", message));
+    }
+    if viber.agents.is_empty() || viber.agents.iter().any(|known| known.id == agent) {
+        return Ok(agent.to_owned());
+    }
+    let known = viber.agents.iter().map(|known| known.id.as_str()).collect::<Vec<_>>().join(", ");
+    let message = format!("this viber has no agent {agent:?}; it has: {known}");
+    Err(Error::unacceptable("unknown_agent", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::AgentInfo;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_agent_is_refused_with_the_known_ones_once_they_are_known() {
+        let mut viber = Candidate {
+            id: ViberId::new(1),
+            labels: BTreeMap::new(),
+            agents: Vec::new(),
+            drained: false,
+            connected: true,
+            busy: 0,
+            seen_at: None,
+        };
+        assert_eq!(agent(&viber, None).expect("not known yet"), "default");
+        viber.agents = vec![AgentInfo { id: "coder".into(), ..AgentInfo::default() }];
+        assert_eq!(agent(&viber, Some("coder")).expect("known"), "coder");
+        viber.agents.clear();
+        for path in ["../../.ssh/authorized_keys", "a/b", ".", "", " default", "a\u{2215}b", &"a".repeat(65)] {
+            assert!(agent(&viber, Some(path)).is_err(), "{path}");
+        }
+        viber.agents = vec![AgentInfo { id: "coder".into(), ..AgentInfo::default() }];
+        let refused = agent(&viber, Some("poet")).expect_err("unknown");
+        assert!(refused.to_string().contains("coder"), "{refused}");
+    }
+}

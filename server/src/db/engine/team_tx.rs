@@ -1,0 +1,182 @@
+//! Transactions that know their team: a team's data is read and changed only through these.
+
+use std::ops::{Deref, DerefMut};
+
+use protocol::{Instant, TeamId};
+
+use crate::db::{Answer, Arg, Ask, DbError, Tx, audit::AuditChain, readers::Reader, tx::BoundStatement};
+use crate::domain::By;
+
+/// A transaction or reader of one team: its id is `$1` of every statement, so that none is without.
+pub struct TeamTx<'t> {
+    tx: BorrowedTx<'t>,
+    pub team: TeamId,
+    /// The same as a parameter.
+    first: Arg,
+}
+
+enum BorrowedTx<'t> {
+    Reader(Reader<'t>),
+    Tx(&'t mut Tx),
+}
+
+/// A change of one team, made by an actor at one instant.
+pub struct Change<'t> {
+    tx: TeamTx<'t>,
+    pub by: By,
+    pub now: Instant,
+}
+
+impl Tx {
+    /// The same transaction for one team.
+    pub fn of<'t>(&'t mut self, team: &TeamId) -> TeamTx<'t> {
+        TeamTx::new(BorrowedTx::Tx(self), team)
+    }
+
+    /// The same transaction as a change of one team.
+    pub fn change<'t>(&'t mut self, team: &TeamId, by: &By, now: Instant) -> Change<'t> {
+        Change { tx: self.of(team), by: by.clone(), now }
+    }
+}
+
+impl<'t> TeamTx<'t> {
+    pub(in crate::db) fn reader(reader: Reader<'t>, team: &TeamId) -> Self {
+        Self::new(BorrowedTx::Reader(reader), team)
+    }
+
+    fn new(tx: BorrowedTx<'t>, team: &TeamId) -> Self {
+        Self { tx, team: team.clone(), first: Arg::from(team) }
+    }
+
+    /// The transaction without its team, for what belongs to a person or to the Board.
+    pub fn board(&mut self) -> &mut Tx {
+        match &mut self.tx {
+            BorrowedTx::Reader(reader) => reader,
+            BorrowedTx::Tx(tx) => tx,
+        }
+    }
+
+    /// Runs a statement and returns how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, DbError> {
+        Ok(self.answer(sql, args).await?.touched)
+    }
+
+    /// Runs a query and returns all its rows: bound every list with a LIMIT.
+    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<crate::db::Row>, DbError> {
+        Ok(self.answer(sql, args).await?.rows)
+    }
+
+    /// Runs a query that returns at most one row.
+    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<crate::db::Row>, DbError> {
+        Ok(self.rows(sql, args).await?.into_iter().next())
+    }
+
+    /// Sends one statement.
+    pub async fn ask<T>(&mut self, ask: Ask<T>) -> Result<T, DbError> {
+        let [answer] = self.answers(|team| [ask.of(team)]).await?;
+        (ask.read)(answer)
+    }
+
+    /// Sends two statements together, in this order.
+    pub async fn both<A, B>(&mut self, a: Ask<A>, b: Ask<B>) -> Result<(A, B), DbError> {
+        let [first, second] = self.answers(|team| [a.of(team), b.of(team)]).await?;
+        Ok(((a.read)(first)?, (b.read)(second)?))
+    }
+
+    /// Sends three statements together, in this order.
+    pub async fn three<A, B, C>(&mut self, a: Ask<A>, b: Ask<B>, c: Ask<C>) -> Result<(A, B, C), DbError> {
+        let [first, second, third] = self.answers(|team| [a.of(team), b.of(team), c.of(team)]).await?;
+        Ok(((a.read)(first)?, (b.read)(second)?, (c.read)(third)?))
+    }
+
+    /// Whether this is SQLite: for the few statements where the two really differ.
+    pub fn is_sqlite(&self) -> bool {
+        match &self.tx {
+            BorrowedTx::Reader(reader) => reader.is_sqlite(),
+            BorrowedTx::Tx(tx) => tx.is_sqlite(),
+        }
+    }
+
+    /// Whether the change is full: the rest is for the next one.
+    pub fn is_full(&mut self) -> bool {
+        self.board().is_full()
+    }
+
+    async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, DbError> {
+        let [answer] = self.answers(|team| [BoundStatement::of(team, sql, args)]).await?;
+        Ok(answer)
+    }
+
+    async fn answers<'a, const N: usize>(
+        &'a mut self,
+        asked: impl FnOnce(&'a Arg) -> [BoundStatement<'a>; N],
+    ) -> Result<[Answer; N], DbError> {
+        let tx = match &mut self.tx {
+            BorrowedTx::Reader(reader) => reader,
+            BorrowedTx::Tx(tx) => &mut **tx,
+        };
+        tx.answers(asked(&self.first)).await
+    }
+}
+
+impl Change<'_> {
+    /// The same change at another instant: when something happened that is only reported now.
+    pub fn at(&mut self, now: Instant) -> Change<'_> {
+        let by = self.by.clone();
+        Change { tx: self.again(), by, now }
+    }
+
+    /// The same change by another actor.
+    pub fn by(&mut self, by: &By) -> Change<'_> {
+        let now = self.now;
+        Change { tx: self.again(), by: by.clone(), now }
+    }
+
+    fn again(&mut self) -> TeamTx<'_> {
+        let team = self.team.clone();
+        self.board().of(&team)
+    }
+
+    /// Runs a statement and returns how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, DbError> {
+        self.tx.execute(sql, args).await
+    }
+
+    /// Runs a query and returns all its rows.
+    pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<crate::db::Row>, DbError> {
+        self.tx.rows(sql, args).await
+    }
+
+    /// Runs a query that returns at most one row.
+    pub async fn row(&mut self, sql: &'static str, args: &[Arg]) -> Result<Option<crate::db::Row>, DbError> {
+        self.tx.row(sql, args).await
+    }
+
+    /// The audit's shared state.
+    pub(in crate::db) fn audit_chain(&self) -> &AuditChain {
+        match &self.tx.tx {
+            BorrowedTx::Reader(reader) => reader.audit_chain(),
+            BorrowedTx::Tx(tx) => tx.audit_chain(),
+        }
+    }
+
+    /// Marks that the change adds to the team's audit.
+    pub(in crate::db) fn audit_grows(&mut self) {
+        let team = self.team.clone();
+        self.board().audit_grows(&team);
+    }
+}
+
+impl<'t> Deref for Change<'t> {
+    type Target = TeamTx<'t>;
+
+    fn deref(&self) -> &TeamTx<'t> {
+        &self.tx
+    }
+}
+
+impl<'t> DerefMut for Change<'t> {
+    fn deref_mut(&mut self) -> &mut TeamTx<'t> {
+        &mut self.tx
+    }
+}

@@ -1,0 +1,55 @@
+//! Vibers whose work is being ended task by task, because they were stopped or revoked.
+
+use protocol::{Instant, TeamId, ViberId};
+
+use crate::args;
+use crate::db::{DbError, Row, TeamTx, Tx};
+
+/// An order to stop everything that a viber was given.
+pub struct StopOrder {
+    /// Tasks given later are not stopped.
+    pub at: Instant,
+    /// The id of the actor.
+    pub by: String,
+    pub reason: String,
+}
+
+/// Records an order to stop everything that the viber was given so far.
+pub async fn set_stop(tx: &mut TeamTx<'_>, id: &ViberId, stop: &StopOrder) -> Result<(), DbError> {
+    let sql = "UPDATE vibers SET stop_at = $3, stop_by = $4, stop_reason = $5 WHERE team_id = $1 AND viber_id = $2";
+    tx.execute(sql, args![id, stop.at, &stop.by, &stop.reason]).await.map(drop)
+}
+
+/// The order that is not carried out yet.
+pub async fn stop(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<StopOrder>, DbError> {
+    let sql = "SELECT stop_at, stop_by, stop_reason FROM vibers WHERE team_id = $1 AND viber_id = $2 \
+               AND stop_at IS NOT NULL";
+    let Some(row) = tx.row(sql, args![id]).await? else { return Ok(None) };
+    Ok(Some(StopOrder { at: row.instant("stop_at")?, by: row.text("stop_by")?, reason: row.text("stop_reason")? }))
+}
+
+/// Records that the order is carried out.
+pub async fn stopped(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<(), DbError> {
+    let sql =
+        "UPDATE vibers SET stop_at = NULL, stop_by = NULL, stop_reason = NULL WHERE team_id = $1 AND viber_id = $2";
+    tx.execute(sql, args![id]).await.map(drop)
+}
+
+/// The vibers of any team with an order that is not carried out yet.
+pub async fn stopping(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
+    let sql = "SELECT team_id, viber_id FROM vibers WHERE stop_at IS NOT NULL ORDER BY stop_at LIMIT 100";
+    named(&tx.rows(sql, &[]).await?)
+}
+
+/// The revoked vibers of any team with unfinished tasks.
+pub async fn abandoned(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
+    let sql = "SELECT v.team_id, v.viber_id FROM vibers v WHERE v.revoked_at IS NOT NULL AND EXISTS (SELECT 1 \
+               FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+               AND s.deleted_at IS NULL WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
+               AND t.state IN ('pending', 'running')) LIMIT 100";
+    named(&tx.rows(sql, &[]).await?)
+}
+
+fn named(rows: &[Row]) -> Result<Vec<(TeamId, ViberId)>, DbError> {
+    rows.iter().map(|row| Ok((row.parse("team_id")?, row.parse("viber_id")?))).collect()
+}

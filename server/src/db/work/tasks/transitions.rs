@@ -1,0 +1,112 @@
+//! State transitions of a task: each names the state it starts from, and returns whether the task was in it.
+
+use protocol::{TaskError, TaskId, TaskResult, Usage};
+
+use crate::{
+    args,
+    db::{Change, DbError, TeamTx, json},
+    domain::Waiting,
+};
+
+/// `queued → offered`: its command is stored.
+pub async fn offer(tx: &mut Change<'_>, id: &TaskId, attempt: u32) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET delivery = 'offered', offered_at = $4 WHERE team_id = $1 AND task_id = $2 \
+               AND attempt = $3 AND state = 'pending' AND delivery = 'queued'";
+    Ok(tx.execute(sql, args![id, attempt, tx.now]).await? > 0)
+}
+
+/// `offered → accepted`: the viber's journal holds it.
+pub async fn accept(tx: &mut TeamTx<'_>, id: &TaskId, attempt: u32) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET delivery = 'accepted' WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND state = 'pending' AND delivery = 'offered'";
+    Ok(tx.execute(sql, args![id, attempt]).await? > 0)
+}
+
+/// `pending → running`.
+pub async fn start(tx: &mut Change<'_>, id: &TaskId, attempt: u32, model: &str) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET state = 'running', delivery = NULL, model = $4, started_at = $5 \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND state = 'pending'";
+    Ok(tx.execute(sql, args![id, attempt, model, tx.now]).await? > 0)
+}
+
+/// Sets what a running task waits for, or that it does not wait. Returns whether that changed.
+pub async fn wait(tx: &mut TeamTx<'_>, id: &TaskId, attempt: u32, waiting: Option<&Waiting>) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET waiting = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND state = 'running' AND COALESCE(waiting, '') <> COALESCE($4, '')";
+    let waiting = waiting.map(json).transpose()?;
+    Ok(tx.execute(sql, args![id, attempt, waiting]).await? > 0)
+}
+
+/// Stores the tokens and cost of the newest attempt so far.
+pub async fn spend(tx: &mut TeamTx<'_>, id: &TaskId, attempt: u32, usage: &Usage) -> Result<(), DbError> {
+    let sql = "UPDATE tasks SET usage = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
+    tx.execute(sql, args![id, attempt, json(usage)?]).await.map(drop)
+}
+
+/// `pending | running → completed`; also from `error/lost` when `adopted`.
+pub async fn complete(
+    tx: &mut Change<'_>,
+    id: &TaskId,
+    attempt: u32,
+    result: &TaskResult,
+    adopted: bool,
+) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET state = 'completed', delivery = NULL, waiting = NULL, result = $4, error = NULL, \
+               ended_at = $5 WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND (state IN ('pending', 'running') OR ($6 = 1 AND state = 'error'))";
+    Ok(tx.execute(sql, args![id, attempt, json(result)?, tx.now, adopted]).await? > 0)
+}
+
+/// `pending | running → error`; also from `error/lost` when `adopted`.
+pub async fn fail(
+    tx: &mut Change<'_>,
+    id: &TaskId,
+    attempt: u32,
+    error: &TaskError,
+    adopted: bool,
+) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET state = 'error', delivery = NULL, waiting = NULL, error = $4, ended_at = $5 \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND (state IN ('pending', 'running') OR ($6 = 1 AND state = 'error'))";
+    Ok(tx.execute(sql, args![id, attempt, json(error)?, tx.now, adopted]).await? > 0)
+}
+
+/// Who stopped a task, and why.
+pub struct TaskStop<'a> {
+    pub by: &'a str,
+    pub reason: &'a str,
+    /// Nothing of it can still run: it was never offered, or its viber confirmed the stop.
+    pub confirmed: bool,
+}
+
+/// `pending | running → stopped`.
+pub async fn stop(tx: &mut Change<'_>, id: &TaskId, attempt: u32, stop: TaskStop<'_>) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET state = 'stopped', delivery = NULL, waiting = NULL, stopped_by = $4, stop_reason = $5, \
+               ended_at = $6, stop_confirmed_at = $7 WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND state IN ('pending', 'running')";
+    let confirmed = stop.confirmed.then_some(tx.now);
+    Ok(tx.execute(sql, args![id, attempt, stop.by, stop.reason, tx.now, confirmed]).await? > 0)
+}
+
+/// Records that nothing of a stopped attempt runs any more; keeps a result that it still produced.
+pub async fn confirm_stop(
+    tx: &mut Change<'_>,
+    id: &TaskId,
+    attempt: u32,
+    result: Option<&TaskResult>,
+) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET stop_confirmed_at = $4, result = COALESCE($5, result) WHERE team_id = $1 \
+               AND task_id = $2 AND attempt = $3 AND state = 'stopped' AND stop_confirmed_at IS NULL";
+    let result = result.map(json).transpose()?;
+    Ok(tx.execute(sql, args![id, attempt, tx.now, result]).await? > 0)
+}
+
+/// `error | stopped → pending` with the next attempt.
+pub async fn again(tx: &mut Change<'_>, id: &TaskId, attempt: u32, offered: bool) -> Result<bool, DbError> {
+    let sql = "UPDATE tasks SET state = 'pending', delivery = $4, waiting = NULL, attempt = attempt + 1, model = NULL, \
+               result = NULL, error = NULL, usage = '{}', offered_at = $5, started_at = NULL, ended_at = NULL, \
+               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL WHERE team_id = $1 AND task_id = $2 \
+               AND attempt = $3 AND state IN ('error', 'stopped')";
+    let delivery = if offered { "offered" } else { "queued" };
+    Ok(tx.execute(sql, args![id, attempt, delivery, offered.then_some(tx.now)]).await? > 0)
+}

@@ -1,0 +1,388 @@
+//! A message as a timeline of entries: text, reasoning, counted groups of tool calls, notices. It is the same from
+//! stored parts, from parts and later events, and while the message streams.
+
+use std::{collections::HashMap, sync::Arc};
+
+use protocol::{
+    AgentStreamEvent, ArtifactId, EventBody, NoticeLevel, StepState,
+    text::{head, head_and_tail, tail},
+};
+
+use super::{
+    call::{Call, CallOutcome, ToolKind},
+    time::took,
+};
+use crate::{
+    domain::{Part, committed::Report},
+    web::markdown::{self, TextAuthor},
+};
+
+/// Parts whose calls form one group. A group is sent again whenever one of its calls changes.
+const PARTS_PER_GROUP: usize = 64;
+/// HTML of a group without its calls, bytes at most.
+const GROUP_FRAME_BYTES: usize = 900;
+/// Longest text of one part that is rendered, bytes.
+const MAX_RENDERED_BYTES: usize = 64 * 1024;
+/// Largest HTML that a page carries of one part, bytes.
+const MAX_PART_HTML_BYTES: usize = 80 * 1024;
+/// Bytes shown of a text that is too large for a page; a link leads to the whole.
+const EXCERPT_BYTES: usize = 12 * 1024;
+/// Longest notice, name or title that a page carries, bytes.
+const MAX_SHORT_TEXT_BYTES: usize = 2 * 1024;
+
+/// An entry with its place in the message, which is that of its first part: live updates name it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimelineEntry {
+    pub index: usize,
+    pub body: EntryContent,
+}
+
+/// What an entry shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EntryContent {
+    /// Rendered Markdown.
+    Prose(Arc<str>),
+    /// Text that is too large for a page: its beginning, and how many bytes it has.
+    Long {
+        text: String,
+        bytes: usize,
+    },
+    /// Text that still grows: shown as text.
+    Writing(String),
+    Reasoning {
+        html: Arc<str>,
+        duration_ms: u64,
+    },
+    /// Reasoning that still grows.
+    Thinking(String),
+    Calls(CallGroup),
+    Notice {
+        level: NoticeLevel,
+        text: String,
+    },
+    /// A withdrawn step: why, and what it had said.
+    Withdrawn {
+        reason: String,
+        said: String,
+    },
+    Artifact {
+        /// Its page, when it has one.
+        id: Option<ArtifactId>,
+        title: String,
+        kind: String,
+    },
+}
+
+/// A run of tool calls with nothing said between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallGroup {
+    pub calls: Vec<Call>,
+}
+
+impl CallGroup {
+    pub(super) fn is_open(&self) -> bool {
+        self.calls.iter().any(Call::is_open)
+    }
+
+    /// `13 commands, 6 reads`.
+    pub(super) fn counted(&self) -> String {
+        let kinds = [ToolKind::Command, ToolKind::Edit, ToolKind::Read, ToolKind::Search, ToolKind::Other];
+        let counts = kinds.iter().map(|kind| (kind, self.calls.iter().filter(|call| call.kind == *kind).count()));
+        counts.filter(|(_, n)| *n > 0).map(|(kind, n)| kind.count(n)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The call of a group that has but one.
+    pub(super) fn only(&self) -> Option<&Call> {
+        if let [call] = self.calls.as_slice() { Some(call) } else { None }
+    }
+
+    pub(super) fn failed(&self) -> usize {
+        self.calls.iter().filter(|call| call.outcome == CallOutcome::Failed).count()
+    }
+
+    pub(super) fn took(&self) -> String {
+        took(self.calls.iter().fold(0, |sum: u64, call| sum.saturating_add(call.duration_ms)))
+    }
+
+    pub(super) fn is_working(&self) -> bool {
+        self.working().is_some()
+    }
+
+    /// Keeps the newest calls that fit into `room` bytes, with `some` at least one; `false` when none fits.
+    fn keep(&mut self, room: usize, some: bool) -> bool {
+        let (mut left, mut from) = (room, self.calls.len());
+        for call in self.calls.iter().rev() {
+            let weight = call.weight();
+            if weight > left && !(some && from == self.calls.len()) {
+                break;
+            }
+            left = left.saturating_sub(weight);
+            from -= 1;
+        }
+        if from == self.calls.len() {
+            return false;
+        }
+        self.calls.drain(..from);
+        true
+    }
+
+    /// The newest call that has no result yet.
+    pub fn working(&self) -> Option<&Call> {
+        self.calls.iter().rev().find(|call| call.outcome == CallOutcome::Working)
+    }
+}
+
+impl TimelineEntry {
+    /// How many bytes of HTML it takes at most.
+    pub fn weight(&self) -> usize {
+        match &self.body {
+            EntryContent::Prose(html) => 100 + html.len(),
+            EntryContent::Reasoning { html, .. } => 400 + html.len(),
+            EntryContent::Long { text, .. } => 700 + escaped(text),
+            EntryContent::Writing(text) | EntryContent::Thinking(text) => 400 + escaped(text),
+            EntryContent::Calls(group) => GROUP_FRAME_BYTES + group.calls.iter().map(Call::weight).sum::<usize>(),
+            EntryContent::Notice { text, .. } => 400 + escaped(text),
+            EntryContent::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
+            EntryContent::Artifact { title, kind, .. } => 700 + escaped(title) + escaped(kind),
+        }
+    }
+}
+
+/// Bytes of a text as HTML.
+pub(super) fn escaped(text: &str) -> usize {
+    text.len() + 5 * text.bytes().filter(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'')).count()
+}
+
+/// Rendered, unless that is too much for a page.
+fn prose(text: &str, by: TextAuthor) -> EntryContent {
+    let html = (text.len() <= MAX_RENDERED_BYTES).then(|| markdown::render(text, by));
+    html.filter(|html| html.len() <= MAX_PART_HTML_BYTES).map_or_else(|| long(text), EntryContent::Prose)
+}
+
+fn reasoning(text: &str, duration_ms: u64) -> EntryContent {
+    let html = (text.len() <= MAX_RENDERED_BYTES).then(|| markdown::render(text, TextAuthor::Agent));
+    let html = html.filter(|html| html.len() <= MAX_PART_HTML_BYTES);
+    html.map_or_else(|| long(text), |html| EntryContent::Reasoning { html, duration_ms })
+}
+
+fn long(text: &str) -> EntryContent {
+    EntryContent::Long { text: head(text, EXCERPT_BYTES).to_owned(), bytes: text.len() }
+}
+
+/// Keeps the newest entries that fit into `room` bytes, at least one; returns where they begin when some were left
+/// out.
+pub fn fit(entries: &mut Vec<TimelineEntry>, room: usize) -> Option<usize> {
+    let (mut left, mut kept, all) = (room, entries.len(), entries.len());
+    let mut cut = false;
+    for entry in entries.iter_mut().rev() {
+        let weight = entry.weight();
+        if weight > left {
+            // Of a group some calls may fit.
+            cut = match &mut entry.body {
+                EntryContent::Calls(group) => group.keep(left.saturating_sub(GROUP_FRAME_BYTES), kept == all),
+                _ => kept == all,
+            };
+            if let EntryContent::Calls(CallGroup { calls }) = &entry.body {
+                entry.index = calls.first().map_or(entry.index, |call| call.at);
+            }
+            kept -= usize::from(cut);
+            break;
+        }
+        left -= weight;
+        kept -= 1;
+    }
+    let all =
+        kept == 0 && !(cut && matches!(entries.first(), Some(TimelineEntry { body: EntryContent::Calls(_), .. })));
+    entries.drain(..kept);
+    entries.first().filter(|_| !all).map(|entry| entry.index)
+}
+
+/// Removes everything before a place.
+pub fn skip(entries: &mut Vec<TimelineEntry>, from: usize) {
+    for entry in entries.iter_mut().filter(|entry| entry.index < from) {
+        if let EntryContent::Calls(group) = &mut entry.body {
+            group.calls.retain(|call| call.at >= from);
+            entry.index = group.calls.first().map_or(entry.index, |call| call.at);
+        }
+    }
+    entries.retain(|entry| entry.index >= from);
+}
+
+/// Lanes under construction.
+#[derive(Default)]
+pub struct TimelineBuilder {
+    entries: Vec<TimelineEntry>,
+    /// The place of the next part.
+    at: usize,
+    /// Earlier parts of the message are left out: a result without its call belongs to one of them.
+    cut: bool,
+    by: Option<TextAuthor>,
+    /// Where each call is: entry, place in the entry.
+    calls: HashMap<String, (usize, usize)>,
+    /// The number of entries before the current step: a withdrawn step removes those after them.
+    step: usize,
+}
+
+impl TimelineBuilder {
+    /// For a message of this author, from a part on.
+    pub fn new(by: TextAuthor, from: usize) -> Self {
+        Self { by: Some(by), at: from, cut: from > 0, ..Self::default() }
+    }
+
+    /// Later parts that are not shown themselves: only their results of shown calls are used.
+    pub fn answers(&mut self, parts: &[Part]) {
+        for part in parts {
+            if let Part::ToolResult { call_id, result, ok, duration_ms, .. } = part
+                && let Some(call) = self.find(call_id).filter(|call| call.outcome == CallOutcome::Working)
+            {
+                call.answer(result, *ok, *duration_ms);
+            }
+        }
+    }
+
+    /// A complete part.
+    pub fn part(&mut self, part: &Part) {
+        match part {
+            Part::Text { text } | Part::Summary { text } => {
+                if !text.trim().is_empty() {
+                    self.push(prose(text, self.by.unwrap_or(TextAuthor::Agent)));
+                }
+            }
+            Part::Reasoning { text, duration_ms } => {
+                if !text.trim().is_empty() {
+                    self.push(reasoning(text, *duration_ms));
+                }
+            }
+            Part::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
+            Part::ToolResult { call_id, tool, result, ok, duration_ms } => {
+                if let Some(call) = self.answered(call_id, tool) {
+                    call.answer(result, *ok, *duration_ms);
+                }
+            }
+            Part::Notice { level, text, folded } => self.push(match folded {
+                Some(said) => EntryContent::Withdrawn {
+                    reason: head(text, MAX_SHORT_TEXT_BYTES).to_owned(),
+                    said: head_and_tail(said, EXCERPT_BYTES),
+                },
+                None => EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) },
+            }),
+            Part::Artifact { artifact } => {
+                let text = |name: &str| {
+                    head(artifact.get(name).and_then(|value| value.as_str()).unwrap_or(""), MAX_SHORT_TEXT_BYTES / 4)
+                        .to_owned()
+                };
+                let title = if text("title").is_empty() { text("id") } else { text("title") };
+                self.push(EntryContent::Artifact { id: text("artifactId").parse().ok(), title, kind: text("type") });
+            }
+        }
+        self.step = self.entries.len();
+        self.at += 1;
+    }
+
+    /// An event that has not become a part yet.
+    pub fn event(&mut self, report: &Report) {
+        let Some(EventBody::Progress { event }) = &report.body else { return };
+        match &event.event {
+            AgentStreamEvent::TextDelta { content } => match self.entries.last_mut().map(|entry| &mut entry.body) {
+                Some(EntryContent::Writing(text)) => text.push_str(content),
+                _ => self.push(EntryContent::Writing(content.clone())),
+            },
+            AgentStreamEvent::ReasoningDelta { content } => {
+                match self.entries.last_mut().map(|entry| &mut entry.body) {
+                    Some(EntryContent::Thinking(text)) => text.push_str(content),
+                    _ => self.push(EntryContent::Thinking(content.clone())),
+                }
+            }
+            AgentStreamEvent::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
+            AgentStreamEvent::ToolOutput { call_id, content } => {
+                if let Some(call) = self.find(call_id).filter(|call| call.outcome == CallOutcome::Working) {
+                    call.streamed(content);
+                }
+            }
+            AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {
+                if let Some(call) = self.answered(call_id, tool) {
+                    call.answer(result, *ok, *duration_ms);
+                }
+            }
+            AgentStreamEvent::Step { state: StepState::Discarded, .. } => {
+                self.entries.truncate(self.step);
+                self.calls.retain(|_, (entry, _)| *entry < self.step);
+            }
+            AgentStreamEvent::Step { .. } => self.step = self.entries.len(),
+            AgentStreamEvent::Notice { level, text } => {
+                self.push(EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) });
+            }
+            AgentStreamEvent::Gap { from, to, reason, .. } => {
+                let events = to.saturating_sub(*from).saturating_add(1);
+                let why = match reason.contains("damaged") {
+                    true => "they were damaged on the viber's disk. Everything sound was sent.",
+                    false => "the viber had no room to keep them.",
+                };
+                let text = format!("{events} events are missing here: {why}");
+                self.push(EntryContent::Notice { level: NoticeLevel::Warning, text });
+            }
+            _ => {}
+        }
+        self.at += 1;
+    }
+
+    /// The entries. `ended`: no more events come, so a call without a result never gets one.
+    pub fn finish(mut self, ended: bool) -> Vec<TimelineEntry> {
+        for entry in &mut self.entries {
+            match &mut entry.body {
+                EntryContent::Calls(group) if ended => {
+                    let open = group.calls.iter_mut().filter(|call| call.outcome == CallOutcome::Working);
+                    open.for_each(|call| call.outcome = CallOutcome::Unanswered);
+                }
+                EntryContent::Writing(text) if ended => entry.body = prose(text, TextAuthor::Agent),
+                EntryContent::Thinking(text) if ended => entry.body = reasoning(text, 0),
+                // The newest part of it: the whole is shown when it is complete.
+                EntryContent::Writing(text) | EntryContent::Thinking(text) if escaped(text) > MAX_PART_HTML_BYTES => {
+                    *text = tail(text, EXCERPT_BYTES).to_owned();
+                }
+                _ => {}
+            }
+        }
+        self.entries
+    }
+
+    fn push(&mut self, body: EntryContent) {
+        self.entries.push(TimelineEntry { index: self.at, body });
+    }
+
+    fn call(&mut self, id: &str, tool: &str, args: &serde_json::Value) {
+        if self.calls.contains_key(id) {
+            return;
+        }
+        // By place, so that a group stays the same whichever part is shown first.
+        let group = self.at / PARTS_PER_GROUP;
+        if !matches!(self.entries.last(), Some(TimelineEntry { index, body: EntryContent::Calls(_) }) if index / PARTS_PER_GROUP == group)
+        {
+            self.push(EntryContent::Calls(CallGroup::default()));
+        }
+        let entry = self.entries.len() - 1;
+        if let EntryContent::Calls(group) = &mut self.entries[entry].body {
+            self.calls.insert(id.to_owned(), (entry, group.calls.len()));
+            group.calls.push(Call::new(id, tool, args, self.at));
+        }
+    }
+
+    /// The call that a result belongs to; one is made up when its own event is missing.
+    fn answered(&mut self, id: &str, tool: &str) -> Option<&mut Call> {
+        if self.find(id).is_none() && !self.cut {
+            self.call(id, tool, &serde_json::Value::Null);
+        }
+        self.find(id)
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut Call> {
+        let (entry, place) = self.calls.get(id)?;
+        match &mut self.entries.get_mut(*entry)?.body {
+            EntryContent::Calls(group) => group.calls.get_mut(*place),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Parts and events as a page shows them.
+
+use serde_json::json;
+
+use super::*;
+
+fn call(id: &str, tool: &str) -> Part {
+    Part::ToolCall { call_id: id.to_owned(), tool: tool.to_owned(), args: json!({"command": "ls", "path": "a"}) }
+}
+
+fn result(id: &str, ok: bool) -> Part {
+    Part::ToolResult { call_id: id.to_owned(), tool: "shell".to_owned(), result: json!("out"), ok, duration_ms: 1_000 }
+}
+
+fn event(json: serde_json::Value) -> Report {
+    let mut event = json!({"agentId": "default"});
+    event.as_object_mut().expect("an object").extend(json.as_object().expect("an object").clone());
+    let whole = json!({"seq": 1, "at": "2026-01-01T00:00:00.000Z", "type": "task:progress", "event": event});
+    Report::read(&whole.to_string()).expect("an event")
+}
+
+#[test]
+fn calls_fold_into_one_counted_group() {
+    let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+    for part in [call("1", "shell"), result("1", true), call("2", "shell"), call("3", "read_file"), result("2", false)]
+    {
+        builder.part(&part);
+    }
+    let entries = builder.finish(false);
+    let [TimelineEntry { body: EntryContent::Calls(group), .. }] = entries.as_slice() else { panic!("{entries:?}") };
+    assert_eq!((group.counted().as_str(), group.failed()), ("2 commands, 1 read", 1));
+    assert!(group.is_open() && group.is_working());
+}
+
+#[test]
+fn the_open_tail_continues_the_parts() {
+    let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+    builder.part(&call("1", "shell"));
+    builder.event(&event(json!({"type": "tool-output", "callId": "1", "content": "half"})));
+    builder.event(&event(json!({"type": "text-delta", "content": "so "})));
+    builder.event(&event(json!({"type": "text-delta", "content": "far"})));
+    let entries = builder.finish(false);
+    let [
+        TimelineEntry { body: EntryContent::Calls(group), .. },
+        TimelineEntry { body: EntryContent::Writing(text), .. },
+    ] = entries.as_slice()
+    else {
+        panic!("{entries:?}")
+    };
+    assert_eq!((group.calls[0].output.as_str(), text.as_str()), ("half", "so far"));
+}
+
+#[test]
+fn a_withdrawn_step_takes_back_what_it_said() {
+    let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+    builder.part(&Part::Text { text: "kept".to_owned() });
+    builder.event(&event(json!({"type": "step", "n": 2, "state": "started"})));
+    builder.event(&event(json!({"type": "text-delta", "content": "oops"})));
+    builder.event(&event(json!({"type": "step", "n": 2, "state": "discarded"})));
+    assert_eq!(builder.finish(false).len(), 1);
+}
+
+#[test]
+fn a_call_that_never_got_its_result_does_not_look_alive() {
+    let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+    builder.part(&call("1", "shell"));
+    let entries = builder.finish(true);
+    let EntryContent::Calls(group) = &entries[0].body else { panic!("{entries:?}") };
+    assert!(!group.is_open() && !group.is_working());
+}
+
+#[test]
+fn no_number_of_a_viber_is_too_large_to_show() {
+    let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+    for id in ["1", "2"] {
+        builder.part(&call(id, "shell"));
+        builder.event(&event(json!({"type": "tool-result", "callId": id, "tool": "shell", "result": "", "ok": true,
+            "durationMs": u64::MAX})));
+    }
+    builder.event(&event(json!({"type": "gap", "from": u64::MAX, "to": 0, "bytes": 0, "reason": "a lie"})));
+    let entries = builder.finish(true);
+    let EntryContent::Calls(group) = &entries[0].body else { panic!("{entries:?}") };
+    assert!(group.took().ends_with("min"), "{}", group.took());
+    let mut usage = protocol::Usage { input_tokens: u64::MAX, ..protocol::Usage::default() };
+    usage.add(&usage.clone());
+    assert_eq!(usage.input_tokens, u64::MAX);
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_from_the_front() {
+    let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+    builder.part(&Part::Text { text: "first".to_owned() });
+    for n in 0..200 {
+        builder.part(&call(&format!("c{n}"), "shell"));
+        builder.part(&result(&format!("c{n}"), true));
+    }
+    let entries = builder.finish(true);
+    assert!(entries.len() > 6, "groups are bounded: {}", entries.len());
+    let mut all = entries.clone();
+    assert_eq!(fit(&mut all, 10_000_000), None);
+    assert_eq!(all, entries);
+    let mut some = entries.clone();
+    let from = fit(&mut some, 20_000).expect("cut");
+    assert!(some.iter().map(TimelineEntry::weight).sum::<usize>() <= 20_000 + 900);
+    // The earlier page ends where this one begins, and what lies behind its end answers its last calls.
+    let mut earlier = TimelineBuilder::new(TextAuthor::Agent, 0);
+    earlier.part(&Part::Text { text: "first".to_owned() });
+    let parts: Vec<Part> =
+        (0..200).flat_map(|n| [call(&format!("c{n}"), "shell"), result(&format!("c{n}"), true)]).collect();
+    parts[..from - 1].iter().for_each(|part| earlier.part(part));
+    earlier.answers(&parts[from - 1..]);
+    let count = |entries: &[TimelineEntry]| -> usize {
+        entries
+            .iter()
+            .map(|entry| if let EntryContent::Calls(group) = &entry.body { group.calls.len() } else { 0 })
+            .sum()
+    };
+    assert_eq!(count(&earlier.finish(true)) + count(&some), 200);
+    let mut rest = entries.clone();
+    skip(&mut rest, from);
+    assert_eq!(rest, some, "the same cut, by its place");
+    let mut one = entries;
+    fit(&mut one, 1).expect("cut");
+    assert_eq!(count(&one), 1, "something is always there");
+}
+
+#[test]
+fn no_text_is_too_long_for_a_page() {
+    for text in [
+        "x ".repeat(400_000),
+        "`<&>`".repeat(20_000),
+        "<".repeat(24_000),
+        format!("```rust\n{}\n```", "a!(b);".repeat(3_900)),
+    ] {
+        let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+        builder.part(&Part::Text { text: text.clone() });
+        builder.part(&Part::Reasoning { text: text.clone(), duration_ms: 1 });
+        builder.part(&Part::Notice { level: NoticeLevel::Info, text: text.clone(), folded: None });
+        builder.event(&event(json!({"type": "text-delta", "content": text})));
+        let entries = builder.finish(false);
+        assert_eq!(entries.len(), 4);
+        assert!(
+            entries.iter().all(|entry| entry.weight() <= 90_000),
+            "{:?}",
+            entries.iter().map(TimelineEntry::weight).collect::<Vec<_>>()
+        );
+    }
+}
