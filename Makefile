@@ -1,10 +1,14 @@
 # The commands of this house. `make run` and `make test` need Rust, Node.js with npm and a C compiler; nothing else by hand.
 
-.PHONY: run test test-long bench lint assets daemon-static
+.PHONY: run check test test-long bench lint assets daemon-static
 
 # A Board on SQLite in ./data with a local viber, until Ctrl-C.
 run:
 	@scripts/run
+
+# Before every commit: format, clippy, unit tests and the house rules; less than a minute after a change of one file.
+check:
+	@scripts/check
 
 # Everything that CI runs. TESTS="…" is handed to the runner: make test TESTS=delivery
 test:
