@@ -27,17 +27,18 @@ impl Bucket {
     }
 
     /// Milliseconds until `amount` (a burst at most) is there: 0 when it is. For 0, until nothing is overdrawn.
-    pub fn wait(&self, amount: i64, now: i64) -> u64 {
+    pub fn wait(&mut self, amount: i64, now: i64) -> u64 {
+        self.refill(now);
         let Limit { burst, refill, period_ms } = self.limit;
         let room = burst.saturating_sub(amount).saturating_mul(period_ms);
-        let short = self.missing(now).saturating_sub(room).max(0);
+        let short = self.missing.saturating_sub(room).max(0);
         short.unsigned_abs().div_ceil(refill.unsigned_abs())
     }
 
     /// Spends `amount`, whether it is there or not.
     pub fn spend(&mut self, amount: i64, now: i64) {
-        self.missing = self.missing(now).saturating_add(amount.saturating_mul(self.limit.period_ms));
-        self.at = now;
+        self.refill(now);
+        self.missing = self.missing.saturating_add(amount.saturating_mul(self.limit.period_ms));
     }
 
     /// Puts back what was spent.
@@ -48,6 +49,13 @@ impl Bucket {
     /// Whether it is as if nothing had ever been spent.
     pub fn is_full(&self, now: i64) -> bool {
         self.missing(now) == 0
+    }
+
+    /// Counts from `now` on, also when it is earlier than what was told before: a clock that was ahead for a moment costs
+    /// nothing.
+    fn refill(&mut self, now: i64) {
+        self.missing = self.missing(now);
+        self.at = now;
     }
 
     fn missing(&self, now: i64) -> i64 {

@@ -169,12 +169,17 @@ impl Person {
 
     /// POST of a form, as a page without JavaScript does it.
     pub async fn post_form(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        self.send(self.form(path, fields)).await
+    }
+
+    /// The request of such a POST.
+    pub fn form(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
         let body = fields.iter().map(|(k, v)| format!("{}={}", escape(k), escape(v))).collect::<Vec<_>>().join("&");
         let mut request = self.request(Method::POST, path).header(header::ACCEPT, "text/html");
         if self.cookie().is_none() {
             request = request.header(header::ORIGIN, &self.board);
         }
-        self.send(request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)).await
+        request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)
     }
 
     /// Opens a server-sent event stream.

@@ -138,6 +138,14 @@ async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
 }
 
 #[tokio::test]
+async fn numbers_of_commands_are_raised_by_the_board_and_not_by_the_viber() {
+    let mut lab = Lab::new().await;
+    lab.connect(7).await;
+    let entry = db::audit::newest(&mut lab.reader().await).await.expect("a read").expect("an entry");
+    assert_eq!((entry.action.as_str(), entry.actor.as_str()), ("viber.cmd_seq_raised", "board"));
+}
+
+#[tokio::test]
 async fn a_stop_before_the_viber_came_is_never_begun_and_makes_room() {
     let mut lab = Lab::new().await;
     let first = lab.submit("first").await;

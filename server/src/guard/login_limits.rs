@@ -63,7 +63,7 @@ impl LoginLimits {
     /// All of the limits, or none.
     fn pay(&self, limits: Vec<(String, Limit)>, now: i64) -> Result<Try, u64> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = limits.iter().filter_map(|(name, _)| buckets.get(name)).map(|bucket| bucket.wait(1, now));
+        let waits = limits.iter().filter_map(|(name, _)| Some(buckets.get_mut(name)?.wait(1, now)));
         let wait_ms = waits.max().unwrap_or(0);
         if wait_ms > 0 {
             return Err(wait_ms.div_ceil(1000));

@@ -39,7 +39,7 @@ impl IngestLimits {
     }
 
     /// How long reading rests, milliseconds; 0 when it goes on.
-    pub fn rest(&self, now: i64) -> u64 {
+    pub fn rest(&mut self, now: i64) -> u64 {
         self.events.sustained.wait(0, now).max(self.bytes.sustained.wait(0, now))
     }
 }

@@ -177,7 +177,7 @@ async fn children_of_ended_attempts_are_found() {
     let note = format!("scratch {} 1 {}\n", played.task, scratch.display());
     std::fs::write(machine.path().join(NOTES_FILE), note).expect("a note");
     board.ledger().viber(machine.path().to_owned());
-    let child = std::process::Command::new("sleep").arg("60").env("TMPDIR", &scratch).spawn();
+    let child = std::process::Command::new("sleep").arg("600").env("TMPDIR", &scratch).spawn();
     let child = Arc::new(Mutex::new(child.expect("sleep")));
     let found = board.unsound().await;
     child.lock().expect("not poisoned").kill().expect("it runs");

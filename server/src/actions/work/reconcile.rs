@@ -83,7 +83,7 @@ async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: boo
         // The Board was restored from a backup older than those commands: no number may be used twice.
         let (before, after) = (found.cmd_seq.to_string(), hello.last_cmd_seq.to_string());
         let raised = Entry::new("viber.cmd_seq_raised", object).before(before.as_str()).after(after.as_str());
-        db::audit::append(tx, raised).await?;
+        db::audit::append(&mut tx.by(&By::board()), raised).await?;
         // This also covers a database that was copied back by hand.
         let now = tx.now;
         db::settings::set_restored(tx.board(), now).await?;

@@ -99,6 +99,15 @@ impl<'a> BoundStatement<'a> {
         self.team.into_iter().chain(self.args)
     }
 
+    /// Whether the highest parameter that the text names is the last one that it is given.
+    fn is_complete(self) -> bool {
+        let numbers = self.sql.split('$').skip(1).map(|piece| {
+            let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+            piece[..digits].parse().unwrap_or(0)
+        });
+        numbers.max().unwrap_or(0) == self.count()
+    }
+
     fn count(self) -> usize {
         usize::from(self.team.is_some()) + self.args.len()
     }
@@ -191,6 +200,8 @@ impl Tx {
         &mut self,
         asked: [BoundStatement<'_>; N],
     ) -> Result<[Answer; N], DbError> {
+        // SQLite takes a parameter that nobody bound for NULL.
+        debug_assert!(asked.iter().all(|one| one.is_complete()), "a statement has other parameters than it names");
         let mut answers = std::array::from_fn(|_| Answer::default());
         let done = match &mut self.connection {
             EngineConnection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,

@@ -11,6 +11,8 @@ use super::frames::Frames;
 
 /// Takes the place of the line end of a refused line: no line of a head may hold it.
 const INVALID_BYTE: u8 = 0;
+/// A line that is longer is not kept: hyper refuses the head before that.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 /// How HTTP/2 begins; this line is followed by three others (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
 /// Whoever sends one of these sends the last request of its connection: see [`Place::Unseen`].
@@ -20,7 +22,7 @@ const LAST_READ_HEADERS: [&[u8]; 2] = [b"transfer-encoding", b"upgrade"];
 #[derive(Debug)]
 pub struct HeadFilter {
     place: Place,
-    /// The line under way. hyper reads no head that is larger than its buffer.
+    /// The line under way.
     line: Vec<u8>,
     head: Head,
     /// A first head has ended, whatever became of it.
@@ -47,6 +49,8 @@ struct Head {
     /// Its first line is here.
     begun: bool,
     length: Option<u64>,
+    /// It has a `Transfer-Encoding`.
+    coded: bool,
     last: bool,
 }
 
@@ -82,6 +86,10 @@ impl HeadFilter {
                 Place::Head | Place::Preface(_) => {
                     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
                         self.line.extend_from_slice(bytes);
+                        if self.line.len() > MAX_LINE_BYTES {
+                            (self.place, self.told) = (Place::Unseen, true);
+                            self.line = Vec::new();
+                        }
                         return;
                     };
                     let (line, rest) = bytes.split_at_mut(end + 1);
@@ -131,12 +139,18 @@ impl Head {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return true };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         self.last |= is_last(name);
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            // hyper looks only at the end of a list, takes several lists, and a length beside them (A88: "CL then TE",
+            // "gzip, chunked", "chunked twice").
+            let again = std::mem::replace(&mut self.coded, true);
+            return value.eq_ignore_ascii_case(b"chunked") && !again && self.length.is_none();
+        }
         if !name.eq_ignore_ascii_case(b"content-length") {
             return true;
         }
         let length = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok()).unwrap_or(0);
         // hyper takes a second one when it says the same (A88: "two equal lengths").
-        self.length.replace(length).is_none()
+        self.length.replace(length).is_none() && !self.coded
     }
 
     fn followed_by(self) -> Place {
@@ -189,6 +203,10 @@ mod tests {
         for text in [
             post("Content-Length: 5\r\nContent-Length: 5\r\n"),
             post("content-LENGTH: 5\r\nTransfer-Encoding: chunked\r\nContent-Length:5\r\n"),
+            post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
+            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+            post("Transfer-Encoding: gzip, chunked\r\n"),
+            post("Transfer-Encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
             post("X: y\nContent-Length: 5\r\n"),
             post("\n"),
             "GET / HTTP/1.1\nHost: a\r\n\r\n".to_owned(),

@@ -8,7 +8,8 @@ use super::{ANSWER_TIMEOUT, ANY_ENGINE, served};
 fn cases() -> Vec<(&'static str, String, String)> {
     let chunked = "Transfer-Encoding: chunked\r\n";
     let length = |value: &str| format!("Content-Length: {value}\r\n");
-    let zero = "0\r\n\r\nX";
+    // A body that would be taken: it is the head that is refused.
+    let zero = "2\r\n{}\r\n0\r\n\r\nX";
     let coded = |value: &str| format!("Transfer-Encoding: {value}\r\n");
     let mut all = vec![
         ("CL then TE", format!("{}{chunked}", length("5")), zero.to_owned()),

@@ -71,7 +71,6 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
     proxy.narrow(4096);
     let mut fake = FakeDaemon::enrol(&board, "lab").await;
     fake.dials(&proxy.url());
-    fake.connect().await;
     let goal = "all work and no play ".repeat(100_000 / 21);
     // The same for a daemon that reads: the database's caches are full before it counts.
     let mut reading = FakeDaemon::connected(&board, "reads").await;
@@ -80,6 +79,8 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
         let numbered = reading.command_unacked().await;
         reading.ack_command(numbered.cmd_seq).await;
     }
+    // Not before: on a busy machine it would have been silent for too long by now.
+    fake.connect().await;
     let began = Instant::now();
     proxy.down(|down| down.stall = true);
     let (before, _) = proc::memory(board.pid());

@@ -95,6 +95,7 @@ pub struct ProposalForm {
     #[serde(default)]
     take: Vec<usize>,
     /// The version of the file that the pieces or the text were made for; empty: there was no file.
+    #[serde(alias = "pick")]
     of: Option<String>,
     /// This text instead of the proposed one.
     #[serde(alias = "markdown")]
