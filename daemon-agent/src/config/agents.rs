@@ -143,13 +143,7 @@ fn stems(folder: &Path) -> Vec<String> {
     ids
 }
 
-fn read(
-    path: &Path,
-    file: &str,
-    id: &str,
-    old: bool,
-    known: (&Variables, &Config),
-) -> Result<Agent, ConfigError> {
+fn read(path: &Path, file: &str, id: &str, old: bool, known: (&Variables, &Config)) -> Result<Agent, ConfigError> {
     let whole = |message: &str| ConfigError { file: file.to_owned(), line: 0, message: message.to_owned() };
     if !protocol::agent::is_id(id) {
         return Err(whole("an agent's name has letters, digits, - and _, at most 64"));
