@@ -160,7 +160,7 @@ impl Db {
         restrict(options.get_filename())?;
         let completion = match completion {
             Some(completion) => completion,
-            None => Completion::probe(&options).await?,
+            None => Completion::probe().await?,
         };
         let writer = writer::Writer::start(options.clone(), completion, &chain).await?;
         let readers = readers::Readers::open(options.pragma("query_only", "1"), completion).await?;

@@ -16,7 +16,7 @@ pub const NOTES_FILE: &str = "notes";
 /// A Board that is well answers in this time.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Children of an attempt are gone this long after its end.
-const CHILDREN_TIMEOUT: Duration = Duration::from_secs(30);
+const CHILDREN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Lines of kind `word` of all vibers: the attempt, and what else it says.
 pub fn notes(book: &Book, word: &str) -> Vec<(Attempt, String)> {

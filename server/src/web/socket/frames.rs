@@ -10,11 +10,12 @@ const FRAME_HEAD_BYTES: usize = 9;
 const OVERSIZED_LENGTH_BYTE: u8 = 0xff;
 /// Frames that carry nothing, in a [`CONTROL_FRAME_WINDOW`]: far more than any client has.
 const MAX_CONTROL_FRAMES: u32 = 1000;
+/// Of those that move windows: a fast download needs many, and h2 takes any number of them.
+const MAX_WINDOW_UPDATES: u32 = 10_000;
 const CONTROL_FRAME_WINDOW: Duration = Duration::from_secs(1);
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-/// A fast download needs many, and nobody answers them.
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
@@ -29,13 +30,14 @@ pub struct Frames {
     payload: usize,
     since: Instant,
     idle: u32,
+    windows: u32,
     flood: bool,
 }
 
 impl Frames {
     pub fn new() -> Self {
         let since = Instant::now();
-        Self { came: 0, length: 0, kind: 0, payload: 0, since, idle: 0, flood: false }
+        Self { came: 0, length: 0, kind: 0, payload: 0, since, idle: 0, windows: 0, flood: false }
     }
 
     /// Looks at what was read, and damages the frame after a flood.
@@ -66,14 +68,17 @@ impl Frames {
     }
 
     fn count(&mut self) {
-        if matches!(self.kind, DATA | HEADERS | WINDOW_UPDATE | CONTINUATION) {
-            return;
-        }
-        self.idle += 1;
-        if self.idle > MAX_CONTROL_FRAMES {
-            // The clock is asked only now: whoever is quiet costs nothing.
+        let (count, limit) = match self.kind {
+            WINDOW_UPDATE => (&mut self.windows, MAX_WINDOW_UPDATES),
+            // h2 bounds these.
+            DATA | HEADERS | CONTINUATION => return,
+            _ => (&mut self.idle, MAX_CONTROL_FRAMES),
+        };
+        *count += 1;
+        if *count > limit {
+            // The clock is asked only now: a quiet client costs nothing.
             self.flood |= self.since.elapsed() < CONTROL_FRAME_WINDOW;
-            (self.idle, self.since) = (0, Instant::now());
+            (self.idle, self.windows, self.since) = (0, 0, Instant::now());
         }
     }
 }
@@ -106,6 +111,7 @@ mod tests {
             assert!(!is_damaged(&frame(PING, 8).repeat(many - 2), size));
             assert!(!is_damaged(&frame(DATA, 300).repeat(many), size));
             assert!(!is_damaged(&frame(WINDOW_UPDATE, 4).repeat(many), size));
+            assert!(is_damaged(&frame(WINDOW_UPDATE, 4).repeat(MAX_WINDOW_UPDATES as usize + 2), size));
             let mixed = [frame(HEADERS, 70), frame(DATA, 16_384), frame(PING, 8)].concat();
             assert!(!is_damaged(&mixed.repeat(100), size));
         }

@@ -22,6 +22,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -138,6 +139,7 @@ async fn a89_floods_of_http2_are_ended() {
         }),
     ));
     floods.push(("pings", Vec::new(), Box::new(|_| frame(PING, 0, 0, &[7; 8]).repeat(100))));
+    floods.push(("windows", Vec::new(), Box::new(|_| frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]).repeat(1_000))));
     floods.push(("priorities", Vec::new(), Box::new(|_| frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]).repeat(100))));
     let post = frame(HEADERS, END_HEADERS, 1, &block_of());
     floods.push(("empty data", post, Box::new(|_| frame(DATA, 0, 1, &[]).repeat(100))));

@@ -21,7 +21,7 @@ crate::on_both_databases!(a31_nothing_of_another_team_is_seen_or_counted);
 const CRAWLED_PAGES_MAX: usize = 600;
 
 /// What a stream has to say at once it says in this time.
-const AT_ONCE: std::time::Duration = std::time::Duration::from_millis(600);
+const FIRST_FRAMES_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(600);
 
 /// A team with something in every list, each text of it unique.
 struct Populated {
@@ -159,10 +159,10 @@ async fn answer(person: &Person, path: &str) -> (u16, String) {
     let mut body = format!("{:?}\n", answer.headers());
     if kind.starts_with("text/event-stream") {
         // The first word takes its time on a busy machine; what belongs to it comes with it.
-        let mut limit = AT_ONCE * SLACK;
+        let mut limit = FIRST_FRAMES_TIMEOUT * SLACK;
         while let Ok(Ok(Some(chunk))) = tokio::time::timeout(limit, answer.chunk()).await {
             body.push_str(&String::from_utf8_lossy(&chunk));
-            limit = AT_ONCE;
+            limit = FIRST_FRAMES_TIMEOUT;
         }
     } else {
         body.push_str(&answer.text().await.unwrap_or_default());

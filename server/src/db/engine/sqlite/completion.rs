@@ -60,9 +60,10 @@ pub enum Completion {
 }
 
 impl Completion {
-    /// `Signalled` if a connection with these options gives the signal, else `Plain`.
-    pub(in crate::db) async fn probe(options: &SqliteConnectOptions) -> Result<Self, DbError> {
-        let mut connection = options.connect().await?;
+    /// `Signalled` if this sqlx gives the signal, else `Plain`. It is asked with a database in memory: opening and closing a
+    /// file for it would move that file's whole log.
+    pub(in crate::db) async fn probe() -> Result<Self, DbError> {
+        let mut connection = SqliteConnectOptions::new().in_memory(true).connect().await?;
         let signal = CommandSignal::new();
         let asked = async {
             let mut stream = connection.fetch_many("SELECT 1");
@@ -179,14 +180,11 @@ impl Subscriber for Waiter {
 
 #[cfg(test)]
 mod tests {
-    use std::str::FromStr as _;
-
     use super::*;
 
     #[tokio::test]
     async fn sqlx_leaves_the_span_of_a_command_when_its_last_row_is_sent() {
-        let options = SqliteConnectOptions::from_str("sqlite::memory:").expect("options");
-        let found = Completion::probe(&options).await.expect("a connection");
+        let found = Completion::probe().await.expect("a connection");
         assert_eq!(
             found,
             Completion::Signalled,
